@@ -1,0 +1,56 @@
+# `make demo` and `make test` need Python 3.11 or later and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit bench lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+demo: $(VENV)/.runtime ## the whole job on this machine against the sandbox
+	@$(BIN)/tidings demo
+
+test: check unit ## every check and every test
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/pytest
+
+bench: $(VENV)/.bench ## measure against other readers of sitemaps (several minutes)
+	$(BIN)/python -m benchmarks.sitemap
+
+# Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
+	@echo "Installing Tidings into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.runtime
+	@$(PIP) install --require-hashes -r requirements/test.txt
+	@touch $@
+
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.runtime
+	@$(PIP) install --require-hashes -r requirements/bench.txt
+	@touch $@
+
+UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+lock: ## write the lock files anew (needs uv)
+	$(UV) requirements/build.in -o requirements/build.txt
+	$(UV) pyproject.toml -o requirements/runtime.txt
+	$(UV) pyproject.toml --group test -c requirements/runtime.txt -o requirements/test.txt
+	$(UV) pyproject.toml --group bench -c requirements/runtime.txt -o requirements/bench.txt
+
+clean: ## remove the environment and caches; your data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

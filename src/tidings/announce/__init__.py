@@ -1,0 +1,1 @@
+"""From a site's sitemap to the search engines."""

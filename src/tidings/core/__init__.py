@@ -1,0 +1,1 @@
+"""What both pipelines stand on; knows neither."""
