@@ -1,0 +1,291 @@
+"""From due pages to the engines' lanes and into the record.
+
+Pages are gathered into shipments and handed to every lane. What an engine takes is entered in the ledger in one
+guarded transaction, together with what the other engines have yet to take, before the lane goes on: after a crash no
+more than the requests under way are repeated, and nothing is lost.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from tidings.announce.due import DueRules
+from tidings.announce.indexnow import Outcome
+from tidings.announce.lanes import Lane, Means
+from tidings.announce.ledger import Channel, Ledger
+from tidings.announce.memory import BrokenEngines, PageMemory, SitemapMemory
+from tidings.announce.pages import Block, Page
+from tidings.announce.reports import Report
+from tidings.announce.shipments import FileProgress, Shipment
+from tidings.announce.sites import Engine, Site
+from tidings.announce.undelivered import Undelivered
+from tidings.core.alerts import Alert, raise_alert
+from tidings.core.clock import to_milliseconds
+from tidings.core.database import Database
+from tidings.core.executions import Execution, Executions
+
+# After a stop, requests under way may end within this time; what has no answer then is sent again next time.
+GRACE_SECONDS = 5.0
+
+
+class Delivery:
+    """All lanes of one execution over IndexNow. Used as a context, so that no lane outlives it."""
+
+    def __init__(
+        self,
+        site: Site,
+        execution: Execution,
+        *,
+        engines: Sequence[Engine],
+        database: Database,
+        executions: Executions,
+        means: Means,
+        rules: DueRules,
+        report: Report,
+        on_progress: Callable[[Report], None],
+    ) -> None:
+        self.ledger = Ledger(database, site=site.number, channel=Channel.INDEXNOW)
+        self.on_their_way: set[int] = set()
+        self._site = site
+        self._execution = execution
+        self._executions = executions
+        self._means = means
+        self._rules = rules
+        self._report = report
+        self._on_progress = on_progress
+        self._undelivered = Undelivered(database, site=site.number, channel=Channel.INDEXNOW, execution=execution.id)
+        self._broken = BrokenEngines(database, site=site, channel=Channel.INDEXNOW)
+        self._sitemaps = SitemapMemory(database, site=site.number)
+        self._pages = PageMemory(database, site=site.number, execution=execution.id)
+        self._moved = asyncio.Event()
+        self._lanes = {
+            engine.endpoint: Lane(
+                site, engine, means=means, record=self, report=report.add_engine(engine), moved=self._moved
+            )
+            for engine in engines
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+        self._gathered: list[tuple[Page, FileProgress | None]] = []
+        self._shipments = 0
+
+    async def __aenter__(self) -> Self:
+        """Let the lanes begin, with what their engines failed to take before."""
+        await self._sweep()
+        self._tasks = [asyncio.create_task(lane.run()) for lane in self._lanes.values()]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._moved.set())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cancel_lanes()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def send(self, pages: Iterable[Page], *, file: FileProgress | None = None) -> None:
+        """Hand pages over. Waits while no lane has room. Raises StopRequestedError."""
+        size = next(iter(self._lanes.values())).batch_size
+        for page in pages:
+            self.on_their_way.add(page.url_hash)
+            self._gathered.append((page, file))
+            if len(self._gathered) >= size:
+                await self._ship_gathered()
+
+    async def finish(self) -> None:
+        """Send the rest and wait for the lanes; after a stop, only for requests that are under way."""
+        if not self._means.stop.requested:
+            await self._ship_gathered()
+        for lane in self._lanes.values():
+            lane.end()
+        watchdog = asyncio.create_task(self._cancel_after_stop())
+        try:
+            results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            watchdog.cancel()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        await self._sweep()
+
+    async def settle_file(self, progress: FileProgress) -> None:
+        """Remember a file's validators, where all its pages are accepted."""
+        if not progress.accepted or not progress.file.validators or progress.oldest is None:
+            return
+        good_until = progress.oldest + self._rules.time_to_live // timedelta(milliseconds=1)
+        async with self._executions.guard(self._execution) as connection:
+            await self._sitemaps.remember(
+                connection,
+                progress.file.url,
+                validators=progress.file.validators,
+                pages=progress.pages,
+                good_until=good_until,
+            )
+
+    async def note_seen(self, block: Block, *, sitemap: str) -> None:
+        """These pages stand in the sitemap now."""
+        async with self._executions.guard(self._execution) as connection:
+            await self._pages.note_seen(connection, block.urls, block.hashes, sitemap=sitemap)
+
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+        """The next pages that stood in the sitemap before, and do not now."""
+        return await self._pages.list_gone(unchanged=unchanged, after=after, limit=limit)
+
+    # What lanes ask for and tell.
+
+    async def list_debts(self, lane: Lane, *, earlier_only: bool, after: int | None, limit: int) -> Shipment | None:
+        pages = await self._undelivered.list_open(
+            lane.engine.endpoint, earlier_only=earlier_only, after=after, limit=limit
+        )
+        if not pages:
+            return None
+        expired_before = self._rules.expired_before(self._now())
+        entries = await self.ledger.find_entries(sorted(page.url_hash for page in pages))
+        known = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= expired_before}
+        if earlier_only:
+            self._report.repeated += len(pages)
+        return self._make_shipment(pages, engines={lane.engine.endpoint}, entered=known, from_earlier=True)
+
+    async def accept(self, lane: Lane, shipment: Shipment, pages: Sequence[Page]) -> None:
+        async with shipment.lock:
+            fresh = shipment.pick_fresh(pages)
+            others = [engine for engine in shipment.waiting if engine != lane.engine.endpoint]
+            async with self._executions.guard(self._execution) as connection:
+                await self.ledger.enter(connection, [page for page in fresh if not page.removed], at=self._now())
+                if gone := [page.url_hash for page in fresh if page.removed]:
+                    await self.ledger.remove(connection, gone)
+                    await self._pages.forget(connection, gone)
+                await self._undelivered.owe(connection, fresh, engines=others)
+                if shipment.from_earlier or len(fresh) < len(pages):
+                    hashes = [page.url_hash for page in pages]
+                    await self._undelivered.settle(connection, hashes, engine=lane.engine.endpoint)
+            shipment.entered.update(page.url_hash for page in fresh)
+        lane.report.succeeded += len(pages)
+        self._report.submitted += len(fresh)
+        self._on_progress(self._report)
+
+    async def fail(self, lane: Lane, shipment: Shipment, pages: Sequence[Page], outcome: Outcome) -> None:
+        async with shipment.lock, self._executions.guard(self._execution) as connection:
+            await self._undelivered.fail(
+                connection, pages, engine=lane.engine.endpoint, reason=outcome.reason, at=self._now()
+            )
+        shipment.accepted_everywhere = False
+        shipment.failed.update(page.url_hash for page in pages)
+        lane.report.failed += len(pages)
+        self._on_progress(self._report)
+
+    async def break_engine(self, lane: Lane, outcome: Outcome) -> None:
+        async with self._executions.guard(self._execution) as connection:
+            await self._broken.mark(connection, lane.engine.endpoint, reason=outcome.reason, at=self._now())
+        raise_alert(
+            Alert(
+                kind="channel_broken",
+                subject=f"{self._site.id} at {lane.engine.host}",
+                reason=outcome.reason,
+                action=outcome.advice,
+            )
+        )
+
+    async def finish_shipment(self, lane: Lane, shipment: Shipment) -> None:
+        if lane.closed_by is None and not self._means.stop.requested:
+            shipment.waiting.discard(lane.engine.endpoint)
+        shipment.unfinished -= 1
+        if shipment.unfinished == 0:
+            await self._complete(shipment)
+        async with self._executions.guard(self._execution) as connection:
+            await self._executions.save_progress(
+                connection,
+                self._execution,
+                processed=self._report.submitted,
+                failed=self._report.failed,
+                progress=self._report.to_json(),
+            )
+
+    # Between the pages and the lanes.
+
+    async def _ship_gathered(self) -> None:
+        """Group what was gathered by the engines that are to get it, and offer each group to their lanes."""
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            return
+        seen_to = await self._undelivered.find_engines(sorted(page.url_hash for page, _ in gathered))
+        groups: defaultdict[frozenset[str], list[tuple[Page, FileProgress | None]]] = defaultdict(list)
+        for page, file in gathered:
+            groups[frozenset(self._lanes) - seen_to.get(page.url_hash, frozenset())].append((page, file))
+        for engines, group in groups.items():
+            pages = [page for page, _ in group]
+            files = Counter(file for _, file in group if file is not None)
+            shipment = self._make_shipment(pages, engines=set(engines), files=files)
+            if len(engines) < len(self._lanes):
+                shipment.accepted_everywhere = False
+            await (self._offer(shipment) if engines else self._complete(shipment))
+
+    def _make_shipment(
+        self,
+        pages: Sequence[Page],
+        *,
+        engines: set[str],
+        files: Counter[FileProgress] | None = None,
+        entered: set[int] | None = None,
+        from_earlier: bool = False,
+    ) -> Shipment:
+        self._shipments += 1
+        return Shipment(
+            number=self._shipments,
+            pages=pages,
+            waiting=engines,
+            files=files or Counter(),
+            entered=entered or set(),
+            from_earlier=from_earlier,
+        )
+
+    async def _offer(self, shipment: Shipment) -> None:
+        """Put it into every lane. One without room, while another has nothing to do, gets it later, from the record."""
+        full = [self._lanes[engine] for engine in shipment.waiting]
+        while True:
+            full = [lane for lane in full if not lane.take(shipment)]
+            if not full:
+                return
+            if any(lane.idle for lane in self._lanes.values() if lane not in full):
+                break
+            self._moved.clear()
+            await self._means.stop.wait_for(self._moved.wait())
+            self._raise_lane_errors()
+        for lane in full:
+            async with self._executions.guard(self._execution) as connection:
+                await self._undelivered.owe(connection, shipment.pages, engines=[lane.engine.endpoint])
+            shipment.accepted_everywhere = False
+            await self.finish_shipment(lane, shipment)
+
+    async def _complete(self, shipment: Shipment) -> None:
+        self._report.failed += len(shipment.failed - shipment.entered)
+        if shipment.from_earlier:
+            return
+        self.on_their_way.difference_update(page.url_hash for page in shipment.pages)
+        for progress, count in shipment.files.items():
+            progress.outstanding -= count
+            progress.clean = progress.clean and shipment.accepted_everywhere
+            await self.settle_file(progress)
+
+    async def _sweep(self) -> None:
+        async with self._executions.guard(self._execution) as connection:
+            await self._undelivered.sweep(connection, engines=list(self._lanes))
+
+    async def _cancel_after_stop(self) -> None:
+        await self._means.stop.wait()
+        await asyncio.sleep(GRACE_SECONDS)
+        self._cancel_lanes()
+
+    def _cancel_lanes(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _raise_lane_errors(self) -> None:
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                raise error
+
+    def _now(self) -> int:
+        return to_milliseconds(self._means.clock.now())

@@ -1,0 +1,194 @@
+"""From the crawl's events to due pages: looks blocks up in the ledger, and hands a file's due pages to the delivery
+once the whole file is known to be good.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from tidings.announce.due import DueRules, find_due
+from tidings.announce.ledger import Ledger
+from tidings.announce.pages import Block, DistinctCount, Page, PageFilter
+from tidings.announce.reports import Report
+from tidings.announce.shipments import FileProgress
+from tidings.announce.sitemap.crawl import (
+    CrawlEvent,
+    FileDropped,
+    FileRead,
+    FileRestarted,
+    FileUnchanged,
+    PagesRead,
+    SitemapFile,
+)
+from tidings.announce.sites import Site
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.logs import get_logger
+
+BLOCK = 50_000
+# A file is not believed when so many of its pages carry the time of the fetch as lastmod.
+STAMPED_SHARE = 0.9
+STAMPED_LEAST = 5
+REMOVED_BATCH = 10_000
+
+_log = get_logger(__name__)
+
+
+class Destination(Protocol):
+    """Where due pages go: a `Delivery`, or a preview that only lists them."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that decides what is due."""
+
+    @property
+    def on_their_way(self) -> set[int]:
+        """The hashes of pages that were handed over and are not dealt with yet."""
+
+    async def send(self, pages: Iterable[Page], *, file: FileProgress | None = None) -> None:
+        """Take these pages. May wait, and raise StopRequestedError."""
+
+    async def settle_file(self, progress: FileProgress) -> None:
+        """A file is read, and nothing in it is due."""
+
+    async def note_seen(self, block: Block, *, sitemap: str) -> None:
+        """These pages stand in the sitemap now."""
+
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+        """The next pages that stood in the sitemap before, and do not now."""
+
+
+class Intake:
+    """One execution's way from sitemap files to due pages."""
+
+    def __init__(self, site: Site, *, destination: Destination, rules: DueRules, clock: Clock, report: Report) -> None:
+        self._site = site
+        self._destination = destination
+        self._rules = rules
+        self._clock = clock
+        self._report = report
+        self._filter = PageFilter(site)
+        self._distinct = DistinctCount()
+        self._unchanged: list[str] = []
+        self._unchanged_pages = 0
+        self._forget_file()
+
+    async def take(self, event: CrawlEvent) -> None:
+        """Deal with one event of the crawl. Raises StopRequestedError."""
+        match event:
+            case PagesRead(file, pairs):
+                self._block.extend(self._filter.read_block(pairs, fetched_at=file.fetched_at))
+                if len(self._block) >= BLOCK:
+                    await self._look_up()
+            case FileRead(file):
+                await self._look_up()
+                await self._release(file)
+                self._forget_file()
+            case FileUnchanged(file, pages):
+                self._unchanged.append(file.url)
+                self._unchanged_pages += pages
+            case FileRestarted() | FileDropped():
+                self._forget_file()
+
+    async def send_removed(self) -> None:
+        """Announce the pages that stood in the sitemap before and are gone. Only after a complete crawl."""
+        after = None
+        while pages := await self._destination.list_gone(unchanged=self._unchanged, after=after, limit=REMOVED_BATCH):
+            after = pages[-1].url_hash
+            self._report.removed += len(pages)
+            await self._destination.send(pages)
+
+    def count_total(self) -> int:
+        """How many different pages stand in the sitemap; those of unchanged files as they were counted last time."""
+        return self._distinct.count() + self._unchanged_pages
+
+    def close(self) -> None:
+        self._distinct.close()
+
+    def _forget_file(self) -> None:
+        self._block = Block()
+        self._hashes = array("q")
+        self._new: list[Page] = []
+        self._changed: list[Page] = []
+        self._held: set[int] = set()
+        self._seen: list[Block] = []
+        self._stamped_now = 0
+        self._too_soon = 0
+        self._busy = 0
+        self._oldest: int | None = None
+        self._filter.forget_dropped()
+
+    async def _look_up(self) -> None:
+        """Find out what of the block is due, and keep that until the file is done."""
+        block, self._block = self._block, Block()
+        if not block:
+            return
+        now = to_milliseconds(self._clock.now())
+        due = await find_due(
+            block, ledger=self._destination.ledger, rules=self._rules, now=now, busy=self._destination.on_their_way
+        )
+        self._hold(due.new, self._new)
+        self._hold(due.changed, self._changed)
+        self._hashes += block.hashes
+        self._stamped_now += block.stamped_now
+        self._too_soon += due.too_soon
+        self._busy += due.busy
+        if due.oldest is not None:
+            self._oldest = due.oldest if self._oldest is None else min(self._oldest, due.oldest)
+        if self._site.announce_removed:
+            self._seen.append(block)
+
+    def _hold(self, pages: list[Page], held: list[Page]) -> None:
+        held += [page for page in pages if page.url_hash not in self._held]
+        self._held.update(page.url_hash for page in pages)
+
+    async def _release(self, file: SitemapFile) -> None:
+        """The file is good as far as it was read: count it, and send what is due."""
+        believed = self._believe(file)
+        due = self._new + (self._changed if believed else [])
+        self._count(file, believed=believed)
+        for block in self._seen:
+            await self._destination.note_seen(block, sitemap=file.url)
+        progress = FileProgress(
+            file,
+            pages=len(self._hashes),
+            outstanding=len(due),
+            oldest=self._oldest,
+            # A change that waits must be seen again, and so must a page that another file's batch may still lose.
+            clean=not self._too_soon and not self._busy and (believed or not self._changed),
+        )
+        if due:
+            progress.note_oldest(to_milliseconds(self._clock.now()))
+            await self._destination.send(due, file=progress)
+        else:
+            await self._destination.settle_file(progress)
+
+    def _believe(self, file: SitemapFile) -> bool:
+        if self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * len(self._hashes):
+            return True
+        if self._changed:
+            self._report.not_believed += len(self._changed)
+            self._report.warnings.append(
+                f"{file}: {self._stamped_now:,} of {len(self._hashes):,} pages carry the time of the fetch as lastmod, "
+                f"which is not believed; {len(self._changed):,} known pages were not sent again for it"
+            )
+            _log.warning("sitemap.lastmod_not_believed", sitemap=str(file), stamped_now=self._stamped_now)
+        return False
+
+    def _count(self, file: SitemapFile, *, believed: bool) -> None:
+        self._distinct.add(self._hashes)
+        changed = len(self._changed) if believed else 0
+        self._report.new += len(self._new) + changed
+        self._report.changed += changed
+        self._report.too_soon += self._too_soon
+        self._report.total += len(self._hashes)
+        dropped = self._filter.dropped
+        self._report.dropped.add(dropped)
+        self._report.dropped.invalid += file.too_long
+        if dropped.total or file.too_long:
+            _log.warning(
+                "sitemap.dropped",
+                sitemap=str(file),
+                invalid=dropped.invalid + file.too_long,
+                foreign_host=dropped.foreign_host,
+                outside_key_location=dropped.outside_key_location,
+            )

@@ -1,0 +1,211 @@
+"""What is remembered of a site between executions, apart from the ledger.
+
+Three small tables: the validators of files whose pages were all accepted (so that a 304 saves the rest), the pages of
+sites that announce removals (so that a page that is gone can be noticed), and the engines that refuse a site's key
+for good (so that they are left alone until the key is another one).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    delete,
+    select,
+    text,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.ledger import Channel
+from tidings.announce.pages import Page, hash_urls
+from tidings.announce.sitemap.crawl import Remembered, Validators
+from tidings.announce.sites import Site
+from tidings.core.clock import from_milliseconds
+from tidings.core.database import Database, metadata
+
+_BEFORE_ALL = -(1 << 63)
+
+sitemap_validators = Table(
+    "sitemap_validators",
+    metadata,
+    Column("site", BigInteger, nullable=False),
+    Column("sitemap", BigInteger, nullable=False),
+    Column("etag", Text),
+    Column("last_modified", Text),
+    Column("pages", BigInteger, nullable=False),
+    Column("good_until", BigInteger, nullable=False),
+    PrimaryKeyConstraint("site", "sitemap"),
+    sqlite_with_rowid=False,
+)
+
+site_pages = Table(
+    "site_pages",
+    metadata,
+    Column("site", BigInteger, nullable=False),
+    Column("url_hash", BigInteger, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("sitemap", BigInteger, nullable=False),
+    Column("seen_in", BigInteger, nullable=False),
+    PrimaryKeyConstraint("site", "url_hash"),
+    sqlite_with_rowid=False,
+)
+
+broken_engines = Table(
+    "broken_engines",
+    metadata,
+    Column("site", BigInteger, nullable=False),
+    Column("channel", SmallInteger, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("key_fingerprint", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+    PrimaryKeyConstraint("site", "channel", "engine"),
+    sqlite_with_rowid=False,
+)
+
+
+class SitemapMemory:
+    """The validators of one site's sitemap files."""
+
+    def __init__(self, database: Database, *, site: int) -> None:
+        self._database = database
+        self._site = site
+
+    async def recall(self, url: str, *, now: int) -> Remembered | None:
+        """What to ask again with, where nothing in that file can be due before the server says that it has changed."""
+        statement = select(sitemap_validators).where(
+            sitemap_validators.c.site == self._site,
+            sitemap_validators.c.sitemap == hash_sitemap(url),
+            sitemap_validators.c.good_until > now,
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        return None if row is None else Remembered(Validators(row.etag, row.last_modified), pages=row.pages)
+
+    async def remember(
+        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, good_until: int
+    ) -> None:
+        """All pages of this file are accepted on every channel, until `good_until`."""
+        values = {
+            "etag": validators.etag,
+            "last_modified": validators.last_modified,
+            "pages": pages,
+            "good_until": good_until,
+        }
+        statement = (
+            self._database.insert(sitemap_validators)
+            .values(site=self._site, sitemap=hash_sitemap(url), **values)
+            .on_conflict_do_update(index_elements=["site", "sitemap"], set_=values)
+        )
+        await connection.execute(statement)
+
+    async def forget(self, connection: AsyncConnection) -> None:
+        """Read every file in full next time."""
+        await connection.execute(delete(sitemap_validators).where(sitemap_validators.c.site == self._site))
+
+
+class PageMemory:
+    """The pages that stood in one site's sitemap, for noticing those that left it."""
+
+    def __init__(self, database: Database, *, site: int, execution: int) -> None:
+        self._database = database
+        self._site = site
+        self._execution = execution
+
+    async def note_seen(
+        self, connection: AsyncConnection, urls: Sequence[bytes], hashes: Sequence[int], *, sitemap: str
+    ) -> None:
+        """These stand in `sitemap` now."""
+        number = hash_sitemap(sitemap)
+        statement = self._database.insert(site_pages)
+        await connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["site", "url_hash"],
+                set_={"sitemap": statement.excluded.sitemap, "seen_in": statement.excluded.seen_in},
+            ),
+            [
+                {"site": self._site, "url_hash": h, "url": u.decode(), "sitemap": number, "seen_in": self._execution}
+                for h, u in dict(zip(hashes, urls, strict=True)).items()
+            ],
+        )
+
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+        """The next pages that were not seen in this execution, in the order of the hash.
+
+        Pages of `unchanged` files, which were not read, still stand.
+        """
+        statement = text(
+            "SELECT url_hash, url FROM site_pages WHERE site = :site AND seen_in < :execution "
+            f"AND sitemap NOT IN {self._database.numbers_sql('unchanged', column='sitemap')} "
+            "AND url_hash > :after ORDER BY url_hash LIMIT :limit"
+        )
+        values = {
+            "site": self._site,
+            "execution": self._execution,
+            "unchanged": self._database.bind_numbers([hash_sitemap(url) for url in unchanged]),
+            "after": _BEFORE_ALL if after is None else after,
+            "limit": limit,
+        }
+        async with self._database.read() as connection:
+            return [Page(row.url_hash, row.url, removed=True) for row in await connection.execute(statement, values)]
+
+    async def forget(self, connection: AsyncConnection, hashes: Sequence[int]) -> None:
+        """Their removal has been announced."""
+        statement = text(
+            "DELETE FROM site_pages WHERE site = :site "
+            f"AND url_hash IN {self._database.numbers_sql('hashes', column='url_hash')}"
+        )
+        await connection.execute(statement, {"site": self._site, "hashes": self._database.bind_numbers(hashes)})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenEngine:
+    """An engine that refuses the site's key for good, and why."""
+
+    engine: str
+    reason: str
+    since: datetime
+
+
+class BrokenEngines:
+    """The engines that are left alone until the site has another key."""
+
+    def __init__(self, database: Database, *, site: Site, channel: Channel) -> None:
+        self._database = database
+        self._site = site
+        self._channel = channel
+
+    async def list_broken(self) -> list[BrokenEngine]:
+        """Those that refused the present key."""
+        statement = select(broken_engines).where(
+            broken_engines.c.site == self._site.number,
+            broken_engines.c.channel == self._channel.value,
+            broken_engines.c.key_fingerprint == self._site.key.fingerprint,
+        )
+        async with self._database.read() as connection:
+            return [
+                BrokenEngine(row.engine, row.reason, from_milliseconds(row.since))
+                for row in await connection.execute(statement)
+            ]
+
+    async def mark(self, connection: AsyncConnection, engine: str, *, reason: str, at: int) -> None:
+        """This engine refuses the present key."""
+        values: dict[str, Any] = {"key_fingerprint": self._site.key.fingerprint, "reason": reason, "since": at}
+        statement = (
+            self._database.insert(broken_engines)
+            .values(site=self._site.number, channel=self._channel.value, engine=engine, **values)
+            .on_conflict_do_update(index_elements=["site", "channel", "engine"], set_=values)
+        )
+        await connection.execute(statement)
+
+
+def hash_sitemap(url: str) -> int:
+    """A sitemap's short name in the tables."""
+    return hash_urls([url.encode()])[0]

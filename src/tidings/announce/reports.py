@@ -1,0 +1,121 @@
+"""What an execution did, in numbers: kept while it runs, shown as progress, and saved as its result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tidings.announce.pages import Dropped
+from tidings.announce.sites import Engine
+from tidings.core.executions import ExecutionStatus
+
+ALERT_SHARE = 0.10
+
+
+@dataclass(slots=True)
+class EngineReport:
+    """One engine's figures. `left`: pages that a later execution sends to it; they have not failed."""
+
+    engine: Engine
+    succeeded: int = 0
+    failed: int = 0
+    left: int = 0
+    requests: int = 0
+    time_taken: timedelta = timedelta()
+    reason: str | None = None
+    advice: str = ""
+    broken: bool = False
+
+    @property
+    def attempted(self) -> int:
+        return self.succeeded + self.failed
+
+    @property
+    def failed_share(self) -> float:
+        return self.failed / self.attempted if self.attempted else 0.0
+
+    @property
+    def mean_ms(self) -> float | None:
+        """The mean response time of its requests."""
+        if not self.requests:
+            return None
+        return round(self.time_taken / timedelta(milliseconds=1) / self.requests, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "engine": self.engine.host,
+            "total": self.attempted,
+            "succeeded": self.succeeded,
+            "failed": self.failed,
+            "left": self.left,
+            "requests": self.requests,
+            "meanResponseMs": self.mean_ms,
+            "reason": self.reason,
+            "advice": self.advice or None,
+            "broken": self.broken,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """One execution's figures. `total` are different URLs; `new` of them were due, `changed` by their lastmod."""
+
+    site: str
+    total: int = 0
+    new: int = 0
+    changed: int = 0
+    removed: int = 0
+    repeated: int = 0
+    too_soon: int = 0
+    not_believed: int = 0
+    submitted: int = 0
+    failed: int = 0
+    files: int = 0
+    files_unchanged: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
+    engines: dict[str, EngineReport] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    execution_id: str = ""
+    status: ExecutionStatus = ExecutionStatus.RUNNING
+    duration: timedelta = timedelta()
+
+    @property
+    def cached(self) -> int:
+        """Pages that needed nothing."""
+        return max(0, self.total - self.new)
+
+    @property
+    def left(self) -> int:
+        return sum(engine.left for engine in self.engines.values())
+
+    def add_engine(self, engine: Engine) -> EngineReport:
+        return self.engines.setdefault(engine.endpoint, EngineReport(engine))
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {
+            "site": self.site,
+            "executionId": self.execution_id,
+            "status": self.status.value,
+            "durationMs": round(self.duration / timedelta(milliseconds=1)),
+            "total": self.total,
+            "new": self.new,
+            "changed": self.changed,
+            "cached": self.cached,
+            "removed": self.removed,
+            "repeated": self.repeated,
+            "tooSoon": self.too_soon,
+            "notBelieved": self.not_believed,
+            "submitted": self.submitted,
+            "failed": self.failed,
+            "files": self.files,
+            "filesUnchanged": self.files_unchanged,
+            "dropped": {
+                "invalid": self.dropped.invalid,
+                "foreignHost": self.dropped.foreign_host,
+                "outsideKeyLocation": self.dropped.outside_key_location,
+            },
+            "engines": [engine.to_json() for engine in self.engines.values()],
+            "errors": self.errors,
+            "warnings": self.warnings,
+        }

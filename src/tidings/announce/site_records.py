@@ -1,0 +1,172 @@
+"""Where sites are stored. Their keys are encrypted at rest; everything else is plain JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, delete, func, select, update
+
+from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.database import Database, RowId, metadata
+from tidings.core.keyring import KeyRing
+from tidings.core.secrets import Secret
+
+sites = Table(
+    "sites",
+    metadata,
+    Column("number", RowId, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("origin", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("indexnow_key", LargeBinary),
+    Column("encryption_key_id", Text),
+    Column("enabled", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+
+class Origin(StrEnum):
+    """Where a site comes from. One of the command line was announced by hand, and is never run by itself."""
+
+    COMMAND = "command"
+    ENVIRONMENT = "environment"
+    API = "api"
+
+
+class SiteRecords:
+    """The sites of this installation."""
+
+    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock) -> None:
+        self._database = database
+        self._keys = keys
+        self._clock = clock
+
+    async def save(self, site: Site, *, origin: Origin) -> Site:
+        """Store a site, or replace the one of this id; returns it with its number."""
+        stamp = to_milliseconds(self._clock.now())
+        blob, key_id = self._encrypt(site)
+        values = {
+            "origin": origin.value,
+            "host": site.host,
+            "settings": json.dumps(_to_settings(site)),
+            "indexnow_key": blob,
+            "encryption_key_id": key_id,
+            "enabled": site.enabled,
+            "updated_at": stamp,
+        }
+        statement = (
+            self._database.insert(sites)
+            .values(id=site.id, created_at=stamp, **values)
+            .on_conflict_do_update(index_elements=["id"], set_=values)
+            .returning(sites.c.number)
+        )
+        async with self._database.write() as connection:
+            return replace(site, number=(await connection.execute(statement)).scalar_one())
+
+    async def adopt(self, site: Site) -> Site:
+        """Number a site that was given by hand, without changing what is stored of one with this id."""
+        async with self._database.read() as connection:
+            number = (await connection.execute(select(sites.c.number).where(sites.c.id == site.id))).scalar()
+        return await self.save(site, origin=Origin.COMMAND) if number is None else replace(site, number=number)
+
+    async def find(self, site_id: str) -> Site | None:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(sites).where(sites.c.id == site_id))).first()
+        return None if row is None else self._read(row)
+
+    async def list_all(self) -> list[Site]:
+        """Every site, by id."""
+        async with self._database.read() as connection:
+            return [self._read(row) for row in await connection.execute(select(sites).order_by(sites.c.id))]
+
+    async def remove(self, site_id: str) -> bool:
+        """Delete a site; False where there is none."""
+        async with self._database.write() as connection:
+            return bool((await connection.execute(delete(sites).where(sites.c.id == site_id))).rowcount)
+
+    async def rotate_keys(self) -> int:
+        """Encrypt with the newest master key what an older one has encrypted. Safe to repeat; returns how many."""
+        rotated = 0
+        async with self._database.read() as connection:
+            rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id))).all()
+        for row in rows:
+            if self._keys.needs_rotation(row.encryption_key_id):
+                rotated += await self._rotate(row.id)
+        return rotated
+
+    async def count_key_ids(self) -> dict[str, int]:
+        """How many sites' keys each master key has encrypted."""
+        statement = select(sites.c.encryption_key_id, func.count()).group_by(sites.c.encryption_key_id)
+        async with self._database.read() as connection:
+            return {row[0]: row[1] for row in await connection.execute(statement)}
+
+    async def _rotate(self, site_id: str) -> int:
+        async with self._database.write() as connection:
+            row = (await connection.execute(select(sites).where(sites.c.id == site_id).with_for_update())).first()
+            if row is None or not self._keys.needs_rotation(row.encryption_key_id):
+                return 0
+            blob, key_id = self._encrypt(self._read(row))
+            await connection.execute(
+                update(sites).where(sites.c.id == site_id).values(indexnow_key=blob, encryption_key_id=key_id)
+            )
+            return 1
+
+    def _encrypt(self, site: Site) -> tuple[bytes, str]:
+        return self._keys.encrypt(site.key, **_name_place(site.id))
+
+    def _read(self, row: Row[Any]) -> Site:
+        key = self._keys.decrypt(row.indexnow_key, key_id=row.encryption_key_id, **_name_place(row.id))
+        return replace(
+            _from_settings(json.loads(row.settings), key=key, site_id=row.id, host=row.host, enabled=row.enabled),
+            number=row.number,
+        )
+
+
+def _name_place(site_id: str) -> dict[str, str]:
+    """What the key's encryption is bound to: moved to another row, it cannot be read."""
+    return {"purpose": "indexnow-key", "table": "sites", "column": "indexnow_key", "row": site_id}
+
+
+def _to_settings(site: Site) -> dict[str, Any]:
+    return {
+        "sitemapUrls": site.sitemap_urls,
+        "backupSitemapUrls": site.backup_sitemap_urls,
+        "keyFolder": site.key_location.rpartition("/")[0],
+        "keyFile": None if site.key_location.endswith(f"/{site.key.reveal()}.txt") else _last_part(site.key_location),
+        "searchEngines": [engine.endpoint for engine in site.engines],
+        "submitMethod": site.submit_method.value,
+        "schedule": site.schedule,
+        "announceRemoved": site.announce_removed,
+    }
+
+
+def _from_settings(settings: dict[str, Any], *, key: Secret, site_id: str, host: str, enabled: bool) -> Site:
+    file = settings["keyFile"] or f"{key.reveal()}.txt"
+    return make_site(
+        site_id=site_id,
+        host=host,
+        sitemap_urls=_texts(settings["sitemapUrls"]),
+        backup_sitemap_urls=_texts(settings["backupSitemapUrls"]),
+        key=key.reveal(),
+        # The file is usually named after the key, which must not stand in the table in clear.
+        key_location=f"{settings['keyFolder']}/{file}",
+        engines=_texts(settings["searchEngines"]),
+        submit_method=SubmitMethod(settings["submitMethod"]),
+        schedule=settings["schedule"],
+        announce_removed=settings["announceRemoved"],
+        enabled=enabled,
+    )
+
+
+def _last_part(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def _texts(values: Sequence[object]) -> list[str]:
+    return [str(value) for value in values]

@@ -1,0 +1,167 @@
+"""A site and its engines: values, and the rules they must keep. Where sites are stored is in `site_records`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from cronsim import CronSim, CronSimError
+
+from tidings.core.addresses import Url, UrlError, parse_url
+from tidings.core.secrets import Secret
+
+DEFAULT_ENGINE = "api.indexnow.org"
+DEFAULT_SCHEDULE = "0 0 * * *"
+
+_KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
+
+
+class SiteError(ValueError):
+    """A site's setting breaks a rule. `field` is its name in the API; the message is the rule."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}")
+        self.field = field
+        self.rule = rule
+
+
+class SubmitMethod(StrEnum):
+    """`auto`: one URL goes by GET, more by POST."""
+
+    AUTO = "auto"
+    GET = "get"
+    POST = "post"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One IndexNow endpoint. `host` is what requests are paced by and what people read."""
+
+    endpoint: str
+    host: str
+
+    def __str__(self) -> str:
+        return self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One host with its sitemaps, key and schedule. `number` is its short name in the tables; 0 until it is stored."""
+
+    id: str
+    host: str
+    sitemap_urls: tuple[str, ...]
+    key: Secret
+    engines: tuple[Engine, ...]
+    key_location: str
+    backup_sitemap_urls: tuple[str, ...] = ()
+    submit_method: SubmitMethod = SubmitMethod.AUTO
+    schedule: str = DEFAULT_SCHEDULE
+    announce_removed: bool = False
+    enabled: bool = True
+    number: int = 0
+
+    @property
+    def workflow_name(self) -> str:
+        """What its executions are called."""
+        return f"announce:{self.id}"
+
+    @property
+    def key_folder(self) -> str:
+        """The path that the key vouches for: where the key file lies ("/" for the whole host)."""
+        return urlsplit(self.key_location).path.rpartition("/")[0] + "/"
+
+
+def make_site(
+    *,
+    sitemap_urls: Sequence[str],
+    key: str,
+    host: str | None = None,
+    site_id: str | None = None,
+    engines: Sequence[str] = (DEFAULT_ENGINE,),
+    key_location: str | None = None,
+    backup_sitemap_urls: Sequence[str] = (),
+    submit_method: SubmitMethod = SubmitMethod.AUTO,
+    schedule: str = DEFAULT_SCHEDULE,
+    announce_removed: bool = False,
+    enabled: bool = True,
+) -> Site:
+    """A site from plain values; what is left out gets its default. Raises SiteError."""
+    if not sitemap_urls:
+        raise SiteError("sitemapUrl", "at least one sitemap is needed")
+    sitemaps = [check_url("sitemapUrl", url) for url in sitemap_urls]
+    checked_host = check_host(host) if host else find_netloc(sitemaps[0])
+    checked_key = check_key(key)
+    # A site on plain http has its key file there too; for every other one this is the protocol's own default.
+    location = check_url(
+        "keyLocation", key_location or f"{sitemaps[0].scheme}://{checked_host}/{checked_key.reveal()}.txt"
+    )
+    if find_netloc(location) != checked_host:
+        raise SiteError("keyLocation", f"the key file must be on the site's own host, {checked_host}")
+    return Site(
+        id=site_id or checked_host,
+        host=checked_host,
+        sitemap_urls=tuple(url.text for url in sitemaps),
+        key=checked_key,
+        engines=parse_engines(engines),
+        key_location=location.text,
+        backup_sitemap_urls=tuple(check_url("backupSitemapUrls", url).text for url in backup_sitemap_urls),
+        submit_method=submit_method,
+        schedule=check_schedule(schedule),
+        announce_removed=announce_removed,
+        enabled=enabled,
+    )
+
+
+def parse_engines(names: Sequence[str]) -> tuple[Engine, ...]:
+    """Engines from hosts, hosts with a path, or full URLs; each once. Raises SiteError."""
+    engines = tuple(dict.fromkeys(parse_engine(name) for name in names))
+    if not engines:
+        raise SiteError("searchEngines", "at least one search engine is needed")
+    return engines
+
+
+def parse_engine(name: str) -> Engine:
+    """`api.indexnow.org`, `www.bing.com/indexnow` or `http://127.0.0.1:8801/indexnow`."""
+    url = name.strip() if "://" in name else f"https://{name.strip()}"
+    parsed = check_url("searchEngines", url if "/" in url.partition("://")[2] else f"{url}/indexnow")
+    if parsed.query:
+        raise SiteError("searchEngines", "an engine is a host, a host with a path, or a URL without a query")
+    return Engine(endpoint=parsed.text, host=find_netloc(parsed))
+
+
+def check_key(key: str) -> Secret:
+    """An IndexNow key, wrapped. Raises SiteError, which does not repeat it."""
+    if not _KEY.fullmatch(key):
+        raise SiteError("indexnowKey", "it must have 8 to 128 characters, all of them letters, digits or -")
+    return Secret(key)
+
+
+def check_host(host: str) -> str:
+    """A bare host name, with its port where it has one."""
+    if "/" in host or "@" in host:
+        raise SiteError("host", "it must be a host name such as example.com, without scheme or path")
+    return find_netloc(check_url("host", f"https://{host}/"))
+
+
+def check_url(field: str, url: str) -> Url:
+    try:
+        return parse_url(url.strip())
+    except UrlError as error:
+        raise SiteError(field, f"{error}; it must be a URL such as https://example.com/sitemap.xml") from None
+
+
+def check_schedule(schedule: str) -> str:
+    """A cron expression of five fields."""
+    try:
+        CronSim(schedule, datetime.now(UTC))
+    except CronSimError as error:
+        raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
+    return schedule
+
+
+def find_netloc(url: Url) -> str:
+    """Host, and the port where it is not the scheme's own."""
+    return urlsplit(url.text).netloc

@@ -1,0 +1,195 @@
+"""What an engine has yet to take: pages that failed at it, and pages that another engine took first.
+
+A row belongs to a URL and an engine. It appears with a reason when the engine failed, and without one in the same
+transaction in which another engine's success was entered, so that a crash in between cannot lose the slower engine's
+copy. The next execution sends these first, each to its own engine. While an execution runs, a row also says that this
+engine has been seen to for this page, so that nothing goes to it twice.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Integer,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    delete,
+    func,
+    or_,
+    select,
+    text,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.ledger import Channel
+from tidings.announce.pages import Page
+from tidings.core.clock import from_milliseconds
+from tidings.core.database import Database, metadata
+
+undelivered = Table(
+    "undelivered",
+    metadata,
+    Column("site", BigInteger, nullable=False),
+    Column("channel", SmallInteger, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("url_hash", BigInteger, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("lastmod", BigInteger),
+    Column("removed", Boolean, nullable=False),
+    Column("reason", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("failed_at", BigInteger),
+    Column("created_in", BigInteger, nullable=False),
+    Column("attempted_in", BigInteger),
+    Column("delivered_in", BigInteger),
+    PrimaryKeyConstraint("site", "channel", "engine", "url_hash"),
+    sqlite_with_rowid=False,
+)
+
+_columns = undelivered.c
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPage:
+    """One failure, for people."""
+
+    url: str
+    engine: str
+    reason: str
+    attempts: int
+    failed_at: datetime
+
+
+class Undelivered:
+    """The rows of one site and channel, as one execution sees them."""
+
+    def __init__(self, database: Database, *, site: int, channel: Channel, execution: int) -> None:
+        self._database = database
+        self._names = {"site": site, "channel": channel.value}
+        self._execution = execution
+        self._ours = (_columns.site == site, _columns.channel == channel.value)
+
+    async def sweep(self, connection: AsyncConnection, *, engines: Sequence[str]) -> None:
+        """Delete what has been delivered, and what engines that are no longer asked had yet to take."""
+        await connection.execute(
+            delete(undelivered).where(
+                *self._ours, or_(_columns.delivered_in.is_not(None), _columns.engine.not_in(engines))
+            )
+        )
+
+    async def find_engines(self, hashes: Sequence[int]) -> dict[int, frozenset[str]]:
+        """For those of `hashes` that have rows: the engines that need nothing more in this execution."""
+        statement = text(
+            "SELECT url_hash, engine FROM undelivered WHERE site = :site AND channel = :channel "
+            f"AND url_hash IN {self._database.numbers_sql('hashes', column='url_hash')}"
+        )
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        async with self._database.read() as connection:
+            values = {**self._names, "hashes": self._database.bind_numbers(hashes)}
+            for url_hash, engine in await connection.execute(statement, values):
+                found[url_hash].add(engine)
+        return {url_hash: frozenset(engines) for url_hash, engines in found.items()}
+
+    async def list_open(self, engine: str, *, earlier_only: bool, after: int | None, limit: int) -> list[Page]:
+        """The next pages that `engine` has yet to take and was not sent in this execution, in the order of the hash.
+
+        `earlier_only` leaves out what this execution itself put here.
+        """
+        statement = (
+            select(_columns.url_hash, _columns.url, _columns.lastmod, _columns.removed)
+            .where(
+                *self._ours,
+                _columns.engine == engine,
+                _columns.delivered_in.is_(None),
+                func.coalesce(_columns.attempted_in, 0) != self._execution,
+            )
+            .order_by(_columns.url_hash)
+            .limit(limit)
+        )
+        if earlier_only:
+            statement = statement.where(_columns.created_in < self._execution)
+        if after is not None:
+            statement = statement.where(_columns.url_hash > after)
+        async with self._database.read() as connection:
+            return [Page(*row) for row in await connection.execute(statement)]
+
+    async def owe(self, connection: AsyncConnection, pages: Sequence[Page], *, engines: Sequence[str]) -> None:
+        """Note that these engines have yet to be sent `pages`."""
+        rows = [{**self._describe(page), "engine": engine, "attempts": 0} for engine in engines for page in pages]
+        if rows:
+            await connection.execute(self._database.insert(undelivered).on_conflict_do_nothing(), rows)
+
+    async def fail(
+        self, connection: AsyncConnection, pages: Sequence[Page], *, engine: str, reason: str, at: int
+    ) -> None:
+        """Note that `engine` did not take `pages`; a repeated failure counts up."""
+        rows = [
+            {
+                **self._describe(page),
+                "engine": engine,
+                "reason": reason,
+                "attempts": 1,
+                "failed_at": at,
+                "attempted_in": self._execution,
+            }
+            for page in pages
+        ]
+        statement = self._database.insert(undelivered)
+        repeated = statement.on_conflict_do_update(
+            index_elements=["site", "channel", "engine", "url_hash"],
+            set_={
+                "reason": statement.excluded.reason,
+                "attempts": _columns.attempts + 1,
+                "failed_at": statement.excluded.failed_at,
+                "attempted_in": statement.excluded.attempted_in,
+                "lastmod": statement.excluded.lastmod,
+            },
+        )
+        if rows:
+            await connection.execute(repeated, rows)
+
+    async def settle(self, connection: AsyncConnection, hashes: Sequence[int], *, engine: str) -> None:
+        """`engine` took them. What this execution itself put here goes; the rest is kept, as taken, until its end."""
+        values = {
+            **self._names,
+            "engine": engine,
+            "execution": self._execution,
+            "hashes": self._database.bind_numbers(hashes),
+        }
+        those = (
+            "WHERE site = :site AND channel = :channel AND engine = :engine "
+            f"AND url_hash IN {self._database.numbers_sql('hashes', column='url_hash')}"
+        )
+        await connection.execute(text(f"DELETE FROM undelivered {those} AND created_in = :execution"), values)
+        await connection.execute(text(f"UPDATE undelivered SET delivered_in = :execution {those}"), values)
+
+    async def list_failed(self, *, limit: int = 100) -> list[FailedPage]:
+        """The newest failures first."""
+        statement = (
+            select(_columns.url, _columns.engine, _columns.reason, _columns.attempts, _columns.failed_at)
+            .where(*self._ours, _columns.reason.is_not(None), _columns.delivered_in.is_(None))
+            .order_by(_columns.failed_at.desc(), _columns.url)
+            .limit(limit)
+        )
+        async with self._database.read() as connection:
+            return [
+                FailedPage(row.url, row.engine, row.reason, row.attempts, from_milliseconds(row.failed_at))
+                for row in await connection.execute(statement)
+            ]
+
+    def _describe(self, page: Page) -> dict[str, object]:
+        return {
+            **self._names,
+            "url_hash": page.url_hash,
+            "url": page.url,
+            "lastmod": page.lastmod,
+            "removed": page.removed,
+            "created_in": self._execution,
+        }

@@ -1,0 +1,114 @@
+"""`tidings demo`: the whole job on this machine against the sandbox, in a few steps that explain themselves."""
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from tidings.announce.sites import make_site
+from tidings.cli.announce import announce_site
+from tidings.cli.session import Exit, fail, load_settings, open_session, run
+from tidings.sandbox import Fault, Sandbox, SandboxEngine, SandboxSite
+from tidings.settings import Settings
+
+BAD_PAGES = (411, 1789, 3003)
+CHANGED_PAGE = 2718
+
+
+def demo(
+    pages: Annotated[int, typer.Option(help="How many pages the demo's site has.", min=3_100)] = 4_000,
+) -> None:
+    """Announce a made-up site to two made-up engines, one of which has a bad day. Nothing leaves this machine."""
+    settings = _make_settings(load_settings())
+    _clear(settings.data_dir)
+
+    async def work() -> Exit:
+        site = SandboxSite(pages=pages)
+        async with Sandbox(site=site, engines=[SandboxEngine("alpha"), SandboxEngine("beta")]) as sandbox:
+            return await _tell(sandbox, settings)
+
+    raise typer.Exit(run(work))
+
+
+def _make_settings(settings: Settings) -> Settings:
+    """One's own settings, but: a folder apart, this machine only, short waits, and changes are sent at once."""
+    return replace(
+        settings,
+        data_dir=settings.data_dir / "demo",
+        database_url=None,
+        allow_networks=(ip_network("127.0.0.0/8"),),
+        retry_scale=0.2,
+        resubmit_gap=timedelta(0),
+    )
+
+
+def _clear(data_dir: Path) -> None:
+    """The demo begins with an empty folder; it only ever removes one that it has made itself."""
+    mark = data_dir / "made-by-tidings-demo"
+    if data_dir.exists():
+        if not mark.exists():
+            fail(f"{data_dir} is not the demo's own folder; set TIDINGS_DATA_DIR to another place")
+        shutil.rmtree(data_dir)
+    data_dir.mkdir(parents=True, mode=0o700)
+    mark.touch()
+
+
+async def _tell(sandbox: Sandbox, settings: Settings) -> Exit:
+    console = Console()
+    alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
+    site = make_site(
+        sitemap_urls=[sandbox.site.sitemap_url], key=sandbox.site.key, engines=[alpha.endpoint, beta.endpoint]
+    )
+    beta.misbehave(Fault(status=429, headers={"Retry-After": "5"}, times=1))
+    beta.misbehave(Fault(status=503, times=1, after=1))
+    for number in BAD_PAGES:
+        beta.misbehave(
+            Fault(status=422, body="one of the URLs is not welcome today", matching=sandbox.site.url(number))
+        )
+
+    console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
+    console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)\n")
+    async with open_session(settings) as installation:
+        site = await installation.sites.adopt(installation.know(site))
+
+        _begin_step(console, 1, "Announce the site. Beta asks to slow down, fails once, and refuses three URLs.")
+        await announce_site(installation, site, console=console)
+
+        beta.recover()
+        _begin_step(console, 2, "Announce it again. Nothing goes out twice; beta, well again, gets what it refused.")
+        await announce_site(installation, site, console=console)
+
+        sandbox.site.change(CHANGED_PAGE)
+        _begin_step(console, 3, f"Page {CHANGED_PAGE} changes. Only that page is sent.")
+        await announce_site(installation, site, console=console)
+    _end(console, sandbox, settings)
+    return Exit.DONE if _went_well(sandbox) else Exit.FAILED
+
+
+def _begin_step(console: Console, number: int, text: str) -> None:
+    console.print(f"\n[bold]{number}. {escape(text)}[/]")
+
+
+def _went_well(sandbox: Sandbox) -> bool:
+    """Every page once at each engine, and the changed one twice."""
+    expected = dict.fromkeys(sandbox.site.urls(), 1) | {sandbox.site.url(CHANGED_PAGE): 2}
+    return all(dict(engine.accepted) == expected for engine in sandbox.engines)
+
+
+def _end(console: Console, sandbox: Sandbox, settings: Settings) -> None:
+    accepted = " and ".join(f"{sum(engine.accepted.values()):,} by {engine.name}" for engine in sandbox.engines)
+    console.print(f"\nAccepted in all: {accepted}; each page once, and page {CHANGED_PAGE} twice, as it should be.")
+    console.print(f"Data and log are in [bold]{settings.data_dir.absolute()}[/].\n")
+    console.print("For your own site:")
+    console.print(
+        "  [bold]tidings keys new --indexnow[/]   makes a key; put it into a file KEY.txt at the root of the site"
+    )
+    console.print("  [bold]tidings check https://example.com/sitemap.xml --key KEY[/]")
+    console.print("  [bold]tidings announce https://example.com/sitemap.xml --key KEY[/]")
+    console.print("(Where `make` made the environment, the command is .venv/bin/tidings.)")

@@ -1,0 +1,45 @@
+"""The list of commands."""
+
+import typer
+
+from tidings import __version__
+from tidings.cli import announce, demo, keys, maintenance, sandbox, sites
+
+app = typer.Typer(
+    name="tidings",
+    help="Gathers content and announces it: tells the search engines what is new or changed on your sites.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("announce")(announce.announce)
+app.command("check")(announce.check)
+app.command("run")(announce.run_site)
+app.command("status")(sites.show_status)
+app.command("demo")(demo.demo)
+app.command("sandbox")(sandbox.sandbox)
+app.add_typer(sites.app, name="sites")
+app.add_typer(keys.app, name="keys")
+app.add_typer(maintenance.database_app, name="database")
+app.add_typer(maintenance.ledger_app, name="ledger")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tidings {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def tidings(
+    version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
+) -> None:
+    """Gathers content and announces it: tells the search engines what is new or changed on your sites.
+
+    Settings come from the environment; the data lives in TIDINGS_DATA_DIR (./tidings-data).
+    """
+
+
+def main() -> None:
+    """The `tidings` command."""
+    app()

@@ -1,0 +1,81 @@
+"""`tidings database` and `tidings ledger`: care for what is stored."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from tidings.announce.ledger import Channel, Ledger
+from tidings.announce.memory import SitemapMemory
+from tidings.cli.session import fail, load_settings, open_session, run
+from tidings.core.clock import to_milliseconds
+from tidings.core.database import downgrade_database, find_revision, open_database, upgrade_database
+from tidings.wiring import find_database_url, prepare_data_dir
+
+database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
+ledger_app = typer.Typer(help="Correct what counts as announced.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@database_app.command("upgrade")
+def upgrade() -> None:
+    """Bring the tables up to date. Every command does this by itself."""
+    typer.echo(f"The tables are at revision {_migrate(None)}.")
+
+
+@database_app.command("downgrade")
+def downgrade(
+    revision: Annotated[str, typer.Argument(help='An earlier revision, or "base" to remove all tables.')],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Take the tables back to an earlier revision. What newer tables hold is deleted."""
+    if not yes:
+        typer.confirm("Data in newer tables will be deleted. Go on?", abort=True)
+    typer.echo(f"The tables are at revision {_migrate(revision) or 'base'}.")
+
+
+def _migrate(revision: str | None) -> str | None:
+    settings = load_settings()
+
+    async def work() -> str | None:
+        prepare_data_dir(settings.data_dir)
+        database = open_database(find_database_url(settings))
+        try:
+            if revision is None:
+                await upgrade_database(database)
+            else:
+                await downgrade_database(database, revision=revision)
+            return await find_revision(database)
+        finally:
+            await database.close()
+
+    return run(work)
+
+
+@ledger_app.command("forget")
+def forget(
+    site: Annotated[str, typer.Argument(help="The site's id.")],
+    since: Annotated[str, typer.Option("--since", help="A moment such as 2026-11-15T10:00Z, or a day.")],
+) -> None:
+    """Undo a bad run: what was announced since then counts as not announced, and is due again."""
+    settings = load_settings()
+    moment = _parse_moment(since)
+
+    async def work() -> int:
+        async with open_session(settings) as installation:
+            found = await installation.find_site(site)
+            if found is None:
+                fail(f"there is no site {site!r}; `tidings sites list` shows what is there")
+            async with installation.database.write() as connection:
+                await SitemapMemory(installation.database, site=found.number).forget(connection)
+                ledger = Ledger(installation.database, site=found.number, channel=Channel.INDEXNOW)
+                return await ledger.forget(connection, since=to_milliseconds(moment))
+
+    typer.echo(f"{run(work):,} pages are due again.")
+
+
+def _parse_moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        fail("--since: it must be a moment such as 2026-11-15T10:00Z, or a day such as 2026-11-15")
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

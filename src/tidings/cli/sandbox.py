@@ -1,0 +1,33 @@
+"""`tidings sandbox`: the stand-ins alone, to try things out against."""
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from tidings.sandbox import Addresses, serve_sandbox
+
+
+def sandbox(
+    port: Annotated[
+        int, typer.Option(help="The site's port; the engines take the next ones. 0: any free ones.")
+    ] = 8801,
+    pages: Annotated[int, typer.Option(help="How many pages the site has.", min=1)] = 3000,
+) -> None:
+    """Start a site and two IndexNow engines on this machine that answer as the real ones do. Ctrl-C ends them."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
+
+
+def _show_addresses(addresses: Addresses) -> None:
+    engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
+    typer.echo(f"Site:    {addresses.sitemap_url}")
+    for name, endpoint in addresses.endpoints.items():
+        typer.echo(f"Engine:  {endpoint} ({name})")
+    typer.echo(f"Control: {addresses.control_url}")
+    typer.echo("Try, in another terminal:")
+    typer.echo(
+        f"  TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}"
+    )
+    typer.echo("Ctrl-C ends it.")

@@ -1,0 +1,121 @@
+"""How an execution looks on a terminal: a live progress bar and a summary. The numbers come from the report."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tidings.announce.reports import EngineReport, Report
+from tidings.core.executions import ExecutionStatus
+
+_COLOURS = {
+    ExecutionStatus.SUCCEEDED: "green",
+    ExecutionStatus.PARTIAL: "yellow",
+    ExecutionStatus.INTERRUPTED: "yellow",
+    ExecutionStatus.FAILED: "red",
+    ExecutionStatus.TIMEOUT: "red",
+    ExecutionStatus.RUNNING: "cyan",
+}
+_MOST_LINES = 10
+
+
+class ProgressView:
+    """One bar for each engine, and one line for the crawl."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._crawl = progress.add_task("reading the sitemap", total=None)
+        self._engines: dict[str, Any] = {}
+
+    def show(self, report: Report) -> None:
+        """Bring the bars up to the report."""
+        self._progress.update(
+            self._crawl, description=f"{report.total:,} pages read, {report.new:,} due", completed=report.total
+        )
+        due = report.new + report.removed
+        for endpoint, engine in report.engines.items():
+            if endpoint not in self._engines:
+                self._engines[endpoint] = self._progress.add_task(engine.engine.host, total=None)
+            total = max(due + report.repeated, engine.attempted) or None
+            self._progress.update(self._engines[endpoint], total=total, completed=engine.attempted)
+
+
+@contextmanager
+def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
+    """A live view on standard error; None where nobody watches."""
+    if not enabled:
+        yield None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield ProgressView(progress)
+
+
+def print_report(report: Report, *, console: Console) -> None:
+    """The summary: what was found, what each engine took, and what needs a person."""
+    colour = _COLOURS[report.status]
+    console.print(
+        f"[bold {colour}]{report.status.value}[/] {escape(report.site)} in {report.duration.total_seconds():.1f} s: "
+        f"{report.total:,} pages, {report.new:,} due"
+        + (f" ({report.changed:,} changed)" if report.changed else "")
+        + (f", {report.removed:,} removed" if report.removed else "")
+        + f", {report.cached:,} already announced"
+    )
+    if any(engine.attempted or engine.left or engine.broken for engine in report.engines.values()):
+        console.print(_make_table(report))
+    for line in _describe(report):
+        console.print(line)
+
+
+def _make_table(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("engine")
+    for name in ("accepted", "failed", "left", "requests", "mean ms"):
+        table.add_column(name, justify="right")
+    table.add_column("last trouble", overflow="fold")
+    for engine in report.engines.values():
+        table.add_row(*_make_row(engine))
+    return table
+
+
+def _make_row(engine: EngineReport) -> tuple[str, ...]:
+    return (
+        escape(engine.engine.host),
+        f"{engine.succeeded:,}",
+        f"[red]{engine.failed:,}[/]" if engine.failed else "0",
+        f"{engine.left:,}",
+        f"{engine.requests:,}",
+        "-" if engine.mean_ms is None else f"{engine.mean_ms:g}",
+        escape(engine.reason or ""),
+    )
+
+
+def _describe(report: Report) -> Iterator[str]:
+    dropped = report.dropped
+    if dropped.total:
+        yield (
+            f"Dropped: {dropped.invalid:,} invalid, {dropped.foreign_host:,} of another host, "
+            f"{dropped.outside_key_location:,} outside the key's folder."
+        )
+    if report.too_soon:
+        yield f"{report.too_soon:,} pages changed within the last minutes; the next run sends them."
+    if report.files_unchanged:
+        yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read again."
+    yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
+    yield from (f"[red]{escape(error)}[/]" for error in report.errors[:_MOST_LINES])
+    for engine in report.engines.values():
+        if (engine.failed or engine.broken) and engine.advice:
+            yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"
+    waiting = sum(engine.failed + engine.left for engine in report.engines.values())
+    if waiting:
+        yield "What was not accepted is kept, and sent first next time."

@@ -1,0 +1,115 @@
+"""What every command needs: settings, logs, an open installation, and errors as one line instead of a traceback."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from enum import IntEnum
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from sqlalchemy.exc import DBAPIError
+
+from tidings.announce.sites import SiteError
+from tidings.core.database import DatabaseUrlError
+from tidings.core.executions import ExecutionError
+from tidings.core.logs import configure_logging
+from tidings.core.master_key import KeyRingError
+from tidings.core.redaction import Redactor
+from tidings.core.stopping import Stop
+from tidings.settings import SettingError, Settings, read_settings
+from tidings.wiring import Installation, open_installation, prepare_data_dir
+
+Result = TypeVar("Result")
+
+
+class Exit(IntEnum):
+    """Exit codes: everything done, something failed, bad input."""
+
+    DONE = 0
+    FAILED = 1
+    BAD_INPUT = 2
+
+
+def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
+    """Say in one line what is wrong, and end."""
+    typer.echo(f"tidings: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def load_settings() -> Settings:
+    """The environment's settings; a bad one ends the command with its rule."""
+    try:
+        return read_settings(os.environ)
+    except SettingError as error:
+        fail(str(error))
+
+
+def run(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a command's work; what can be expected to go wrong ends it with one line."""
+
+    async def start() -> Result:
+        return await work()
+
+    try:
+        return asyncio.run(start())
+    except SiteError as error:
+        fail(str(error))
+    except (DatabaseUrlError, KeyRingError) as error:
+        fail(str(error))
+    except ExecutionError as error:
+        fail(str(error), code=Exit.FAILED)
+    except DBAPIError as error:
+        # The statement's values may hold secrets, so only the driver's own words are shown.
+        fail(f"the database does not work ({error.orig}); what was saved before is kept", code=Exit.FAILED)
+    except OSError as error:
+        fail(f"{error.strerror or error} ({error.filename or 'no file'})", code=Exit.FAILED)
+
+
+@asynccontextmanager
+async def open_session(settings: Settings, *, verbose: bool = False) -> AsyncIterator[Installation]:
+    """An open installation with its log: in the data directory always, on the terminal when asked for."""
+    redactor = Redactor()
+    for secret in settings.secrets:
+        redactor.add(secret)
+    prepare_data_dir(settings.data_dir)
+    configure_logging(
+        format=settings.log_format,
+        level="info",
+        stream=sys.stderr if verbose else open(os.devnull, "w"),
+        redactor=redactor,
+        file=settings.data_dir / "tidings.log",
+    )
+    async with open_installation(settings, redactor=redactor) as installation:
+        if installation.made_key is not None:
+            typer.echo(
+                f"A master key was made in {installation.made_key}. Keep a copy of it apart from the data.", err=True
+            )
+        yield installation
+
+
+@contextmanager
+def stop_on_signals(stop: Stop) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the work in good order; a second one ends it at once."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def ask(name: str) -> None:
+        if stop.requested and task is not None:
+            task.cancel()
+        stop.request(f"{name} was received")
+
+    signals: list[Any] = [signal.SIGINT, signal.SIGTERM]
+    for number in signals:
+        loop.add_signal_handler(number, ask, signal.Signals(number).name)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def is_terminal() -> bool:
+    return sys.stderr.isatty()

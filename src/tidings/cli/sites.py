@@ -1,0 +1,169 @@
+"""`tidings sites` and `tidings status`: what is set up, and how it went last."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tidings.announce.site_records import Origin
+from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.cli.announce import JsonOption
+from tidings.cli.session import fail, load_settings, open_session, run
+from tidings.core.clock import to_text
+from tidings.core.executions import ExecutionRecord
+
+app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("add")
+def add(
+    sitemap_url: Annotated[list[str], typer.Argument(help="One or several sitemaps.")],
+    key: Annotated[str, typer.Option("--key", help="The IndexNow key.", envvar="INDEXNOW_API_KEY", show_envvar=False)],
+    site_id: Annotated[str | None, typer.Option("--id", help="A name for it. [the host]")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The site's host, if not the sitemap's.")] = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", help="An engine; may be repeated.")] = None,
+    backup: Annotated[list[str] | None, typer.Option("--backup", help="A sitemap for when one cannot be read.")] = None,
+    method: Annotated[SubmitMethod, typer.Option("--method", help="How URLs are sent.")] = SubmitMethod.AUTO,
+    key_location: Annotated[str | None, typer.Option("--key-location", help="Where the key file is.")] = None,
+    schedule: Annotated[str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC.")] = None,
+    announce_removed: Annotated[bool, typer.Option("--announce-removed", help="Announce pages that are gone.")] = False,
+) -> None:
+    """Store a site, so that `tidings run ID` needs nothing else. One of the same id is replaced."""
+    settings = load_settings()
+
+    async def work() -> Site:
+        site = make_site(
+            sitemap_urls=sitemap_url,
+            key=key,
+            host=host,
+            site_id=site_id,
+            engines=engine or settings.engines,
+            key_location=key_location,
+            backup_sitemap_urls=backup or (),
+            submit_method=method,
+            schedule=schedule or settings.schedule,
+            announce_removed=announce_removed,
+        )
+        async with open_session(settings) as installation:
+            return await installation.sites.save(installation.know(site), origin=Origin.API)
+
+    typer.echo(f"Stored {run(work).id}.")
+
+
+@app.command("list")
+def list_sites(as_json: JsonOption = False) -> None:
+    """Show all sites."""
+    settings = load_settings()
+
+    async def work() -> list[Site]:
+        async with open_session(settings) as installation:
+            return await installation.sites.list_all()
+
+    found = run(work)
+    if as_json:
+        typer.echo(json.dumps({"sites": [describe_site(site) for site in found]}, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("id", "sitemap", "engines", "schedule"):
+        table.add_column(name, overflow="fold")
+    for site in found:
+        engines = ", ".join(map(str, site.engines))
+        table.add_row(escape(site.id), escape(site.sitemap_urls[0]), escape(engines), site.schedule)
+    Console().print(table)
+
+
+@app.command("show")
+def show(site_id: str) -> None:
+    """Show one site as JSON; its key is masked."""
+    settings = load_settings()
+
+    async def work() -> Site | None:
+        async with open_session(settings) as installation:
+            return await installation.sites.find(site_id)
+
+    site = run(work)
+    if site is None:
+        fail(f"there is no site {site_id!r}; `tidings sites list` shows what is there")
+    typer.echo(json.dumps({"site": describe_site(site)}, ensure_ascii=False, indent=2))
+
+
+@app.command("remove")
+def remove(site_id: str) -> None:
+    """Delete a site. Its history and what was announced for it stay, should it come back."""
+    settings = load_settings()
+
+    async def work() -> bool:
+        async with open_session(settings) as installation:
+            return await installation.sites.remove(site_id)
+
+    if not run(work):
+        fail(f"there is no site {site_id!r}; `tidings sites list` shows what is there")
+    typer.echo(f"Removed {site_id}.")
+
+
+def show_status(
+    site: Annotated[str | None, typer.Argument(help="A site's id; without it, all sites.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last executions of a site, or the last one of every site."""
+    settings = load_settings()
+
+    async def work() -> list[ExecutionRecord]:
+        async with open_session(settings) as installation:
+            if site is not None:
+                return await installation.executions.list_recent(f"announce:{site}")
+            sites = await installation.sites.list_all()
+            recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
+            return [record for records in recent for record in records]
+
+    records = run(work)
+    if as_json:
+        typer.echo(json.dumps({"executions": [describe_record(record) for record in records]}, ensure_ascii=False))
+        return
+    if not records:
+        typer.echo("Nothing has run yet.")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("site", "started", "status", "submitted", "failed", "execution"):
+        table.add_column(name)
+    for record in records:
+        table.add_row(
+            escape(record.workflow_name.partition(":")[2]),
+            f"{record.started_at:%Y-%m-%d %H:%M:%S}",
+            record.status.value,
+            f"{record.items_processed:,}",
+            f"{record.items_failed:,}",
+            record.public_id,
+        )
+    if records:
+        Console().print(table)
+
+
+def describe_site(site: Site) -> dict[str, Any]:
+    """A site for people: the key is masked, also where it is part of the key file's name."""
+    return {
+        "id": site.id,
+        "host": site.host,
+        "sitemapUrls": list(site.sitemap_urls),
+        "backupSitemapUrls": list(site.backup_sitemap_urls),
+        "indexnowKey": site.key.masked,
+        "keyLocation": site.key_location.replace(site.key.reveal(), site.key.masked),
+        "searchEngines": [engine.endpoint for engine in site.engines],
+        "submitMethod": site.submit_method.value,
+        "schedule": site.schedule,
+        "announceRemoved": site.announce_removed,
+        "enabled": site.enabled,
+    }
+
+
+def describe_record(record: ExecutionRecord) -> dict[str, Any]:
+    return {
+        "executionId": record.public_id,
+        "site": record.workflow_name.partition(":")[2],
+        "status": record.status.value,
+        "startedAt": to_text(record.started_at),
+        "completedAt": None if record.completed_at is None else to_text(record.completed_at),
+        "result": record.result or record.progress,
+    }

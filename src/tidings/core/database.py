@@ -1,0 +1,192 @@
+"""Engines and transactions, SQLite and PostgreSQL alike.
+
+`Database.write()` is a transaction that may change things, `Database.read()` one that the database itself keeps from
+writing. On SQLite there is one writing connection a process and its transactions begin IMMEDIATE, so that a check and
+the write after it cannot be torn apart; reading goes on meanwhile (WAL). Tables are defined where they are used, on
+the `metadata` of this module; how they come to be is in `migrations/`.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from sqlalchemy import BigInteger, Connection, Integer, MetaData, Table, event, inspect
+from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only in a column that is declared INTEGER.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_BUSY_MILLISECONDS = 30_000
+_READ_CACHE_KIB = 8_192
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+class DatabaseUrlError(ValueError):
+    """The database URL is not one that Tidings can use."""
+
+
+class Database:
+    """One database with its two doors. Built by `open_database`, closed by `close`."""
+
+    def __init__(self, writer: AsyncEngine, reader: AsyncEngine, *, dialect: Dialect, url: URL) -> None:
+        self.dialect = dialect
+        self.url = url
+        self._writer = writer
+        self._reader = reader
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed when the block ends, rolled back when it raises."""
+        async with self._writer.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """One consistent view; an attempt to write through it fails in the database."""
+        async with self._reader.begin() as connection:
+            yield connection
+
+    def bind_numbers(self, values: Sequence[int]) -> str | list[int]:
+        """Many integers as one bound value; `numbers_sql` is the SQL that reads it."""
+        return json.dumps(values) if self.dialect == "sqlite" else list(values)
+
+    def numbers_sql(self, parameter: str, *, column: str) -> str:
+        """A subquery with the integers of a parameter bound by `bind_numbers`, in one column."""
+        if self.dialect == "sqlite":
+            return f"(SELECT value AS {column} FROM json_each(:{parameter}))"
+        return f"(SELECT unnest(CAST(:{parameter} AS bigint[])) AS {column})"
+
+    def insert(self, table: Table) -> SqliteInsert | PostgresqlInsert:
+        """An INSERT that understands ON CONFLICT, which both databases have and SQLAlchemy spells by dialect."""
+        return SqliteInsert(table) if self.dialect == "sqlite" else PostgresqlInsert(table)
+
+    async def close(self) -> None:
+        await self._reader.dispose()
+        await self._writer.dispose()
+
+
+def open_database(url: str) -> Database:
+    """Open `sqlite:///path` or `postgresql://…`. Nothing is created here but an empty SQLite file of mode 0600."""
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(Path(str(parsed.database)), url=parsed)
+    return _open_postgresql(parsed)
+
+
+def _parse_url(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        # The URL may hold a password, so it is not repeated.
+        raise DatabaseUrlError("it is not a database URL; use sqlite:///path or postgresql://user@host/name") from None
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise DatabaseUrlError(f"{parsed.get_backend_name()} is not supported; use sqlite:///path or postgresql://…")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise DatabaseUrlError("a SQLite database needs a file, or nothing would survive; use sqlite:///path")
+    return parsed
+
+
+def _open_sqlite(path: Path, *, url: URL) -> Database:
+    # SQLite gives its -wal and -shm files the mode of the database itself.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    file = quote(str(path.absolute()))
+    writer = create_async_engine(
+        f"sqlite+aiosqlite:///file:{file}?mode=rw&uri=true", pool_size=1, max_overflow=0, pool_timeout=120
+    )
+    reader = create_async_engine(f"sqlite+aiosqlite:///file:{file}?mode=ro&uri=true", pool_size=4, max_overflow=4)
+    _prepare_sqlite(
+        writer,
+        begin="BEGIN IMMEDIATE",
+        pragmas=("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MILLISECONDS}"),
+    )
+    _prepare_sqlite(
+        reader,
+        begin="BEGIN",
+        pragmas=("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}"),
+    )
+    return Database(writer, reader, dialect="sqlite", url=url)
+
+
+def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) -> None:
+    # The driver would begin transactions by itself, deferred, and only before some statements.
+    @event.listens_for(engine.sync_engine, "connect")
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin_transaction(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def _open_postgresql(url: URL) -> Database:
+    target = url.set(drivername="postgresql+psycopg")
+    writer = create_async_engine(target, pool_size=5, max_overflow=10, pool_pre_ping=True)
+    reader = create_async_engine(
+        target,
+        pool_size=5,
+        max_overflow=10,
+        pool_pre_ping=True,
+        connect_args={"options": "-c default_transaction_read_only=on"},
+    )
+    return Database(writer, reader, dialect="postgresql", url=url)
+
+
+async def upgrade_database(database: Database, *, revision: str = "head") -> None:
+    """Bring the tables to `revision`. When several processes start at once, one does it and the others find it done."""
+    if revision == "head" and await find_revision(database) == newest_revision():
+        return
+    await _migrate(database, "upgrade", revision)
+
+
+async def downgrade_database(database: Database, *, revision: str) -> None:
+    """Take the tables back to an earlier `revision` ("base" removes them all)."""
+    await _migrate(database, "downgrade", revision)
+
+
+def newest_revision() -> str:
+    """The newest migration's id, which is the number its file name begins with."""
+    versions = _MIGRATIONS / "versions"
+    return max(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
+
+
+async def find_revision(database: Database) -> str | None:
+    """The revision that the tables are at, or None for an empty database."""
+    async with database.write() as connection:
+        if not await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version")):
+            return None
+        result = await connection.exec_driver_sql("SELECT version_num FROM alembic_version")
+        return result.scalar_one_or_none()
+
+
+async def _migrate(database: Database, command: Literal["upgrade", "downgrade"], revision: str) -> None:
+    # Alembic is loaded only when there is something to do: it costs every start a tenth of a second and 10 MB.
+    import alembic.command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+
+    def run(connection: Connection) -> None:
+        config.attributes["connection"] = connection
+        getattr(alembic.command, command)(config, revision)
+
+    async with database.write() as connection:
+        if database.dialect == "postgresql":
+            await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('tidings.migrations'))")
+        await connection.run_sync(run)

@@ -1,0 +1,320 @@
+"""Exclusive executions: the lock and the history in one table.
+
+One execution of a workflow runs at a time, which a partial unique index guarantees. The row's increasing id is the
+fencing token: every guarded write happens in one transaction with a check that the execution is still `running`, so a
+holder that was declared dead and wakes up again can change nothing more. What an execution does is not known here.
+
+    ExecutionError
+    ├── AlreadyRunningError   another execution of this workflow is running
+    └── ExecutionLostError    this execution was taken away; its holder must stop
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.database import Database, RowId, metadata
+from tidings.core.holders import Holder
+from tidings.core.logs import get_logger
+
+HEARTBEAT_EVERY = timedelta(minutes=1)
+SILENT_FOR = timedelta(minutes=30)
+
+_log = get_logger(__name__)
+
+_is_running = text("status = 'running'")
+
+executions = Table(
+    "executions",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("public_id", Text, nullable=False, unique=True),
+    Column("workflow_name", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("completed_at", BigInteger),
+    Column("items_processed", BigInteger, nullable=False, server_default="0"),
+    Column("items_failed", BigInteger, nullable=False, server_default="0"),
+    Column("progress", Text),
+    Column("result", Text),
+    Index(
+        "executions_one_running", "workflow_name", unique=True, sqlite_where=_is_running, postgresql_where=_is_running
+    ),
+    Index("executions_history", "workflow_name", "id"),
+    sqlite_autoincrement=True,
+)
+
+
+class ExecutionStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+
+
+class ExecutionError(Exception):
+    """Something about the right to run."""
+
+
+class AlreadyRunningError(ExecutionError):
+    """Another execution of this workflow is running."""
+
+    def __init__(self, workflow_name: str, *, execution_id: str, since: datetime) -> None:
+        super().__init__(f"{workflow_name} is already running as {execution_id}, since {since:%Y-%m-%d %H:%M:%S} UTC")
+        self.execution_id = execution_id
+        self.since = since
+
+
+class ExecutionLostError(ExecutionError):
+    """This execution was taken away; its holder must stop."""
+
+    def __init__(self, execution: "Execution") -> None:
+        super().__init__(
+            f"{execution.public_id} no longer holds {execution.workflow_name}; what it had saved is kept, the rest is "
+            "left to the next execution"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The right to run, as long as the table says so. `id` is the fencing token."""
+
+    id: int
+    public_id: str
+    workflow_name: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRecord:
+    """One row of the history."""
+
+    public_id: str
+    workflow_name: str
+    status: ExecutionStatus
+    started_at: datetime
+    heartbeat_at: datetime
+    completed_at: datetime | None
+    items_processed: int
+    items_failed: int
+    progress: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
+class Executions:
+    """The table, and this process's dealings with it."""
+
+    def __init__(self, database: Database, *, clock: Clock, holder: Holder, silent_for: timedelta = SILENT_FOR) -> None:
+        self._database = database
+        self._clock = clock
+        self._holder = holder
+        self._silent_for = silent_for
+
+    async def acquire(self, workflow_name: str) -> Execution:
+        """Take the right to run, from a dead holder too. Raises AlreadyRunningError."""
+        await self.recover(workflow_name=workflow_name)
+        started_at = self._clock.now()
+        stamp = to_milliseconds(started_at)
+        public_id = f"exec-{stamp}-{secrets.token_hex(4)}"
+        async with self._database.write() as connection:
+            values = {
+                "public_id": public_id,
+                "workflow_name": workflow_name,
+                "status": ExecutionStatus.RUNNING.value,
+                "holder": self._holder.id,
+                "started_at": stamp,
+                "heartbeat_at": stamp,
+            }
+            # The index decides: nothing is inserted while another execution of this workflow runs.
+            statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
+            token = (await connection.execute(statement.returning(executions.c.id))).scalar_one_or_none()
+            if token is None:
+                raise await _describe_running(connection, workflow_name)
+        return Execution(id=token, public_id=public_id, workflow_name=workflow_name, started_at=started_at)
+
+    @asynccontextmanager
+    async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
+        """A transaction in which `execution` is certain to run. Raises ExecutionLostError before it writes anything."""
+        async with self._database.write() as connection:
+            check = select(executions.c.id).where(executions.c.id == execution.id, _is_running).with_for_update()
+            if (await connection.execute(check)).first() is None:
+                raise ExecutionLostError(execution)
+            yield connection
+
+    async def heartbeat(self, execution: Execution) -> None:
+        """Say that the holder is alive. Raises ExecutionLostError."""
+        async with self.guard(execution) as connection:
+            await connection.execute(
+                update(executions)
+                .where(executions.c.id == execution.id)
+                .values(heartbeat_at=to_milliseconds(self._clock.now()))
+            )
+
+    async def save_progress(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        *,
+        processed: int,
+        failed: int,
+        progress: Mapping[str, Any],
+    ) -> None:
+        """Save how far it is, in the caller's guarded transaction; a heartbeat as well."""
+        await connection.execute(
+            update(executions)
+            .where(executions.c.id == execution.id)
+            .values(
+                heartbeat_at=to_milliseconds(self._clock.now()),
+                items_processed=processed,
+                items_failed=failed,
+                progress=json.dumps(progress),
+            )
+        )
+
+    async def finish(
+        self,
+        execution: Execution,
+        status: ExecutionStatus,
+        *,
+        processed: int = 0,
+        failed: int = 0,
+        result: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End it with its result; the workflow is free again. Raises ExecutionLostError."""
+        async with self.guard(execution) as connection:
+            await connection.execute(
+                update(executions)
+                .where(executions.c.id == execution.id)
+                .values(
+                    status=status.value,
+                    completed_at=to_milliseconds(self._clock.now()),
+                    items_processed=processed,
+                    items_failed=failed,
+                    result=json.dumps(result or {}),
+                )
+            )
+
+    @asynccontextmanager
+    async def keep_alive(self, execution: Execution) -> AsyncIterator[None]:
+        """Send a heartbeat every minute while the block runs. The block is cancelled when the execution is lost."""
+        owner = asyncio.current_task()
+        lost = False
+
+        async def beat() -> None:
+            nonlocal lost
+            while True:
+                await self._clock.sleep(HEARTBEAT_EVERY)
+                try:
+                    await self.heartbeat(execution)
+                except ExecutionLostError:
+                    lost = True
+                    if owner is not None:
+                        owner.cancel()
+                    return
+
+        task = asyncio.create_task(beat())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if lost:
+                raise ExecutionLostError(execution) from None
+            raise
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def recover(self, *, workflow_name: str | None = None) -> list[str]:
+        """End what dead holders left: `interrupted` where the process is surely gone, `timeout` after long silence.
+
+        Returns the public ids of what was ended; of several that recover at once, each execution is in one answer.
+        """
+        too_old = to_milliseconds(self._clock.now() - self._silent_for)
+        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(_is_running)
+        if workflow_name is not None:
+            found = found.where(executions.c.workflow_name == workflow_name)
+        async with self._database.read() as connection:
+            running = (await connection.execute(found)).all()
+        recovered = []
+        for row in running:
+            if row.heartbeat_at < too_old:
+                recovered += await self._end_silent(row.id, before=too_old)
+            elif self._holder.is_dead(row.holder):
+                recovered += await self._end(row.id, ExecutionStatus.INTERRUPTED, "its process ended without a word")
+        return recovered
+
+    async def _end_silent(self, execution_id: int, *, before: int) -> list[str]:
+        # The condition is repeated in the statement: it may have sent a heartbeat since it was read.
+        reason = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
+        return await self._end(execution_id, ExecutionStatus.TIMEOUT, reason, executions.c.heartbeat_at < before)
+
+    async def _end(self, execution_id: int, status: ExecutionStatus, reason: str, *conditions: Any) -> list[str]:
+        statement = (
+            update(executions)
+            .where(executions.c.id == execution_id, _is_running, *conditions)
+            .values(
+                status=status.value,
+                completed_at=to_milliseconds(self._clock.now()),
+                result=json.dumps({"errors": [reason]}),
+            )
+            .returning(executions.c.public_id, executions.c.workflow_name)
+        )
+        async with self._database.write() as connection:
+            ended = (await connection.execute(statement)).all()
+        for row in ended:
+            _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
+        return [row.public_id for row in ended]
+
+    async def find(self, public_id: str) -> ExecutionRecord | None:
+        """One execution, running or ended."""
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
+        return None if row is None else _read_record(row)
+
+    async def list_recent(self, workflow_name: str, *, limit: int = 20) -> list[ExecutionRecord]:
+        """The newest first."""
+        statement = (
+            select(executions)
+            .where(executions.c.workflow_name == workflow_name)
+            .order_by(executions.c.id.desc())
+            .limit(limit)
+        )
+        async with self._database.read() as connection:
+            return [_read_record(row) for row in await connection.execute(statement)]
+
+
+async def _describe_running(connection: AsyncConnection, workflow_name: str) -> AlreadyRunningError:
+    statement = select(executions.c.public_id, executions.c.started_at).where(
+        executions.c.workflow_name == workflow_name, _is_running
+    )
+    row = (await connection.execute(statement)).one()
+    return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
+
+
+def _read_record(row: Row[Any]) -> ExecutionRecord:
+    return ExecutionRecord(
+        public_id=row.public_id,
+        workflow_name=row.workflow_name,
+        status=ExecutionStatus(row.status),
+        started_at=from_milliseconds(row.started_at),
+        heartbeat_at=from_milliseconds(row.heartbeat_at),
+        completed_at=None if row.completed_at is None else from_milliseconds(row.completed_at),
+        items_processed=row.items_processed,
+        items_failed=row.items_failed,
+        progress=json.loads(row.progress or "{}"),
+        result=json.loads(row.result or "{}"),
+    )

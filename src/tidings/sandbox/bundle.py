@@ -1,0 +1,85 @@
+"""A site and the engines that it is announced to, started and closed as one, and the entry for running them as a
+process of their own. What each of them does is in its own file."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tidings.sandbox.control import Control
+from tidings.sandbox.indexnow import SandboxEngine
+from tidings.sandbox.site import SandboxSite
+from tidings.sandbox.standin import CONTROL_PREFIX, StandIn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where everything in a bundle is, for people to be shown."""
+
+    host: str
+    sitemap_url: str
+    robots_url: str
+    key: str
+    key_location: str
+    endpoints: Mapping[str, str]
+    control_url: str
+
+
+class Sandbox:
+    """A running bundle, as an async context manager. With `port`, the site listens there and the engines on the
+    ports behind it; otherwise each on any free one."""
+
+    def __init__(
+        self,
+        *,
+        site: SandboxSite | None = None,
+        engines: Sequence[SandboxEngine] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.site = site or SandboxSite()
+        self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
+        self._port = port
+        self._running = AsyncExitStack()
+        named = {engine.name: engine for engine in self.engines}
+        if len(named) < len(self.engines):
+            raise ValueError("two engines of one sandbox have the same name")
+        self.site.control = Control(site=self.site, engines=named)
+
+    async def __aenter__(self) -> Self:
+        """Start all or none; raises OSError where a port is taken."""
+        async with AsyncExitStack() as starting:
+            for offset, stand_in in enumerate(self._stand_ins()):
+                await stand_in.start(port=self._port + offset if self._port else None)
+                starting.push_async_callback(stand_in.close)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+
+    def engine(self, name: str) -> SandboxEngine:
+        return next(engine for engine in self.engines if engine.name == name)
+
+    @property
+    def addresses(self) -> Addresses:
+        return Addresses(
+            host=self.site.host,
+            sitemap_url=self.site.sitemap_url,
+            robots_url=self.site.robots_url,
+            key=self.site.key,
+            key_location=self.site.key_location,
+            endpoints={engine.name: engine.endpoint for engine in self.engines},
+            control_url=self.site.origin + CONTROL_PREFIX,
+        )
+
+    def _stand_ins(self) -> list[StandIn[Any]]:
+        return [self.site, *self.engines]
+
+
+async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
+    """Run a site of `pages` pages and two engines from `port` on (0: any free ports) until cancelled; `on_ready` is
+    called once they listen. Raises OSError where a port is taken."""
+    async with Sandbox(site=SandboxSite(pages=pages), port=port) as sandbox:
+        on_ready(sandbox.addresses)
+        await asyncio.Event().wait()

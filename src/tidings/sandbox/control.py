@@ -1,0 +1,98 @@
+"""The sandbox steered over HTTP, for when it runs as a process of its own: what was recorded, changes to the site's
+pages, faults of a stand-in. Answers under /__sandbox/ on the site's port; its own requests are not recorded.
+
+ValueError
+└── ControlError    a control request that cannot be followed
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from tidings.sandbox.faults import FaultError, parse_fault
+from tidings.sandbox.indexnow import SandboxEngine
+from tidings.sandbox.site import SandboxSite
+from tidings.sandbox.standin import CONTROL_PREFIX, StandIn
+
+_MOST_ADDED = 10_000_000
+
+
+class ControlError(ValueError):
+    """A control request that cannot be followed."""
+
+
+class Control:
+    """Answers the control requests of one bundle."""
+
+    def __init__(self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine]) -> None:
+        self._site = site
+        self._engines = engines
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._route(request)
+        except (ControlError, FaultError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        match request.method, request.path.removeprefix(CONTROL_PREFIX).split("/"):
+            case "GET", ["record"]:
+                return web.json_response(self.describe(full=request.query.get("full") == "1"))
+            case "POST", ["pages"]:
+                return web.json_response(self._change_pages(await _read_object(request)))
+            case method, ["site", "faults"]:
+                return await self._steer(method, self._site, request)
+            case method, ["engines", name, "faults"] if name in self._engines:
+                return await self._steer(method, self._engines[name], request)
+        return web.json_response({"error": "no such control"}, status=404)
+
+    def describe(self, *, full: bool) -> dict[str, object]:
+        engines = {name: engine.describe(full=full) for name, engine in self._engines.items()}
+        return {"site": self._site.describe(full=full), "engines": engines}
+
+    def _change_pages(self, wish: Mapping[str, object]) -> dict[str, object]:
+        if unknown := wish.keys() - {"change", "add", "remove"}:
+            raise ControlError(f"unknown: {', '.join(sorted(unknown))}")
+        change, remove = _read_numbers(wish, "change"), _read_numbers(wish, "remove")
+        if missing := [number for number in (*change, *remove) if number not in self._site.pages]:
+            raise ControlError(f"the site has no page {missing[0]}")
+        added = self._site.add(_read_count(wish))
+        self._site.change_many(change)
+        for number in remove:
+            self._site.remove(number)
+        return {"pages": len(self._site.pages), "added": list(added[:1]) + list(added[-1:])}
+
+    async def _steer(self, method: str, stand_in: StandIn[Any], request: web.BaseRequest) -> web.StreamResponse:
+        if method == "POST":
+            stand_in.misbehave(parse_fault(await _read_object(request)))
+        elif method == "DELETE":
+            stand_in.recover()
+        else:
+            return web.json_response({"error": "POST a fault, or DELETE all"}, status=405)
+        return web.Response(status=204)
+
+
+async def _read_object(request: web.BaseRequest) -> dict[str, object]:
+    try:
+        document = json.loads(await request.read())
+    except ValueError:
+        raise ControlError("the body is not JSON") from None
+    if not isinstance(document, dict):
+        raise ControlError("the body must be a JSON object")
+    return document
+
+
+def _read_numbers(wish: Mapping[str, object], name: str) -> Sequence[int]:
+    numbers = wish.get(name, [])
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+        raise ControlError(f"{name} must be a list of page numbers")
+    return list(dict.fromkeys(numbers))
+
+
+def _read_count(wish: Mapping[str, object]) -> int:
+    count = wish.get("add", 0)
+    if type(count) is not int or not 0 <= count <= _MOST_ADDED:
+        raise ControlError(f"add must be a number from 0 to {_MOST_ADDED}")
+    return count

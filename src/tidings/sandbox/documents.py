@@ -1,0 +1,128 @@
+"""Which file of the sandbox site lists which pages, and when each file last changed. Turning a file into bytes is
+delegated to `rendering`, keeping the bytes to `shelf`."""
+
+import gzip
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tidings.sandbox.pages import Pages
+from tidings.sandbox.rendering import render_index, render_rss, render_text, render_urlset
+
+_UNCHANGED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+_CHILD = re.compile(r"/sitemaps/([1-9]\d{0,6})\.xml(?:\.gz)?")
+
+
+class Layout(StrEnum):
+    INDEX = "index"
+    URLSET = "urlset"
+    RSS = "rss"
+    TEXT = "text"
+
+
+_ENTRY = {
+    Layout.INDEX: "/sitemap.xml",
+    Layout.URLSET: "/sitemap.xml",
+    Layout.RSS: "/feed.xml",
+    Layout.TEXT: "/sitemap.txt",
+}
+_CONTENT_TYPE = {
+    Layout.INDEX: "application/xml",
+    Layout.URLSET: "application/xml",
+    Layout.RSS: "application/rss+xml; charset=utf-8",
+    Layout.TEXT: "text/plain; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file at one moment: the same path and `modified` always mean the same bytes. `part` 0 is the entry, the
+    others are the children of an index."""
+
+    path: str
+    part: int
+    modified: datetime
+    content_type: str
+
+
+class Documents:
+    """All files that list pages."""
+
+    def __init__(self, pages: Pages, *, layout: Layout, per_sitemap: int, gzipped: bool, extensions: bool) -> None:
+        self._pages = pages
+        self._layout = layout
+        self._per_sitemap = per_sitemap
+        self._suffix = ".xml.gz" if gzipped else ".xml"
+        self._extensions = extensions
+        self._modified: dict[int, datetime] = {}
+        self._seen: set[int] = set()
+
+    @property
+    def entry_path(self) -> str:
+        return _ENTRY[self._layout]
+
+    @property
+    def part_count(self) -> int:
+        """How many children the index has."""
+        return -(-self._pages.highest // self._per_sitemap) if self._layout is Layout.INDEX else 0
+
+    def find(self, path: str) -> Document | None:
+        if path == self.entry_path:
+            return self._document(path, 0, _CONTENT_TYPE[self._layout])
+        found = _CHILD.fullmatch(path)
+        if found is None or not path.endswith(self._suffix) or int(found[1]) > self.part_count:
+            return None
+        return self._document(path, int(found[1]), "application/gzip" if path.endswith(".gz") else "application/xml")
+
+    def paths(self) -> list[str]:
+        return [self.entry_path, *(self._child_path(part) for part in range(1, self.part_count + 1))]
+
+    def touch(self, numbers: Iterable[int]) -> None:
+        """The pages of these numbers came, changed or went: so did the files that list them."""
+        parts = {(number - 1) // self._per_sitemap + 1 for number in numbers} if self._layout is Layout.INDEX else set()
+        for part in parts | {0}:
+            # Last-Modified has no fractions: to change with the content, it must be a second past what was seen.
+            step = timedelta(seconds=1) if part in self._seen else timedelta(0)
+            self._modified[part] = max(datetime.now(UTC).replace(microsecond=0), self._modified_at(part) + step)
+            self._seen.discard(part)
+
+    def render(self, document: Document, *, origin: str, everything_at: datetime | None) -> bytes:
+        """The bytes of a file; with `everything_at`, every time in it is that one."""
+        if self._layout is Layout.RSS:
+            return render_rss(self._pages, self._numbers(0), origin=origin, everything_at=everything_at)
+        if self._layout is Layout.TEXT:
+            return render_text(self._pages, self._numbers(0), origin=origin)
+        if self._layout is Layout.INDEX and document.part == 0:
+            return self._render_index(origin, everything_at)
+        body = render_urlset(
+            self._pages,
+            self._numbers(document.part),
+            origin=origin,
+            extensions=self._extensions,
+            everything_at=everything_at,
+        )
+        return gzip.compress(body, compresslevel=6, mtime=0) if document.path.endswith(".gz") else body
+
+    def _render_index(self, origin: str, everything_at: datetime | None) -> bytes:
+        parts = range(1, self.part_count + 1)
+        return render_index(
+            (origin + self._child_path(part), everything_at or self._modified_at(part)) for part in parts
+        )
+
+    def _numbers(self, part: int) -> range:
+        if self._layout is not Layout.INDEX:
+            return range(1, self._pages.highest + 1)
+        first = (part - 1) * self._per_sitemap + 1
+        return range(first, min(first + self._per_sitemap, self._pages.highest + 1))
+
+    def _child_path(self, part: int) -> str:
+        return f"/sitemaps/{part}{self._suffix}"
+
+    def _modified_at(self, part: int) -> datetime:
+        return self._modified.get(part, _UNCHANGED_SINCE)
+
+    def _document(self, path: str, part: int, content_type: str) -> Document:
+        self._seen.add(part)
+        return Document(path, part, self._modified_at(part), content_type)

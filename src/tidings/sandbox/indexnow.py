@@ -1,0 +1,154 @@
+"""A search engine that takes IndexNow submissions and checks them as real ones do: form, key, key file, host and
+folder. The rules themselves are in `submission`; what goes wrong on request is in `faults`."""
+
+import ipaddress
+from collections import Counter
+from datetime import timedelta
+from enum import Enum, StrEnum, auto
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp import web
+
+from tidings.sandbox.faults import Fault
+from tidings.sandbox.record import Recorded
+from tidings.sandbox.standin import Exchange, StandIn
+from tidings.sandbox.submission import Submission, find_fault, key_file_url, read_body, read_query
+from tidings.sandbox.wire import Answer, answer_json
+
+# Both bodies as Bing and api.indexnow.org send them; the spelling is theirs.
+NOT_VERIFIED_BODY = '{"errorCode":"SiteVerificationNotCompleted"}'
+FORBIDDEN_BODY = (
+    '{"errorCode":"UserForbiddedToAccessSite","message":"User is unauthorized to access the site.'
+    ' Please verify the site using the key and try again"}'
+)
+NOT_VERIFIED = Fault(status=403, body=NOT_VERIFIED_BODY)
+FORBIDDEN = Fault(status=403, body=FORBIDDEN_BODY)
+
+_ACCEPTED = (200, 202)
+_JSON = "application/json; charset=utf-8"
+_KEY_TIMEOUT = aiohttp.ClientTimeout(total=5)
+
+
+class KeyCheck(StrEnum):
+    ONCE = "once"  # a key file that was right once is not fetched again
+    ALWAYS = "always"
+    NEVER = "never"  # for hosts that no one could fetch from here
+
+
+class _Finding(Enum):
+    GOOD = auto()
+    UNREACHABLE = auto()
+    DIFFERENT = auto()
+
+
+class SandboxEngine(StandIn[Submission]):
+    """One engine. The first `pending` submissions that it takes are answered 202 instead of 200; with `rate_limit`,
+    a request that arrives sooner than that after the one before it is answered 429."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key_check: KeyCheck = KeyCheck.ONCE,
+        pending: int = 0,
+        rate_limit: timedelta | None = None,
+        port: int = 0,
+    ) -> None:
+        super().__init__(name, port=port)
+        self.accepted: Counter[str] = Counter()
+        self.key_check = key_check
+        self.pending = pending
+        self.rate_limit = rate_limit
+        self._known_keys: set[tuple[str, str]] = set()
+        self._client: aiohttp.ClientSession | None = None
+
+    async def start(self, *, port: int | None = None) -> None:
+        await super().start(port=port)
+        # A connection for each fetch: one kept open would show up in a site's closing.
+        connector = aiohttp.TCPConnector(force_close=True)
+        agent = {"User-Agent": f"tidings-sandbox-engine/{self.name}"}
+        self._client = aiohttp.ClientSession(connector=connector, timeout=_KEY_TIMEOUT, headers=agent)
+
+    async def close(self) -> None:
+        await super().close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.origin}/indexnow"
+
+    def describe(self, *, full: bool = False) -> dict[str, object]:
+        counts = {
+            "acceptedUrls": len(self.accepted),
+            "acceptances": self.accepted.total(),
+            "acceptedTwice": sum(times > 1 for times in self.accepted.values()),
+        }
+        return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
+
+    def read_request(self, request: web.BaseRequest, body: bytes) -> Submission:
+        if request.method == "POST":
+            return read_body(body, content_type=request.content_type)
+        return read_query(request.raw_path.partition("?")[2])
+
+    async def judge(self, exchange: Exchange, asked: Submission) -> Answer:
+        request = exchange.request
+        if request.path.lower() != "/indexnow":
+            return Answer(404)
+        if request.method not in ("GET", "POST"):
+            return Answer(405, headers={"Allow": "GET, POST"})
+        gap = self._record.gap_before(exchange.number)
+        if self.rate_limit is not None and gap is not None and gap < self.rate_limit:
+            return Answer(429)
+        return await self._judge_submission(asked)
+
+    def settle(self, recorded: Recorded, *, status: int) -> None:
+        if status in _ACCEPTED:
+            self.accepted.update(recorded.urls)
+
+    async def _judge_submission(self, submission: Submission) -> Answer:
+        refusal = find_fault(submission)
+        if refusal is not None:
+            body = {"errorCode": "InvalidRequestParameters", "message": refusal.message}
+            return answer_json(body, status=refusal.status)
+        match await self._check_key_file(str(submission.key), key_file_url(submission)):
+            case _Finding.UNREACHABLE:
+                return Answer(403, NOT_VERIFIED_BODY.encode(), content_type=_JSON)
+            case _Finding.DIFFERENT:
+                return Answer(403, FORBIDDEN_BODY.encode(), content_type=_JSON)
+        if self.pending > 0:
+            self.pending -= 1
+            return Answer(202)
+        return Answer(200)
+
+    async def _check_key_file(self, key: str, location: str) -> _Finding:
+        known = self.key_check is KeyCheck.ONCE and (key, location) in self._known_keys
+        if known or self.key_check is KeyCheck.NEVER:
+            return _Finding.GOOD
+        finding = await self._fetch_key_file(key, location)
+        if finding is _Finding.GOOD:
+            self._known_keys.add((key, location))
+        return finding
+
+    async def _fetch_key_file(self, key: str, location: str) -> _Finding:
+        if self._client is None or not _is_loopback(location):
+            return _Finding.UNREACHABLE
+        try:
+            async with self._client.get(location, allow_redirects=False) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError):
+            return _Finding.UNREACHABLE
+        if response.status != 200:
+            return _Finding.UNREACHABLE
+        return _Finding.GOOD if content.strip() == key.encode() else _Finding.DIFFERENT
+
+
+def _is_loopback(url: str) -> bool:
+    """The sandbox fetches nothing from beyond this machine, whatever a submission names."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

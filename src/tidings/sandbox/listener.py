@@ -1,0 +1,81 @@
+"""A listening socket on 127.0.0.1 for one stand-in: stamps each request on arrival, tells when a client has gone
+away, and can drop all connections at once. Knows nothing of records and answers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import cast
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
+
+ADDRESS = "127.0.0.1"
+
+_LONGEST_LINE = 64 * 1024
+_LARGEST_BODY = 64 * 1024 * 1024
+_BACKLOG = 1024
+
+
+class Listener(web.Server):
+    """One server, for one `listen` and one `stop`."""
+
+    def __init__(
+        self,
+        handler: Callable[["TimedRequest"], Awaitable[web.StreamResponse]],
+        *,
+        on_lost: Callable[[web.RequestHandler], None],
+    ) -> None:
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            return await handler(cast("TimedRequest", request))
+
+        super().__init__(handle, request_factory=TimedRequest, access_log=None, max_line_size=_LONGEST_LINE)
+        self._on_lost = on_lost
+        self._runner = web.ServerRunner(self, shutdown_timeout=0.1)
+
+    async def listen(self, port: int) -> int:
+        """Returns the port in use; raises OSError where it is taken."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, ADDRESS, port, backlog=_BACKLOG)
+        try:
+            await site.start()
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        return site.port
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._on_lost(handler)
+
+    async def drop_connections(self) -> None:
+        """Accept no more, and end what is open without waiting for it."""
+        for site in self._runner.sites:
+            await site.stop()
+        for connection in self.connections:
+            # `close` would wait for a client that never reads what was written.
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+        # The loop closes an aborted socket one turn later.
+        await asyncio.sleep(0)
+
+
+class TimedRequest(web.BaseRequest):
+    """A request with the time of its arrival. The handler starts a turn of the loop later than this is made."""
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> None:
+        self.at = time.monotonic()
+        self.wall = datetime.now(UTC)
+        loop = asyncio.get_running_loop()
+        super().__init__(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)

@@ -1,0 +1,121 @@
+"""What a stand-in was asked: one `Recorded` for each request, in order of arrival, with the time, the URLs it
+carried, how many requests were in flight and what was answered. Waiting for requests lives here too; reading
+requests and answering them does not."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One request. `status` is None while it is unanswered, and stays None if it never was answered."""
+
+    at: float
+    wall: datetime
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    in_flight: int
+    urls: tuple[str, ...] = ()
+    fields: Mapping[str, object] = field(default_factory=dict)
+    status: int | None = None
+
+    def describe(self) -> dict[str, object]:
+        """The same as JSON can carry it."""
+        return {
+            "at": self.at,
+            "wall": self.wall.isoformat(),
+            "method": self.method,
+            "path": self.path,
+            "query": self.query,
+            "headers": dict(self.headers),
+            "inFlight": self.in_flight,
+            "urls": list(self.urls),
+            "fields": dict(self.fields),
+            "status": self.status,
+        }
+
+
+class Record:
+    """All requests of one stand-in. A request is in flight from its arrival until just before its answer is sent,
+    so that a client that sends its next one on seeing the answer is never counted twice."""
+
+    def __init__(self) -> None:
+        self.max_in_flight = 0
+        self._requests: list[Recorded] = []
+        self._in_flight: set[int] = set()
+        self._complete = 0
+        self._changed = asyncio.Condition()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def requests(self) -> Sequence[Recorded]:
+        return self._requests
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def arrive(
+        self, *, at: float, wall: datetime, method: str, path: str, query: str, headers: Mapping[str, str]
+    ) -> int:
+        """Enter a request whose head was read; returns its number."""
+        number = len(self._requests)
+        self._in_flight.add(number)
+        self._idle.clear()
+        self.max_in_flight = max(self.max_in_flight, len(self._in_flight))
+        entry = Recorded(
+            at=at,
+            wall=wall,
+            method=method,
+            path=path,
+            query=query,
+            headers=headers,
+            in_flight=len(self._in_flight),
+        )
+        self._requests.append(entry)
+        return number
+
+    async def complete(self, number: int, *, urls: tuple[str, ...], fields: Mapping[str, object]) -> Recorded:
+        """Note what a request's body said, now that all of it was read, and wake those who wait for it."""
+        entry = self._replace(number, replace(self._requests[number], urls=urls, fields=fields))
+        self._complete += 1
+        async with self._changed:
+            self._changed.notify_all()
+        return entry
+
+    def answer(self, number: int, *, status: int) -> Recorded:
+        return self._replace(number, replace(self._requests[number], status=status))
+
+    def leave(self, number: int) -> None:
+        """The request is no longer in flight: it is about to be answered, or its connection is gone."""
+        self._in_flight.discard(number)
+        if not self._in_flight:
+            self._idle.set()
+
+    def gap_before(self, number: int) -> timedelta | None:
+        """The time between a request and the one that arrived before it."""
+        if number == 0:
+            return None
+        return timedelta(seconds=self._requests[number].at - self._requests[number - 1].at)
+
+    async def wait_for(self, count: int, *, timeout: timedelta) -> None:
+        """Return once `count` requests were read completely; raises TimeoutError."""
+        try:
+            async with asyncio.timeout(timeout.total_seconds()), self._changed:
+                await self._changed.wait_for(lambda: self._complete >= count)
+        except TimeoutError:
+            raise TimeoutError(f"{self._complete} of {count} requests came within {timeout}") from None
+
+    async def wait_until_idle(self, *, timeout: timedelta) -> None:
+        """Return once no request is in flight; raises TimeoutError."""
+        async with asyncio.timeout(timeout.total_seconds()):
+            await self._idle.wait()
+
+    def _replace(self, number: int, entry: Recorded) -> Recorded:
+        self._requests[number] = entry
+        return entry

@@ -1,0 +1,194 @@
+"""The environment → one frozen Settings. The only reader of the environment.
+
+A value that breaks its rule is refused with one line that names the variable and the rule. Every secret can also come
+from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never repeated in a message.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from tidings.announce.sites import (
+    DEFAULT_ENGINE,
+    DEFAULT_SCHEDULE,
+    SiteError,
+    check_host,
+    check_key,
+    check_schedule,
+    check_url,
+    parse_engines,
+)
+from tidings.core.addresses import Network, parse_networks
+from tidings.core.logs import LogFormat
+from tidings.core.secrets import Secret
+
+Value = TypeVar("Value")
+
+
+class SettingError(ValueError):
+    """A variable breaks its rule; the message is one line that names both."""
+
+    def __init__(self, name: str, rule: str) -> None:
+        super().__init__(f"{name}: {rule}")
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSettings:
+    """The one site that can be set up by the environment alone."""
+
+    sitemap_url: str
+    key: Secret
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set, with its default."""
+
+    data_dir: Path = Path("tidings-data")
+    database_url: Secret | None = None
+    allow_networks: tuple[Network, ...] = ()
+    log_format: LogFormat = LogFormat.CONSOLE
+    master_key: Secret | None = None
+    run_budget: timedelta = timedelta(seconds=300)
+    retry_scale: float = 1
+    resubmit_gap: timedelta = timedelta(seconds=600)
+    max_concurrent_requests: int = 3
+    request_interval: timedelta = timedelta(milliseconds=100)
+    cache_ttl: timedelta = timedelta(days=30)
+    max_retries: int = 3
+    engines: tuple[str, ...] = (DEFAULT_ENGINE,)
+    schedule: str = DEFAULT_SCHEDULE
+    site: SiteSettings | None = None
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings from these variables. Raises SettingError."""
+    variables = _Variables(environment)
+    default = Settings()
+    return Settings(
+        data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
+        database_url=variables.secret("TIDINGS_DATABASE_URL"),
+        allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
+        log_format=variables.read("TIDINGS_LOG_FORMAT", _parse_log_format, default.log_format),
+        master_key=variables.secret("COOKIE_MASTER_KEY"),
+        run_budget=timedelta(seconds=variables.number("TIDINGS_RUN_BUDGET_SECONDS", default=300, least=1)),
+        retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
+        resubmit_gap=timedelta(seconds=variables.number("TIDINGS_RESUBMIT_GAP_SECONDS", default=600, least=0)),
+        max_concurrent_requests=variables.whole("MAX_CONCURRENT_REQUESTS", default=3, least=1, most=100),
+        request_interval=timedelta(
+            milliseconds=variables.whole("REQUEST_INTERVAL_MS", default=100, least=0, most=60_000)
+        ),
+        cache_ttl=timedelta(days=variables.whole("CACHE_TTL_DAYS", default=30, least=1, most=3_650)),
+        max_retries=variables.whole("MAX_RETRIES", default=3, least=0, most=20),
+        engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
+        schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
+        site=_read_site(variables),
+        secrets=tuple(variables.secrets),
+    )
+
+
+def _read_site(variables: "_Variables") -> SiteSettings | None:
+    """The environment's site, where there is one: SITEMAP_URL and INDEXNOW_API_KEY belong together."""
+    sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
+    host = variables.read("SITE_HOST", check_host, None)
+    key = variables.secret("INDEXNOW_API_KEY")
+    if key is not None:
+        variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
+    if sitemap is None and key is None:
+        return None
+    if sitemap is None:
+        raise SettingError("SITEMAP_URL", "it must be set where INDEXNOW_API_KEY is")
+    if key is None:
+        raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
+    return SiteSettings(sitemap_url=sitemap, key=key, host=host)
+
+
+class _Variables:
+    """Typed access to the variables; remembers every secret it has read."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self.secrets: list[Secret] = []
+
+    def text(self, name: str) -> str | None:
+        """The value, or None where it is missing or empty."""
+        return self._environment.get(name, "").strip() or None
+
+    def secret(self, name: str) -> Secret | None:
+        text = self.text(name) or self._read_file(f"{name}_FILE")
+        if text is None:
+            return None
+        secret = Secret(text)
+        self.secrets.append(secret)
+        return secret
+
+    def read(self, name: str, parse: Callable[[str], Value], default: Value) -> Value:
+        text = self.text(name)
+        return default if text is None else self.check(name, lambda: parse(text))
+
+    def check(self, name: str, parse: Callable[[], Value]) -> Value:
+        try:
+            return parse()
+        except SiteError as error:
+            raise SettingError(name, error.rule) from None
+        except ValueError as error:
+            raise SettingError(name, str(error)) from None
+
+    def whole(self, name: str, *, default: int, least: int, most: int) -> int:
+        rule = f"it must be a whole number from {least:,} to {most:,}"
+        text = self.text(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+            raise SettingError(name, rule)
+        return int(text)
+
+    def number(self, name: str, *, default: float, least: float) -> float:
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= 1_000_000:
+            raise SettingError(name, f"it must be a number of at least {least:g}")
+        return value
+
+    def _read_file(self, name: str) -> str | None:
+        path = self.text(name)
+        if path is None:
+            return None
+        try:
+            return Path(path).read_text().strip() or None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(name, f"the file cannot be read ({error.__class__.__name__})") from None
+
+
+def _parse_log_format(text: str) -> LogFormat:
+    try:
+        return LogFormat(text)
+    except ValueError:
+        raise ValueError(f"it must be one of {', '.join(LogFormat)}") from None
+
+
+def _parse_engine_names(text: str) -> tuple[str, ...]:
+    """A comma list, or a JSON list of strings."""
+    names: list[str]
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise ValueError('it must be a comma list, or JSON such as ["api.indexnow.org"]') from None
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("every engine must be a text")
+    else:
+        names = [name for name in text.split(",") if name.strip()]
+    parse_engines(names)
+    return tuple(name.strip() for name in names)

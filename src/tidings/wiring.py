@@ -1,0 +1,147 @@
+"""The composition root: builds everything from Settings, and nothing else does."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidings import __version__
+from tidings.announce.due import DueRules
+from tidings.announce.pipeline import Announcer
+from tidings.announce.site_records import Origin, SiteRecords
+from tidings.announce.sites import Site, make_site
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database, open_database, upgrade_database
+from tidings.core.executions import Executions
+from tidings.core.holders import Holder
+from tidings.core.http import GuardedClient
+from tidings.core.keyring import KeyRing
+from tidings.core.master_key import load_or_create_key_file
+from tidings.core.pace import Pace
+from tidings.core.redaction import Redactor
+from tidings.core.retry import RetryPolicy
+from tidings.settings import Settings
+
+USER_AGENT = f"Tidings/{__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Tidings on one data directory, ready for work. `made_key` is where a master key was made, if just now."""
+
+    settings: Settings
+    database: Database
+    clock: SystemClock
+    client: GuardedClient
+    executions: Executions
+    sites: SiteRecords
+    announcer: Announcer
+    redactor: Redactor
+    keys: KeyRing
+    made_key: Path | None = None
+
+    async def find_site(self, name: str | None) -> Site | None:
+        """The site of this id; without a name, the environment's own, or the only one there is."""
+        own = self._make_own_site()
+        if own is not None and name in (None, own.id):
+            return await self.sites.save(own, origin=Origin.ENVIRONMENT)
+        if name is not None:
+            found = await self.sites.find(name)
+        else:
+            everything = await self.sites.list_all()
+            found = everything[0] if len(everything) == 1 else None
+        return found if found is None else self.know(found)
+
+    def know(self, site: Site) -> Site:
+        """Keep the site's key out of every log from now on."""
+        self.redactor.add(site.key)
+        return site
+
+    def _make_own_site(self) -> Site | None:
+        settings = self.settings
+        if settings.site is None:
+            return None
+        return self.know(
+            make_site(
+                sitemap_urls=[settings.site.sitemap_url],
+                key=settings.site.key.reveal(),
+                host=settings.site.host,
+                engines=settings.engines,
+                schedule=settings.schedule,
+            )
+        )
+
+
+@asynccontextmanager
+async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncIterator[Installation]:
+    """Open the database (its tables are brought up to date), the HTTP client and all that works with them."""
+    prepare_data_dir(settings.data_dir)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        holder = Holder(settings.data_dir)
+        stack.callback(holder.close)
+        keys, made_key = open_key_ring(settings, redactor=redactor)
+        database = open_database(find_database_url(settings))
+        stack.push_async_callback(database.close)
+        await upgrade_database(database)
+        client = await stack.enter_async_context(
+            GuardedClient(user_agent=USER_AGENT, allow_networks=settings.allow_networks)
+        )
+        executions = Executions(database, clock=clock, holder=holder)
+        pace = Pace(
+            database,
+            clock=clock,
+            interval=settings.request_interval,
+            concurrency=settings.max_concurrent_requests,
+        )
+        announcer = Announcer(
+            database=database,
+            executions=executions,
+            client=client,
+            clock=clock,
+            pace=pace,
+            policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
+            rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
+            concurrency=settings.max_concurrent_requests,
+        )
+        await executions.recover()
+        yield Installation(
+            settings=settings,
+            database=database,
+            clock=clock,
+            client=client,
+            executions=executions,
+            sites=SiteRecords(database, keys=keys, clock=clock),
+            announcer=announcer,
+            redactor=redactor,
+            keys=keys,
+            made_key=made_key,
+        )
+
+
+def prepare_data_dir(data_dir: Path) -> None:
+    """Make the data directory, for its owner alone. One that is there already keeps its mode."""
+    if not data_dir.is_dir():
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o700, exist_ok=True)
+
+
+def find_database_url(settings: Settings) -> str:
+    if settings.database_url is not None:
+        return settings.database_url.reveal()
+    return f"sqlite:///{settings.data_dir.absolute() / 'tidings.db'}"
+
+
+def open_key_ring(settings: Settings, *, redactor: Redactor) -> tuple[KeyRing, Path | None]:
+    """The master keys: from the settings, or from the data directory, where one is made at first start."""
+    made_key = None
+    if settings.master_key is not None:
+        text = settings.master_key.reveal()
+    else:
+        path = settings.data_dir / "master.key"
+        text, made = load_or_create_key_file(path)
+        made_key = path if made else None
+    keys = KeyRing.parse(text)
+    for secret in keys.secrets:
+        redactor.add(secret)
+    return keys, made_key

@@ -1,0 +1,131 @@
+"""The sandbox steered over HTTP."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    engines = [SandboxEngine("alpha"), SandboxEngine("beta")]
+    async with Sandbox(site=SandboxSite(pages=20, per_sitemap=10), engines=engines) as running:
+        yield running
+
+
+async def send(client: ClientSession, sandbox: Sandbox, method: str, path: str, document: object = None) -> int:
+    async with client.request(method, sandbox.addresses.control_url + path, json=document) as response:
+        return response.status
+
+
+async def read_record(client: ClientSession, sandbox: Sandbox, query: str = "") -> dict[str, Any]:
+    async with client.get(sandbox.addresses.control_url + "record" + query) as response:
+        document: dict[str, Any] = await response.json()
+        return document
+
+
+async def submit(client: ClientSession, sandbox: Sandbox, name: str, number: int = 1) -> int:
+    site = sandbox.site
+    url = f"{sandbox.engine(name).endpoint}?url={site.url(number)}&key={site.key}"
+    async with client.get(url) as response:
+        return response.status
+
+
+async def test_the_record_counts_each_stand_in(client: ClientSession, sandbox: Sandbox) -> None:
+    """A18: counts of requests and acceptances by engine; control requests are not among them."""
+    await submit(client, sandbox, "alpha", 1)
+    await submit(client, sandbox, "alpha", 1)
+    await submit(client, sandbox, "alpha", 2)
+    idle = {"requests": 0, "maxInFlight": 0, "acceptedUrls": 0, "acceptances": 0, "acceptedTwice": 0}
+    assert await read_record(client, sandbox) == {
+        "site": {"pages": 20, "requests": 1, "maxInFlight": 1},
+        "engines": {
+            "alpha": {"requests": 3, "maxInFlight": 1, "acceptedUrls": 2, "acceptances": 3, "acceptedTwice": 1},
+            "beta": idle,
+        },
+    }
+    assert len(sandbox.site.requests) == 1
+
+
+async def test_the_full_record_has_every_request(client: ClientSession, sandbox: Sandbox) -> None:
+    """A18: with full=1, each request and each accepted URL."""
+    await submit(client, sandbox, "beta", 3)
+    beta = (await read_record(client, sandbox, "?full=1"))["engines"]["beta"]
+    assert beta["accepted"] == {sandbox.site.url(3): 1}
+    (entry,) = beta["record"]
+    assert (entry["method"], entry["path"], entry["status"], entry["inFlight"]) == ("GET", "/indexnow", 200, 1)
+    assert entry["urls"] == [sandbox.site.url(3)]
+    assert entry["fields"] == {"key": sandbox.site.key}
+    assert entry["at"] == sandbox.engine("beta").requests[0].at
+
+
+async def test_pages_can_be_changed_added_and_removed(client: ClientSession, sandbox: Sandbox) -> None:
+    """A12, A14: the site's pages from outside."""
+    before = sandbox.site.lastmod(1)
+    assert await send(client, sandbox, "POST", "pages", {"change": [1, 2], "add": 3, "remove": [4, 4]}) == 200
+    assert sandbox.site.lastmod(1) > before
+    assert list(sandbox.site.urls())[-1] == sandbox.site.url(23)
+    assert sandbox.site.url(4) not in list(sandbox.site.urls())
+    assert (await read_record(client, sandbox))["site"]["pages"] == 22
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"change": [1, 21]},
+        {"remove": [0]},
+        {"change": 1},
+        {"change": ["1"]},
+        {"change": [True]},
+        {"add": -1},
+        {"add": "3"},
+        {"add": 10**12},
+        {"rename": [1]},
+        [],
+    ],
+)
+async def test_a_wish_that_makes_no_sense_changes_nothing(
+    client: ClientSession, sandbox: Sandbox, document: object
+) -> None:
+    """A14: all of a wish or none of it."""
+    before = sandbox.site.lastmod(1)
+    assert await send(client, sandbox, "POST", "pages", document) == 400
+    assert (sandbox.site.lastmod(1), len(sandbox.site.pages)) == (before, 20)
+
+
+async def test_an_engine_misbehaves_and_recovers(client: ClientSession, sandbox: Sandbox) -> None:
+    """A21: faults set and cleared from outside, for one engine alone."""
+    assert await send(client, sandbox, "POST", "engines/alpha/faults", {"status": 429, "times": None}) == 204
+    assert await submit(client, sandbox, "alpha") == 429
+    assert await submit(client, sandbox, "beta") == 200
+    assert await send(client, sandbox, "DELETE", "engines/alpha/faults") == 204
+    assert await submit(client, sandbox, "alpha") == 200
+
+
+async def test_the_site_misbehaves_and_recovers(client: ClientSession, sandbox: Sandbox) -> None:
+    """A6: faults of a path of the site."""
+    assert await send(client, sandbox, "POST", "site/faults", {"status": 503, "path": "/robots.txt"}) == 204
+    async with client.get(sandbox.site.robots_url) as response:
+        assert response.status == 503
+    assert await send(client, sandbox, "DELETE", "site/faults") == 204
+    async with client.get(sandbox.site.robots_url) as response:
+        assert response.status == 200
+
+
+async def test_unknown_controls_are_refused(client: ClientSession, sandbox: Sandbox) -> None:
+    """A wrong name or a wrong value is said, not ignored."""
+    assert await send(client, sandbox, "POST", "engines/gamma/faults", {}) == 404
+    assert await send(client, sandbox, "GET", "engines/alpha/faults") == 405
+    assert await send(client, sandbox, "POST", "engines/alpha/faults", {"kind": "tantrum"}) == 400
+    assert await send(client, sandbox, "POST", "record") == 404
+    async with client.post(sandbox.addresses.control_url + "pages", data=b"{") as response:
+        assert response.status == 400
+
+
+async def test_a_site_alone_has_no_controls(client: ClientSession, site: SandboxSite) -> None:
+    """Only a bundle is steered from outside."""
+    async with client.get(f"{site.origin}/__sandbox/record") as response:
+        assert response.status == 404
