@@ -11,7 +11,7 @@ from tidings.announce.pipeline import Announcer
 from tidings.announce.site_records import Origin, SiteRecords
 from tidings.announce.sites import Site, make_site
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database, upgrade_database
+from tidings.core.database import Database, open_database, prepare_database
 from tidings.core.executions import Executions
 from tidings.core.holders import Holder
 from tidings.core.http import GuardedClient
@@ -83,7 +83,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
         keys, made_key = open_key_ring(settings, redactor=redactor)
         database = open_database(find_database_url(settings))
         stack.push_async_callback(database.close)
-        await upgrade_database(database)
+        await prepare_database(database)
         client = await stack.enter_async_context(
             GuardedClient(user_agent=USER_AGENT, allow_networks=settings.allow_networks)
         )

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 
@@ -82,6 +83,18 @@ def test_several_secrets_and_overlapping_ones_leave_nothing() -> None:
     assert redactor.redact("1 abcdefghijkl 2 zyxwvuts 3 abcdefgh") == f"1 {MARKER} 2 {MARKER} 3 {MARKER}"
 
 
+def test_a_secret_inside_another_leaves_nothing_of_the_longer_one() -> None:
+    """C23: the longer of two that begin differently decides."""
+    assert Redactor(["abcdefghijkl", "defghi"]).redact("1 abcdefghijkl 2 defghi") == f"1 {MARKER} 2 {MARKER}"
+
+
+def test_no_escape_is_cut_in_two() -> None:
+    """C23: a secret whose first letter happens to end an escape takes the escape along, so JSON stays JSON."""
+    redactor = Redactor(["nZk3canary", "9Qw7Lm2\\"])
+    assert redactor.redact(json.dumps("x\nZk3canary y")) == f'"x{MARKER} y"'
+    assert redactor.redact(json.dumps('x 9Qw7Lm2" y')) == f'"x {MARKER} y"'
+
+
 def test_short_secrets_are_ignored() -> None:
     """C23: fewer than 6 characters would destroy ordinary text."""
     redactor = Redactor(["", "ab", "abcde", Secret("12345")])
@@ -118,6 +131,7 @@ PATTERNS = {
     "xweb_session=1; SESSDATA=2, next": f"xweb_session={MARKER}; SESSDATA={MARKER}, next",
     "bili_jct=3": f"bili_jct={MARKER}",
     "a1=18c; SUB=_2A25; SUBP=003": f"a1={MARKER}; SUB={MARKER}; SUBP={MARKER}",
+    '{"m": "x\\na1=18c"}': f'{{"m": "x\\na1={MARKER}"}}',
     "x%3B%20a1%3D18c": f"x%3B%20a1%3D{MARKER}",
     "web_session%3D18c%3B%20rest": f"web_session%3D{MARKER}",
     '{"cookie_value": "xxx", "b": "c"}': f'{{"cookie_value": "{MARKER}", "b": "c"}}',
@@ -157,6 +171,23 @@ def test_what_looks_like_a_secret_is_redacted(text: str) -> None:
     assert Redactor().redact(text) == PATTERNS[text]
 
 
+COOKIES = (
+    "web_session", "SESSDATA", "bili_jct", "DedeUserID__ckMd5", "ac_time_value", "websectiga", "sec_poison_id",
+    "tidings_session", "a1", "SUB", "SUBP", "SCF",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COOKIES)
+def test_every_cookie_that_matters_is_known_by_name(name: str) -> None:
+    """C23: as a pair, as a field and as a field inside a string."""
+    redactor = Redactor()
+    assert redactor.redact(f"x; {name}=18c; y") == f"x; {name}={MARKER}; y"
+    document = json.dumps({name: "18c", "y": 1})
+    redacted = json.dumps({name: MARKER, "y": 1})
+    assert redactor.redact(document) == redacted
+    assert redactor.redact(json.dumps(document)) == json.dumps(redacted)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -178,9 +209,10 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert Redactor([PLAIN, AWKWARD]).redact(text) == text
 
 
-def test_redacting_the_marker_as_a_secret_cannot_grow() -> None:
+@pytest.mark.parametrize("secrets", [["REDACTED"], [MARKER, "REDACTED"], ["***abc", "**secret-tail", "CTED***"]])
+def test_a_secret_like_the_marker_cannot_make_a_text_grow(secrets: list[str]) -> None:
     """C23: idempotent even with a secret that is, or touches, the marker's own text."""
-    redactor = Redactor(["REDACTED", MARKER, "***abc", "**secret-tail"])
+    redactor = Redactor(secrets)
     once = redactor.redact(f"web_session={MARKER} REDACTED {MARKER}abc {MARKER}secret-tail")
     assert redactor.redact(once) == once
     assert len(once) < 100
@@ -195,9 +227,9 @@ def make_text(chance: random.Random) -> str:
 
 
 def test_redacting_twice_changes_nothing() -> None:
-    """C23: idempotent, over 3,000 random texts; and none is left with a pair that the audit would find."""
+    """C23: idempotent, over 1,000 random texts; and none is left with a pair that the audit would find."""
     redactor, chance = Redactor([PLAIN, AWKWARD]), random.Random(23)
-    for _ in range(3000):
+    for _ in range(1000):
         once = redactor.redact(make_text(chance))
         assert redactor.redact(once) == once
         assert not re.search(rf"web_session=(?!{re.escape(MARKER)})", once)
@@ -206,21 +238,29 @@ def test_redacting_twice_changes_nothing() -> None:
 
 
 def test_a_redacted_json_document_is_still_json() -> None:
-    """C23: a log line stays readable by machines, whatever was taken out of it: 3,000 random documents."""
+    """C23: a log line stays readable by machines, whatever was taken out of it: 1,000 random documents."""
     redactor, chance = Redactor([PLAIN, AWKWARD, "n" + PLAIN[:9], "u00e4" + PLAIN]), random.Random(22)
-    for _ in range(3000):
+    for _ in range(1000):
         document = {"event": make_text(chance), make_text(chance): [make_text(chance)], "last": 1}
         redacted = json.loads(redactor.redact(json.dumps(document, ensure_ascii=chance.random() < 0.5)))
         assert redacted["last"] == 1
 
 
-def test_hostile_text_does_not_hold_the_log_up() -> None:
-    """C23: patterns are linear: a hundred thousand characters made to go wrong take less than seconds."""
+HOSTILE = ("\\", '"token": "', "\\u0026", "A_", "cookie: ", "://a:", "%25", " ", "a1=,", "\\'", 'Cookie: a="')
+
+
+@pytest.mark.parametrize("part", HOSTILE)
+def test_hostile_text_cannot_hold_the_log_up(part: str) -> None:
+    """C23: the cost grows with the length of a text and not with its square, also for text made to go wrong."""
     redactor = Redactor([PLAIN])
-    long = 100_000
-    for part in ("\\", '"token": "', "\\u0026", "A_", "cookie: ", "://a:", "%25", " ", "a1=,", "\\'", 'Cookie: a="'):
-        text = 'token "token" web_session= cookie key=' + part * (long // len(part))
-        assert len(redactor.redact(text)) < 10 * long
+
+    def measure(length: int) -> float:
+        text = 'token "token" web_session= cookie key=' + part * (length // len(part))
+        start = time.process_time()
+        redactor.redact(text)
+        return time.process_time() - start
+
+    assert measure(40_000) < 8 * measure(10_000) + 0.05
 
 
 def test_secrets_can_be_added_while_others_redact() -> None:
@@ -229,13 +269,13 @@ def test_secrets_can_be_added_while_others_redact() -> None:
     failures: list[str] = []
 
     def add_and_redact(number: int) -> None:
-        for count in range(200):
-            secret = f"{number}-thread-secret-{count}"[: 12 + count]
+        for count in range(60):
+            secret = f"{number}-{count}-of-a-thread"
             redactor.add(secret)
             if secret in redactor.redact(f"a line with {secret} in it"):
                 failures.append(secret)
 
-    threads = [threading.Thread(target=add_and_redact, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=add_and_redact, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

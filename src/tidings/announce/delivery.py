@@ -7,7 +7,7 @@ more than the requests under way are repeated, and nothing is lost.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,7 @@ from tidings.announce.indexnow import Outcome
 from tidings.announce.lanes import Lane, Means
 from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import BrokenEngines, PageMemory, SitemapMemory
-from tidings.announce.pages import Block, Page
+from tidings.announce.pages import Pages
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress, Shipment
 from tidings.announce.sites import Engine, Site
@@ -68,7 +68,8 @@ class Delivery:
             for engine in engines
         }
         self._tasks: list[asyncio.Task[None]] = []
-        self._gathered: list[tuple[Page, FileProgress | None]] = []
+        self._gathered = Pages()
+        self._gathered_from: list[FileProgress | None] = []
         self._shipments = 0
 
     async def __aenter__(self) -> Self:
@@ -85,12 +86,18 @@ class Delivery:
         self._cancel_lanes()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def send(self, pages: Iterable[Page], *, file: FileProgress | None = None) -> None:
+    async def send(self, pages: Pages, *, file: FileProgress | None = None) -> None:
         """Hand pages over. Waits while no lane has room. Raises StopRequestedError."""
         size = next(iter(self._lanes.values())).batch_size
-        for page in pages:
-            self.on_their_way.add(page.url_hash)
-            self._gathered.append((page, file))
+        if pages.removed != self._gathered.removed:
+            await self._ship_gathered()
+            self._gathered.removed = pages.removed
+        start = 0
+        while start < len(pages):
+            part = pages.cut(start, start + size - len(self._gathered))
+            start += len(part)
+            self._gathered.extend(part)
+            self._gathered_from += [file] * len(part)
             if len(self._gathered) >= size:
                 await self._ship_gathered()
 
@@ -124,55 +131,55 @@ class Delivery:
                 good_until=good_until,
             )
 
-    async def note_seen(self, block: Block, *, sitemap: str) -> None:
+    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
         """These pages stand in the sitemap now."""
         async with self._executions.guard(self._execution) as connection:
-            await self._pages.note_seen(connection, block.urls, block.hashes, sitemap=sitemap)
+            await self._pages.note_seen(connection, pages, sitemap=sitemap)
 
-    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
         """The next pages that stood in the sitemap before, and do not now."""
         return await self._pages.list_gone(unchanged=unchanged, after=after, limit=limit)
 
     # What lanes ask for and tell.
 
-    async def list_debts(self, lane: Lane, *, earlier_only: bool, after: int | None, limit: int) -> Shipment | None:
+    async def list_debts(self, lane: Lane, *, removed: bool, earlier_only: bool, after: int | None) -> Shipment | None:
         pages = await self._undelivered.list_open(
-            lane.engine.endpoint, earlier_only=earlier_only, after=after, limit=limit
+            lane.engine.endpoint, removed=removed, earlier_only=earlier_only, after=after, limit=lane.batch_size
         )
         if not pages:
             return None
         expired_before = self._rules.expired_before(self._now())
-        entries = await self.ledger.find_entries(sorted(page.url_hash for page in pages))
+        entries = await self.ledger.find_entries(sorted(pages.hashes))
         known = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= expired_before}
         if earlier_only:
             self._report.repeated += len(pages)
         return self._make_shipment(pages, engines={lane.engine.endpoint}, entered=known, from_earlier=True)
 
-    async def accept(self, lane: Lane, shipment: Shipment, pages: Sequence[Page]) -> None:
+    async def accept(self, lane: Lane, shipment: Shipment, pages: Pages) -> None:
         async with shipment.lock:
-            fresh = shipment.pick_fresh(pages)
+            fresh = pages.without(shipment.entered)
             others = [engine for engine in shipment.waiting if engine != lane.engine.endpoint]
             async with self._executions.guard(self._execution) as connection:
-                await self.ledger.enter(connection, [page for page in fresh if not page.removed], at=self._now())
-                if gone := [page.url_hash for page in fresh if page.removed]:
-                    await self.ledger.remove(connection, gone)
-                    await self._pages.forget(connection, gone)
+                if fresh.removed:
+                    await self.ledger.remove(connection, fresh.hashes)
+                    await self._pages.forget(connection, fresh.hashes)
+                else:
+                    await self.ledger.enter(connection, fresh, at=self._now())
                 await self._undelivered.owe(connection, fresh, engines=others)
                 if shipment.from_earlier or len(fresh) < len(pages):
-                    hashes = [page.url_hash for page in pages]
-                    await self._undelivered.settle(connection, hashes, engine=lane.engine.endpoint)
-            shipment.entered.update(page.url_hash for page in fresh)
+                    await self._undelivered.settle(connection, pages.hashes, engine=lane.engine.endpoint)
+            shipment.entered.update(fresh.hashes)
         lane.report.succeeded += len(pages)
         self._report.submitted += len(fresh)
         self._on_progress(self._report)
 
-    async def fail(self, lane: Lane, shipment: Shipment, pages: Sequence[Page], outcome: Outcome) -> None:
+    async def fail(self, lane: Lane, shipment: Shipment, pages: Pages, outcome: Outcome) -> None:
         async with shipment.lock, self._executions.guard(self._execution) as connection:
             await self._undelivered.fail(
                 connection, pages, engine=lane.engine.endpoint, reason=outcome.reason, at=self._now()
             )
         shipment.accepted_everywhere = False
-        shipment.failed.update(page.url_hash for page in pages)
+        shipment.failed.update(pages.hashes)
         lane.report.failed += len(pages)
         self._on_progress(self._report)
 
@@ -207,24 +214,24 @@ class Delivery:
 
     async def _ship_gathered(self) -> None:
         """Group what was gathered by the engines that are to get it, and offer each group to their lanes."""
-        gathered, self._gathered = self._gathered, []
-        if not gathered:
+        pages, sources = self._gathered, self._gathered_from
+        self._gathered, self._gathered_from = Pages(removed=pages.removed), []
+        if not pages:
             return
-        seen_to = await self._undelivered.find_engines(sorted(page.url_hash for page, _ in gathered))
-        groups: defaultdict[frozenset[str], list[tuple[Page, FileProgress | None]]] = defaultdict(list)
-        for page, file in gathered:
-            groups[frozenset(self._lanes) - seen_to.get(page.url_hash, frozenset())].append((page, file))
-        for engines, group in groups.items():
-            pages = [page for page, _ in group]
-            files = Counter(file for _, file in group if file is not None)
-            shipment = self._make_shipment(pages, engines=set(engines), files=files)
+        seen_to = await self._undelivered.find_engines(sorted(pages.hashes))
+        groups: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+        for position, url_hash in enumerate(pages.hashes):
+            groups[frozenset(self._lanes) - seen_to.get(url_hash, frozenset())].append(position)
+        for engines, positions in groups.items():
+            files = Counter(file for at in positions if (file := sources[at]) is not None)
+            shipment = self._make_shipment(pages.pick(positions), engines=set(engines), files=files)
             if len(engines) < len(self._lanes):
                 shipment.accepted_everywhere = False
             await (self._offer(shipment) if engines else self._complete(shipment))
 
     def _make_shipment(
         self,
-        pages: Sequence[Page],
+        pages: Pages,
         *,
         engines: set[str],
         files: Counter[FileProgress] | None = None,
@@ -263,7 +270,7 @@ class Delivery:
         self._report.failed += len(shipment.failed - shipment.entered)
         if shipment.from_earlier:
             return
-        self.on_their_way.difference_update(page.url_hash for page in shipment.pages)
+        self.on_their_way.difference_update(shipment.pages.hashes)
         for progress, count in shipment.files.items():
             progress.outstanding -= count
             progress.clean = progress.clean and shipment.accepted_everywhere

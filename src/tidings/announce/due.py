@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import Enum, auto
 
 from tidings.announce.ledger import Entry, Ledger
-from tidings.announce.pages import NO_LASTMOD, Block, Page
+from tidings.announce.pages import NO_LASTMOD, Pages
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -48,28 +48,31 @@ class DueRules:
 
 @dataclass(slots=True)
 class DuePages:
-    """What a block's pages came to. `oldest` is the oldest submission among those that are known."""
+    """What some pages came to: which of them (by position) are new or changed.
 
-    new: list[Page] = field(default_factory=list)
-    changed: list[Page] = field(default_factory=list)
+    `too_soon` changed a moment ago, `busy` are on their way; `oldest` is the oldest submission of those that are known.
+    """
+
+    new: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
     too_soon: int = 0
     busy: int = 0
     oldest: int | None = None
 
 
-async def find_due(block: Block, *, ledger: Ledger, rules: DueRules, now: int, busy: Collection[int]) -> DuePages:
-    """The due pages of a block, each once. `busy` are hashes of pages that are on their way already."""
+async def find_due(pages: Pages, *, ledger: Ledger, rules: DueRules, now: int, busy: Collection[int]) -> DuePages:
+    """Which of these pages are due, each once. `busy` are hashes of pages that are on their way already."""
     # Read before the ledger is asked: what is entered meanwhile leaves `busy`, and would be in neither.
-    on_their_way = set(busy).intersection(block.hashes)
-    hashes = sorted(set(block.hashes))
-    older_than = max(rules.expired_before(now), max(block.lastmods, default=NO_LASTMOD))
+    on_their_way = {url_hash for url_hash in pages.hashes if url_hash in busy}
+    hashes = sorted(set(pages.hashes))
+    older_than = max(rules.expired_before(now), max(pages.lastmods, default=NO_LASTMOD))
     look = await ledger.look_up(hashes, older_than=older_than)
     due = DuePages(oldest=look.oldest)
     suspects = set(look.suspects)
     if not suspects:
         return due
     entries = await ledger.find_entries(look.suspects)
-    for url, url_hash, stamp in zip(block.urls, block.hashes, block.lastmods, strict=True):
+    for position, (url_hash, stamp) in enumerate(zip(pages.hashes, pages.lastmods, strict=True)):
         if url_hash not in suspects:
             continue
         suspects.discard(url_hash)
@@ -79,9 +82,9 @@ async def find_due(block: Block, *, ledger: Ledger, rules: DueRules, now: int, b
         lastmod = None if stamp == NO_LASTMOD else stamp
         standing = rules.judge(lastmod, entries.get(url_hash), now=now)
         if standing is Standing.NEW:
-            due.new.append(Page(url_hash, url.decode(), lastmod))
+            due.new.append(position)
         elif standing is Standing.CHANGED:
-            due.changed.append(Page(url_hash, url.decode(), lastmod))
+            due.changed.append(position)
         elif standing is Standing.TOO_SOON:
             due.too_soon += 1
     return due

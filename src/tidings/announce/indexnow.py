@@ -16,6 +16,8 @@ from tidings.core.retry import parse_retry_after
 
 MOST_URLS = 10_000
 REQUEST_TIMEOUT = timedelta(seconds=30)
+# A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.
+LONGEST_REQUEST = 16_384
 
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 # Characters that encodeURIComponent leaves alone, beyond letters, digits and -._~
@@ -94,7 +96,12 @@ async def submit(request: IndexNowRequest, *, client: GuardedClient, clock: Cloc
     started = clock.monotonic()
     try:
         answer = await client.request(
-            request.method, request.url, headers=request.headers, body=request.body, timeout=REQUEST_TIMEOUT
+            request.method,
+            request.url,
+            headers=request.headers,
+            body=request.body,
+            timeout=REQUEST_TIMEOUT,
+            url_limit=LONGEST_REQUEST,
         )
     except NetworkError as error:
         elapsed = timedelta(seconds=clock.monotonic() - started)

@@ -3,12 +3,12 @@ once the whole file is known to be good.
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tidings.announce.due import DueRules, find_due
 from tidings.announce.ledger import Ledger
-from tidings.announce.pages import Block, DistinctCount, Page, PageFilter
+from tidings.announce.pages import DistinctCount, PageFilter, Pages
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress
 from tidings.announce.sitemap.crawl import (
@@ -44,16 +44,16 @@ class Destination(Protocol):
     def on_their_way(self) -> set[int]:
         """The hashes of pages that were handed over and are not dealt with yet."""
 
-    async def send(self, pages: Iterable[Page], *, file: FileProgress | None = None) -> None:
+    async def send(self, pages: Pages, *, file: FileProgress | None = None) -> None:
         """Take these pages. May wait, and raise StopRequestedError."""
 
     async def settle_file(self, progress: FileProgress) -> None:
         """A file is read, and nothing in it is due."""
 
-    async def note_seen(self, block: Block, *, sitemap: str) -> None:
+    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
         """These pages stand in the sitemap now."""
 
-    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
         """The next pages that stood in the sitemap before, and do not now."""
 
 
@@ -76,7 +76,9 @@ class Intake:
         """Deal with one event of the crawl. Raises StopRequestedError."""
         match event:
             case PagesRead(file, pairs):
-                self._block.extend(self._filter.read_block(pairs, fetched_at=file.fetched_at))
+                pages, stamped_now = self._filter.read_pages(pairs, fetched_at=file.fetched_at)
+                self._block.extend(pages)
+                self._stamped_now += stamped_now
                 if len(self._block) >= BLOCK:
                     await self._look_up()
             case FileRead(file):
@@ -87,13 +89,14 @@ class Intake:
                 self._unchanged.append(file.url)
                 self._unchanged_pages += pages
             case FileRestarted() | FileDropped():
+                self._take_back()
                 self._forget_file()
 
     async def send_removed(self) -> None:
         """Announce the pages that stood in the sitemap before and are gone. Only after a complete crawl."""
         after = None
         while pages := await self._destination.list_gone(unchanged=self._unchanged, after=after, limit=REMOVED_BATCH):
-            after = pages[-1].url_hash
+            after = pages.hashes[-1]
             self._report.removed += len(pages)
             await self._destination.send(pages)
 
@@ -105,31 +108,34 @@ class Intake:
         self._distinct.close()
 
     def _forget_file(self) -> None:
-        self._block = Block()
+        self._block = Pages()
         self._hashes = array("q")
-        self._new: list[Page] = []
-        self._changed: list[Page] = []
-        self._held: set[int] = set()
-        self._seen: list[Block] = []
+        self._new = Pages()
+        self._changed = Pages()
+        self._seen: list[Pages] = []
         self._stamped_now = 0
         self._too_soon = 0
         self._busy = 0
         self._oldest: int | None = None
         self._filter.forget_dropped()
 
+    def _take_back(self) -> None:
+        """What came of this file does not count: its pages are not on their way after all."""
+        for pages in (self._new, self._changed):
+            self._destination.on_their_way.difference_update(pages.hashes)
+
     async def _look_up(self) -> None:
         """Find out what of the block is due, and keep that until the file is done."""
-        block, self._block = self._block, Block()
+        block, self._block = self._block, Pages()
         if not block:
             return
         now = to_milliseconds(self._clock.now())
         due = await find_due(
             block, ledger=self._destination.ledger, rules=self._rules, now=now, busy=self._destination.on_their_way
         )
-        self._hold(due.new, self._new)
-        self._hold(due.changed, self._changed)
+        self._hold(block.pick(due.new), self._new)
+        self._hold(block.pick(due.changed), self._changed)
         self._hashes += block.hashes
-        self._stamped_now += block.stamped_now
         self._too_soon += due.too_soon
         self._busy += due.busy
         if due.oldest is not None:
@@ -137,30 +143,33 @@ class Intake:
         if self._site.announce_removed:
             self._seen.append(block)
 
-    def _hold(self, pages: list[Page], held: list[Page]) -> None:
-        held += [page for page in pages if page.url_hash not in self._held]
-        self._held.update(page.url_hash for page in pages)
+    def _hold(self, pages: Pages, held: Pages) -> None:
+        # From here on they count as on their way: the same page further down, or in another file, is not due again.
+        self._destination.on_their_way.update(pages.hashes)
+        held.extend(pages)
 
     async def _release(self, file: SitemapFile) -> None:
         """The file is good as far as it was read: count it, and send what is due."""
         believed = self._believe(file)
-        due = self._new + (self._changed if believed else [])
         self._count(file, believed=believed)
         for block in self._seen:
             await self._destination.note_seen(block, sitemap=file.url)
         progress = FileProgress(
             file,
             pages=len(self._hashes),
-            outstanding=len(due),
+            outstanding=len(self._new) + (len(self._changed) if believed else 0),
             oldest=self._oldest,
             # A change that waits must be seen again, and so must a page that another file's batch may still lose.
             clean=not self._too_soon and not self._busy and (believed or not self._changed),
         )
-        if due:
-            progress.note_oldest(to_milliseconds(self._clock.now()))
-            await self._destination.send(due, file=progress)
-        else:
+        if not progress.outstanding:
             await self._destination.settle_file(progress)
+        if not believed:
+            self._destination.on_their_way.difference_update(self._changed.hashes)
+        if progress.outstanding:
+            progress.note_oldest(to_milliseconds(self._clock.now()))
+            await self._destination.send(self._new, file=progress)
+            await self._destination.send(self._changed if believed else Pages(), file=progress)
 
     def _believe(self, file: SitemapFile) -> bool:
         if self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * len(self._hashes):

@@ -86,8 +86,8 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> F
     async with aclosing(crawl.events()) as events:
         async for event in events:
             if isinstance(event, PagesRead) and event.pairs:
-                block = pages.read_block(event.pairs, fetched_at=to_milliseconds(clock.now()))
-                if block:
+                own, _ = pages.read_pages(event.pairs, fetched_at=to_milliseconds(clock.now()))
+                if own:
                     return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
             elif isinstance(event, FileDropped):
                 continue

@@ -5,13 +5,21 @@ crawl finds, and last what was set aside because the engine was slow. What becom
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
-from tidings.announce.indexnow import MOST_URLS, Outcome, Verdict, build_get, build_post, choose_method, submit
-from tidings.announce.pages import Page
+from tidings.announce.indexnow import (
+    MOST_URLS,
+    IndexNowRequest,
+    Outcome,
+    Verdict,
+    build_get,
+    build_post,
+    choose_method,
+    submit,
+)
+from tidings.announce.pages import Pages
 from tidings.announce.reports import EngineReport
 from tidings.announce.shipments import Shipment
 from tidings.announce.sites import Engine, Site, SubmitMethod
@@ -23,7 +31,7 @@ from tidings.core.retry import RetryPolicy, Trouble
 from tidings.core.stopping import Stop, StopRequestedError
 
 GET_BATCH = 100
-INBOX = 2
+INBOX = 1
 # A batch in which most URLs are bad is not taken apart to the last one.
 MOST_SPLIT_REQUESTS = 200
 # So many units failed one after the other, each after all its retries: the engine is down, and the rest waits.
@@ -51,13 +59,15 @@ class Means:
 class Record(Protocol):
     """Where a lane gets its old debts from and tells what became of its pages."""
 
-    async def list_debts(self, lane: "Lane", *, earlier_only: bool, after: int | None, limit: int) -> Shipment | None:
-        """The next pages this engine has yet to take, or None."""
+    async def list_debts(
+        self, lane: "Lane", *, removed: bool, earlier_only: bool, after: int | None
+    ) -> Shipment | None:
+        """The next pages this engine has yet to take, in the order of the hash, or None."""
 
-    async def accept(self, lane: "Lane", shipment: Shipment, pages: Sequence[Page]) -> None:
+    async def accept(self, lane: "Lane", shipment: Shipment, pages: Pages) -> None:
         """The engine took them."""
 
-    async def fail(self, lane: "Lane", shipment: Shipment, pages: Sequence[Page], outcome: Outcome) -> None:
+    async def fail(self, lane: "Lane", shipment: Shipment, pages: Pages, outcome: Outcome) -> None:
         """The engine did not take them, and is not asked again in this execution."""
 
     async def break_engine(self, lane: "Lane", outcome: Outcome) -> None:
@@ -83,7 +93,7 @@ class _Unit:
     """What goes out in one request."""
 
     batch: _Batch
-    pages: Sequence[Page]
+    pages: Pages
 
 
 class Lane:
@@ -99,7 +109,7 @@ class Lane:
         self._means = means
         self._record = record
         self._inbox: asyncio.Queue[Shipment | None] = asyncio.Queue()
-        self._units: asyncio.Queue[_Unit] = asyncio.Queue(maxsize=means.concurrency)
+        self._units: asyncio.Queue[_Unit] = asyncio.Queue(maxsize=1)
         self._failures_in_row = 0
         self._under_way = 0
         self._moved = moved
@@ -144,19 +154,20 @@ class Lane:
         await self._units.join()
 
     async def _send_debts(self, *, earlier_only: bool) -> None:
-        after = None
-        while not self._is_over:
-            debts = await self._record.list_debts(self, earlier_only=earlier_only, after=after, limit=self.batch_size)
-            if debts is None:
-                return
-            after = debts.pages[-1].url_hash
-            await self._load(debts)
+        for removed in (False, True):
+            after = None
+            while not self._is_over:
+                debts = await self._record.list_debts(self, removed=removed, earlier_only=earlier_only, after=after)
+                if debts is None:
+                    break
+                after = debts.pages.hashes[-1]
+                await self._load(debts)
 
     async def _load(self, shipment: Shipment) -> None:
         batch = _Batch(shipment, remaining=len(shipment.pages), began=self._means.clock.monotonic())
         if choose_method(self._site.submit_method, count=len(shipment.pages)) is SubmitMethod.GET:
-            for page in shipment.pages:
-                await self._units.put(_Unit(batch, [page]))
+            for at in range(len(shipment.pages)):
+                await self._units.put(_Unit(batch, shipment.pages.cut(at, at + 1)))
         else:
             await self._units.put(_Unit(batch, shipment.pages))
 
@@ -183,19 +194,19 @@ class Lane:
     async def _deal_with(self, unit: _Unit) -> None:
         try:
             if self._is_over:
-                self._leave(unit, unit.pages)
+                self._leave(unit)
             else:
                 await self._deliver(unit)
         except StopRequestedError:
-            self._leave(unit, unit.pages)
+            self._leave(unit)
         unit.batch.remaining -= len(unit.pages)
         if unit.batch.remaining == 0:
             self._log_batch(unit.batch)
             await self._record.finish_shipment(self, unit.batch.shipment)
 
-    def _leave(self, unit: _Unit, pages: Sequence[Page]) -> None:
+    def _leave(self, unit: _Unit) -> None:
         unit.batch.shipment.accepted_everywhere = False
-        self.report.left += len(pages)
+        self.report.left += len(unit.pages)
 
     async def _deliver(self, unit: _Unit) -> None:
         """Send a unit until it is accepted or given up; a batch with bad URLs is split until they are found."""
@@ -211,11 +222,11 @@ class Lane:
                 await self._record.accept(self, unit.batch.shipment, pages)
             elif outcome.verdict is Verdict.BAD_URLS and len(pages) > 1 and requests_left >= len(parts) + 2:
                 middle = len(pages) // 2
-                parts += [pages[:middle], pages[middle:]]
+                parts += [pages.cut(0, middle), pages.cut(middle, len(pages))]
             else:
                 await self._give_up(unit, pages, outcome)
 
-    async def _send_with_retries(self, unit: _Unit, pages: Sequence[Page]) -> Outcome:
+    async def _send_with_retries(self, unit: _Unit, pages: Pages) -> Outcome:
         retry = 0
         while True:
             outcome = await self._send(unit, pages)
@@ -246,12 +257,8 @@ class Lane:
         left = self._means.stop.remaining()
         return left is not None and delay > left
 
-    async def _send(self, unit: _Unit, pages: Sequence[Page]) -> Outcome:
-        urls = [page.url for page in pages]
-        if choose_method(self._site.submit_method, count=len(urls)) is SubmitMethod.GET:
-            request = build_get(self._site, self.engine, urls[0])
-        else:
-            request = build_post(self._site, self.engine, urls)
+    async def _send(self, unit: _Unit, pages: Pages) -> Outcome:
+        request = self._build_request(pages)
         async with self._means.pace.turn(self.engine.host, stop=self._means.stop):
             outcome = await submit(request, client=self._means.client, clock=self._means.clock)
         self.report.requests += 1
@@ -261,7 +268,13 @@ class Lane:
             await self._means.pace.note_accepted(self.engine.host)
         return outcome
 
-    async def _give_up(self, unit: _Unit, pages: Sequence[Page], outcome: Outcome) -> None:
+    def _build_request(self, pages: Pages) -> IndexNowRequest:
+        urls = [url.decode() for url in pages.urls]
+        if choose_method(self._site.submit_method, count=len(urls)) is SubmitMethod.GET:
+            return build_get(self._site, self.engine, urls[0])
+        return build_post(self._site, self.engine, urls)
+
+    async def _give_up(self, unit: _Unit, pages: Pages, outcome: Outcome) -> None:
         self._failures_in_row += 1
         self.report.reason, self.report.advice = outcome.reason, outcome.advice
         level = _log.warning if outcome.verdict in (*_TROUBLES, Verdict.UNVERIFIED) else _log.error
@@ -271,7 +284,7 @@ class Lane:
             engine=self.engine.host,
             batch=unit.batch.shipment.number,
             urls=len(pages),
-            first_url=pages[0].url,
+            first_url=pages.urls[0].decode(),
             status=outcome.status,
             reason=outcome.reason,
             check=outcome.advice,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, text
+from sqlalchemy import DDL, BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.pages import Page
+from tidings.announce.pages import NO_LASTMOD, Pages
 from tidings.core.database import Database, metadata
 
 ledger = Table(
@@ -30,6 +30,19 @@ ledger = Table(
     sqlite_with_rowid=False,
     postgresql_partition_by="HASH (site)",
 )
+
+
+PARTITIONS = 16
+
+for _number in range(PARTITIONS):
+    event.listen(
+        ledger,
+        "after_create",
+        DDL(  # type: ignore[no-untyped-call]
+            f"CREATE TABLE ledger_{_number} PARTITION OF ledger "
+            f"FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {_number})"
+        ).execute_if(dialect="postgresql"),
+    )
 
 
 class Channel(IntEnum):
@@ -88,21 +101,26 @@ class Ledger:
     async def find_entries(self, hashes: Sequence[int]) -> dict[int, Entry]:
         """The entries of those that are known, expired ones too."""
         statement = text(
+            # CROSS JOIN keeps SQLite from walking the ledger and searching the list for every row of it.
             "SELECT known.url_hash, known.submitted_at, known.lastmod "
-            f"FROM {self._asked} AS asked JOIN ledger AS known "
-            "ON known.site = :site AND known.channel = :channel AND known.url_hash = asked.url_hash"
+            f"FROM {self._asked} AS asked CROSS JOIN ledger AS known "
+            "WHERE known.site = :site AND known.channel = :channel AND known.url_hash = asked.url_hash"
         )
         async with self._database.read() as connection:
             rows = await connection.execute(statement, {**self._names, "hashes": self._database.bind_numbers(hashes)})
             return {row[0]: Entry(row[1], row[2]) for row in rows}
 
-    async def enter(self, connection: AsyncConnection, pages: Sequence[Page], *, at: int) -> None:
+    async def enter(self, connection: AsyncConnection, pages: Pages, *, at: int) -> None:
         """Note that these were accepted at `at`; an earlier entry is replaced."""
         if not pages:
             return
+        lastmods = [None if lastmod == NO_LASTMOD else lastmod for lastmod in pages.lastmods]
         if self._database.dialect == "sqlite":
             # In the order of the key: a batch then touches each page of the index once.
-            rows = sorted((*self._names.values(), page.url_hash, at, page.lastmod) for page in pages)
+            site, channel = self._names.values()
+            rows = sorted(
+                (site, channel, url_hash, at, lastmod) for url_hash, lastmod in zip(pages.hashes, lastmods, strict=True)
+            )
             await connection.exec_driver_sql(f"INSERT INTO ledger VALUES (?, ?, ?, ?, ?) {_ENTER_CONFLICT}", rows)
             return
         await connection.execute(
@@ -114,8 +132,8 @@ class Ledger:
             {
                 **self._names,
                 "at": at,
-                "hashes": [page.url_hash for page in pages],
-                "lastmods": [page.lastmod for page in pages],
+                "hashes": list(pages.hashes),
+                "lastmods": lastmods,
             },
         )
 

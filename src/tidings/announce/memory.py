@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger import Channel
-from tidings.announce.pages import Page, hash_urls
+from tidings.announce.pages import Page, Pages, hash_urls
 from tidings.announce.sitemap.crawl import Remembered, Validators
 from tidings.announce.sites import Site
 from tidings.core.clock import from_milliseconds
@@ -119,9 +119,7 @@ class PageMemory:
         self._site = site
         self._execution = execution
 
-    async def note_seen(
-        self, connection: AsyncConnection, urls: Sequence[bytes], hashes: Sequence[int], *, sitemap: str
-    ) -> None:
+    async def note_seen(self, connection: AsyncConnection, pages: Pages, *, sitemap: str) -> None:
         """These stand in `sitemap` now."""
         number = hash_sitemap(sitemap)
         statement = self._database.insert(site_pages)
@@ -132,11 +130,11 @@ class PageMemory:
             ),
             [
                 {"site": self._site, "url_hash": h, "url": u.decode(), "sitemap": number, "seen_in": self._execution}
-                for h, u in dict(zip(hashes, urls, strict=True)).items()
+                for h, u in dict(zip(pages.hashes, pages.urls, strict=True)).items()
             ],
         )
 
-    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
         """The next pages that were not seen in this execution, in the order of the hash.
 
         Pages of `unchanged` files, which were not read, still stand.
@@ -154,7 +152,8 @@ class PageMemory:
             "limit": limit,
         }
         async with self._database.read() as connection:
-            return [Page(row.url_hash, row.url, removed=True) for row in await connection.execute(statement, values)]
+            rows = await connection.execute(statement, values)
+            return Pages.gather((Page(row.url_hash, row.url) for row in rows), removed=True)
 
     async def forget(self, connection: AsyncConnection, hashes: Sequence[int]) -> None:
         """Their removal has been announced."""

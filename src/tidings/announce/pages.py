@@ -1,14 +1,14 @@
 """Pages: what a sitemap's entries become once they are known to be this site's own.
 
-Millions pass through here, so they are handled in columns: a block holds the URLs, their 64-bit hashes and the latest
-moment that each lastmod can mean. Which of them are due is decided in `due`.
+Millions pass through here, so they are handled in columns: the URLs, their 64-bit hashes, and the latest moment that
+each lastmod can mean. Which of them are due is decided in `due`.
 """
 
 import re
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from tempfile import TemporaryFile
@@ -25,31 +25,62 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Page(NamedTuple):
-    """One page that is to be announced. `removed`: it has left the sitemap."""
+    """One page: the hash of its URL, the URL, and the latest moment that its lastmod can mean (milliseconds)."""
 
     url_hash: int
     url: str
     lastmod: int | None = None
-    removed: bool = False
 
 
 @dataclass(slots=True)
-class Block:
-    """Pages in columns, in the order of the sitemap. `stamped_now`: how many carry the time of the fetch as lastmod."""
+class Pages:
+    """Pages in columns, which take a third of the memory of as many objects. `removed`: they have left the sitemap."""
 
     urls: list[bytes] = field(default_factory=list)
     hashes: "array[int]" = field(default_factory=lambda: array("q"))
     lastmods: "array[int]" = field(default_factory=lambda: array("q"))
-    stamped_now: int = 0
+    removed: bool = False
+
+    @classmethod
+    def gather(cls, pages: Iterable[Page], *, removed: bool = False) -> "Pages":
+        rows = list(pages)
+        return cls(
+            [row.url.encode() for row in rows],
+            array("q", [row.url_hash for row in rows]),
+            array("q", [NO_LASTMOD if row.lastmod is None else row.lastmod for row in rows]),
+            removed,
+        )
 
     def __len__(self) -> int:
         return len(self.urls)
 
-    def extend(self, other: "Block") -> None:
+    def __iter__(self) -> Iterator[Page]:
+        for url, url_hash, lastmod in zip(self.urls, self.hashes, self.lastmods, strict=True):
+            yield Page(url_hash, url.decode(), None if lastmod == NO_LASTMOD else lastmod)
+
+    def extend(self, other: "Pages") -> None:
         self.urls += other.urls
         self.hashes += other.hashes
         self.lastmods += other.lastmods
-        self.stamped_now += other.stamped_now
+
+    def pick(self, positions: Sequence[int]) -> "Pages":
+        """Those at these positions."""
+        return Pages(
+            [self.urls[at] for at in positions],
+            array("q", [self.hashes[at] for at in positions]),
+            array("q", [self.lastmods[at] for at in positions]),
+            self.removed,
+        )
+
+    def cut(self, start: int, stop: int) -> "Pages":
+        """Those from `start` up to `stop`."""
+        return Pages(self.urls[start:stop], self.hashes[start:stop], self.lastmods[start:stop], self.removed)
+
+    def without(self, hashes: Collection[int]) -> "Pages":
+        """Those whose hashes are not among `hashes`."""
+        if not hashes:
+            return self
+        return self.pick([at for at, url_hash in enumerate(self.hashes) if url_hash not in hashes])
 
 
 @dataclass(slots=True)
@@ -71,7 +102,7 @@ class Dropped:
 
 
 class PageFilter:
-    """Turns a sitemap's entries into a block of this site's pages, and counts what it drops."""
+    """Turns a sitemap's entries into this site's pages, and counts what it drops."""
 
     def __init__(self, site: Site) -> None:
         self.dropped = Dropped()
@@ -85,8 +116,8 @@ class PageFilter:
         """Begin to count anew."""
         self.dropped = Dropped()
 
-    def read_block(self, pairs: Sequence[tuple[bytes, bytes]], *, fetched_at: int) -> Block:
-        """A block of what is this site's own."""
+    def read_pages(self, pairs: Sequence[tuple[bytes, bytes]], *, fetched_at: int) -> tuple[Pages, int]:
+        """What is this site's own, and how many of these carry the time of the fetch as lastmod."""
         is_plain = self._is_plain
         urls = [loc for loc, _ in pairs if is_plain(loc)]
         if len(urls) < len(pairs):
@@ -96,7 +127,7 @@ class PageFilter:
         else:
             moments = [parse_lastmod(stamp) for _, stamp in pairs]
         lastmods = array("q", [NO_LASTMOD if moment is None else moment[1] for moment in moments])
-        return Block(urls, hash_urls(urls), lastmods, _count_stamped_now(moments, lastmods, fetched_at))
+        return Pages(urls, hash_urls(urls), lastmods), _count_stamped_now(moments, lastmods, fetched_at)
 
     def _read_url(self, loc: bytes) -> bytes | None:
         """The URL as it is announced, or None where it is dropped."""
@@ -143,7 +174,7 @@ class DistinctCount:
     """
 
     _BUCKETS = 64
-    _KEEP = 1 << 18
+    _KEEP = 1 << 16
 
     def __init__(self) -> None:
         self._kept = array("q")

@@ -1,12 +1,12 @@
 """A dry run: what an execution would send, without sending or saving anything."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from tidings.announce.intake import Intake
 from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.pages import Block, Page
+from tidings.announce.pages import Page, Pages
 from tidings.announce.pipeline import Announcer
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress
@@ -46,16 +46,15 @@ class _Listing:
         self.on_their_way: set[int] = set()
         self._on_page = on_page
 
-    async def send(self, pages: Iterable[Page], *, file: FileProgress | None = None) -> None:
+    async def send(self, pages: Pages, *, file: FileProgress | None = None) -> None:
         for page in pages:
-            self.on_their_way.add(page.url_hash)
             self._on_page(page)
 
     async def settle_file(self, progress: FileProgress) -> None:
         """Nothing is saved."""
 
-    async def note_seen(self, block: Block, *, sitemap: str) -> None:
+    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
         """Nothing is saved."""
 
-    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> list[Page]:
-        return []
+    async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
+        return Pages()

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from tidings.announce.pages import Page
+from tidings.announce.pages import Pages
 from tidings.announce.sitemap.crawl import SitemapFile
 
 
@@ -42,7 +41,7 @@ class Shipment:
     """
 
     number: int
-    pages: Sequence[Page]
+    pages: Pages
     waiting: set[str]
     files: Counter[FileProgress] = field(default_factory=Counter)
     entered: set[int] = field(default_factory=set)
@@ -54,7 +53,3 @@ class Shipment:
 
     def __post_init__(self) -> None:
         self.unfinished = len(self.waiting)
-
-    def pick_fresh(self, pages: Collection[Page]) -> list[Page]:
-        """Those that are not in the ledger yet."""
-        return [page for page in pages if page.url_hash not in self.entered]

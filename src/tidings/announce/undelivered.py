@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger import Channel
-from tidings.announce.pages import Page
+from tidings.announce.pages import Page, Pages
 from tidings.core.clock import from_milliseconds
 from tidings.core.database import Database, metadata
 
@@ -97,16 +97,19 @@ class Undelivered:
                 found[url_hash].add(engine)
         return {url_hash: frozenset(engines) for url_hash, engines in found.items()}
 
-    async def list_open(self, engine: str, *, earlier_only: bool, after: int | None, limit: int) -> list[Page]:
+    async def list_open(
+        self, engine: str, *, removed: bool, earlier_only: bool, after: int | None, limit: int
+    ) -> Pages:
         """The next pages that `engine` has yet to take and was not sent in this execution, in the order of the hash.
 
         `earlier_only` leaves out what this execution itself put here.
         """
         statement = (
-            select(_columns.url_hash, _columns.url, _columns.lastmod, _columns.removed)
+            select(_columns.url_hash, _columns.url, _columns.lastmod)
             .where(
                 *self._ours,
                 _columns.engine == engine,
+                _columns.removed.is_(removed),
                 _columns.delivered_in.is_(None),
                 func.coalesce(_columns.attempted_in, 0) != self._execution,
             )
@@ -118,21 +121,22 @@ class Undelivered:
         if after is not None:
             statement = statement.where(_columns.url_hash > after)
         async with self._database.read() as connection:
-            return [Page(*row) for row in await connection.execute(statement)]
+            rows = await connection.execute(statement)
+            return Pages.gather((Page(*row) for row in rows), removed=removed)
 
-    async def owe(self, connection: AsyncConnection, pages: Sequence[Page], *, engines: Sequence[str]) -> None:
+    async def owe(self, connection: AsyncConnection, pages: Pages, *, engines: Sequence[str]) -> None:
         """Note that these engines have yet to be sent `pages`."""
-        rows = [{**self._describe(page), "engine": engine, "attempts": 0} for engine in engines for page in pages]
+        rows = [
+            {**self._describe(page, pages), "engine": engine, "attempts": 0} for engine in engines for page in pages
+        ]
         if rows:
             await connection.execute(self._database.insert(undelivered).on_conflict_do_nothing(), rows)
 
-    async def fail(
-        self, connection: AsyncConnection, pages: Sequence[Page], *, engine: str, reason: str, at: int
-    ) -> None:
+    async def fail(self, connection: AsyncConnection, pages: Pages, *, engine: str, reason: str, at: int) -> None:
         """Note that `engine` did not take `pages`; a repeated failure counts up."""
         rows = [
             {
-                **self._describe(page),
+                **self._describe(page, pages),
                 "engine": engine,
                 "reason": reason,
                 "attempts": 1,
@@ -184,12 +188,12 @@ class Undelivered:
                 for row in await connection.execute(statement)
             ]
 
-    def _describe(self, page: Page) -> dict[str, object]:
+    def _describe(self, page: Page, pages: Pages) -> dict[str, object]:
         return {
             **self._names,
             "url_hash": page.url_hash,
             "url": page.url,
             "lastmod": page.lastmod,
-            "removed": page.removed,
+            "removed": pages.removed,
             "created_in": self._execution,
         }

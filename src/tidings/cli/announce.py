@@ -179,6 +179,8 @@ def _require_key(key: str | None) -> str:
 async def _require_site(installation: Installation, name: str | None) -> Site:
     site = await installation.find_site(name)
     if site is None:
-        problem = "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY" if name is None else f"there is no site {name!r}"
+        problem = (
+            "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY" if name is None else f"there is no site {name!r}"
+        )
         fail(f"{problem}; `tidings sites list` shows what is there")
     return site

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,8 +14,10 @@ from rich.markup import escape
 from tidings.announce.sites import make_site
 from tidings.cli.announce import announce_site
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
-from tidings.sandbox import Fault, Sandbox, SandboxEngine, SandboxSite
 from tidings.settings import Settings
+
+if TYPE_CHECKING:
+    from tidings.sandbox import Sandbox
 
 BAD_PAGES = (411, 1789, 3003)
 CHANGED_PAGE = 2718
@@ -25,6 +27,9 @@ def demo(
     pages: Annotated[int, typer.Option(help="How many pages the demo's site has.", min=3_100)] = 4_000,
 ) -> None:
     """Announce a made-up site to two made-up engines, one of which has a bad day. Nothing leaves this machine."""
+    # Loaded here, not above: every other command would pay for it in memory and time.
+    from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+
     settings = _make_settings(load_settings())
     _clear(settings.data_dir)
 
@@ -59,18 +64,13 @@ def _clear(data_dir: Path) -> None:
     mark.touch()
 
 
-async def _tell(sandbox: Sandbox, settings: Settings) -> Exit:
+async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
     console = Console()
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     site = make_site(
         sitemap_urls=[sandbox.site.sitemap_url], key=sandbox.site.key, engines=[alpha.endpoint, beta.endpoint]
     )
-    beta.misbehave(Fault(status=429, headers={"Retry-After": "5"}, times=1))
-    beta.misbehave(Fault(status=503, times=1, after=1))
-    for number in BAD_PAGES:
-        beta.misbehave(
-            Fault(status=422, body="one of the URLs is not welcome today", matching=sandbox.site.url(number))
-        )
+    _give_bad_day(sandbox)
 
     console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
     console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)\n")
@@ -91,17 +91,28 @@ async def _tell(sandbox: Sandbox, settings: Settings) -> Exit:
     return Exit.DONE if _went_well(sandbox) else Exit.FAILED
 
 
+def _give_bad_day(sandbox: "Sandbox") -> None:
+    """Beta asks to slow down, fails once, and refuses some URLs."""
+    from tidings.sandbox import Fault
+
+    beta = sandbox.engine("beta")
+    beta.misbehave(Fault(status=429, headers={"Retry-After": "5"}, times=1))
+    beta.misbehave(Fault(status=503, times=1, after=1))
+    for number in BAD_PAGES:
+        beta.misbehave(Fault(status=422, body="one of the URLs is not welcome", matching=sandbox.site.url(number)))
+
+
 def _begin_step(console: Console, number: int, text: str) -> None:
     console.print(f"\n[bold]{number}. {escape(text)}[/]")
 
 
-def _went_well(sandbox: Sandbox) -> bool:
+def _went_well(sandbox: "Sandbox") -> bool:
     """Every page once at each engine, and the changed one twice."""
     expected = dict.fromkeys(sandbox.site.urls(), 1) | {sandbox.site.url(CHANGED_PAGE): 2}
     return all(dict(engine.accepted) == expected for engine in sandbox.engines)
 
 
-def _end(console: Console, sandbox: Sandbox, settings: Settings) -> None:
+def _end(console: Console, sandbox: "Sandbox", settings: Settings) -> None:
     accepted = " and ".join(f"{sum(engine.accepted.values()):,} by {engine.name}" for engine in sandbox.engines)
     console.print(f"\nAccepted in all: {accepted}; each page once, and page {CHANGED_PAGE} twice, as it should be.")
     console.print(f"Data and log are in [bold]{settings.data_dir.absolute()}[/].\n")

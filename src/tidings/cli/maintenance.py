@@ -9,7 +9,7 @@ from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import SitemapMemory
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import downgrade_database, find_revision, open_database, upgrade_database
+from tidings.core.database import downgrade_database, find_revision, open_database, prepare_database
 from tidings.wiring import find_database_url, prepare_data_dir
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
@@ -41,7 +41,7 @@ def _migrate(revision: str | None) -> str | None:
         database = open_database(find_database_url(settings))
         try:
             if revision is None:
-                await upgrade_database(database)
+                await prepare_database(database)
             else:
                 await downgrade_database(database, revision=revision)
             return await find_revision(database)

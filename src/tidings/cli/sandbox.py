@@ -2,11 +2,12 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.sandbox import Addresses, serve_sandbox
+if TYPE_CHECKING:
+    from tidings.sandbox import Addresses
 
 
 def sandbox(
@@ -16,11 +17,14 @@ def sandbox(
     pages: Annotated[int, typer.Option(help="How many pages the site has.", min=1)] = 3000,
 ) -> None:
     """Start a site and two IndexNow engines on this machine that answer as the real ones do. Ctrl-C ends them."""
+    # Loaded here, not above: every other command would pay for it in memory and time.
+    from tidings.sandbox import serve_sandbox
+
     with suppress(KeyboardInterrupt):
         asyncio.run(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
 
 
-def _show_addresses(addresses: Addresses) -> None:
+def _show_addresses(addresses: "Addresses") -> None:
     engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
     typer.echo(f"Site:    {addresses.sitemap_url}")
     for name, endpoint in addresses.endpoints.items():

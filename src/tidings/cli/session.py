@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tidings.announce.sites import SiteError
 from tidings.core.database import DatabaseUrlError
 from tidings.core.executions import ExecutionError
-from tidings.core.logs import configure_logging
+from tidings.core.logs import configure_logging, log_uncaught_exceptions
 from tidings.core.master_key import KeyRingError
 from tidings.core.redaction import Redactor
 from tidings.core.stopping import Stop
@@ -78,10 +78,11 @@ async def open_session(settings: Settings, *, verbose: bool = False) -> AsyncIte
     configure_logging(
         format=settings.log_format,
         level="info",
-        stream=sys.stderr if verbose else open(os.devnull, "w"),
+        quiet=not verbose,
         redactor=redactor,
         file=settings.data_dir / "tidings.log",
     )
+    log_uncaught_exceptions()
     async with open_installation(settings, redactor=redactor) as installation:
         if installation.made_key is not None:
             typer.echo(

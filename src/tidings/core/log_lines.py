@@ -122,4 +122,4 @@ def _show_on_console(key: str, value: object) -> str:
         return escape_controls(value)
     if isinstance(value, str) and value.isprintable() and value and not _NEEDS_QUOTES & set(value):
         return _Shown(value)
-    return _Shown(escape_controls(repr(value)))
+    return _Shown(repr(value))

@@ -52,20 +52,26 @@ def configure_logging(
     stream: TextIO | None = None,
     file: Path | None = None,
     colors: bool | None = None,
+    quiet: bool = False,
 ) -> None:
     """Sends every log line of the process through one chain to the stream (default: stderr) and, as JSON, to the file.
+
+    With `quiet`, nothing goes to the stream: a command that shows its own progress keeps its log in the file alone.
 
     Handlers that were there before, on whatever logger, are taken off, since they would write past the redactor.
     Libraries are heard from WARNING on, with the level `debug` from DEBUG on. Raises ValueError for an unknown
     level and OSError when the file cannot be opened. Calling it again replaces the former configuration.
     """
     threshold = _read_level(level)
-    target = stream if stream is not None else sys.stderr
-    handlers: list[logging.Handler] = [_LineHandler(target)]
-    handlers[0].setFormatter(_build_formatter(format, redactor, colors=target.isatty() if colors is None else colors))
+    handlers: list[logging.Handler] = []
+    if not quiet:
+        target = stream if stream is not None else sys.stderr
+        colored = target.isatty() if colors is None else colors
+        handlers.append(_LineHandler(target))
+        handlers[-1].setFormatter(_build_formatter(format, redactor, colors=colored))
     if file is not None:
         handlers.append(_PrivateFileHandler(file))
-        handlers[1].setFormatter(_build_formatter(LogFormat.JSON, redactor, colors=False))
+        handlers[-1].setFormatter(_build_formatter(LogFormat.JSON, redactor, colors=False))
     _install_handlers(handlers, threshold=threshold)
     logging.captureWarnings(True)
     _configure_structlog()
@@ -95,7 +101,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _list_loggers() -> list[logging.Logger]:
-    named = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    named = [each for each in list(logging.root.manager.loggerDict.values()) if isinstance(each, logging.Logger)]
     return [logging.getLogger(), *named]
 
 
@@ -140,7 +146,7 @@ def _fill_in_arguments(logger: WrappedLogger, method: str, event: EventDict) -> 
         return event
     try:
         event["event"] = event["event"] % arguments
-    except (TypeError, ValueError, KeyError):
+    except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
         event["arguments"] = arguments
     return event
 
@@ -200,6 +206,7 @@ class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
 
 
 def _open_private(path: str, flags: int) -> int:
+    # A new file is private from its first moment; the mode of an old one is set after it is open.
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 

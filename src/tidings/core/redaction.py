@@ -107,7 +107,7 @@ def _split_cookies(text: str) -> list[str]:
 
 def _spell_secret(text: str) -> set[str]:
     """Every spelling to look for. Escapes are not among them: the text is unescaped instead, and the secret with it."""
-    if len(text) < _SHORTEST or text in MARKER:
+    if len(text) < _SHORTEST:
         return set()
     clear = {text, _unescape_fully(text)}
     clear |= {form.replace(" ", "+") for form in clear}

@@ -83,7 +83,7 @@ def _field_rules(*stems: str, names: str, separator: str, condition: str) -> lis
 
 _EQUALS_ENDS = ("=", "%3d", "\\")
 _QUOTE_ENDS = ('"', "'", "\\")
-_LONG_STEMS = ("web_session", "sessdata", "bili_jct", "__ckmd5", "ac_time_value", "websectiga", "tidings_session")
+_LONG_STEMS = tuple(_LONG_COOKIES.lower().split("|"))
 _SHORT_STEMS = ("a1", "sub", "subp", "scf")
 _NAME_STEMS = ("token", "key", "secret", "password", "passwd")
 _FIELD_STEMS = (*_LONG_STEMS, *_SHORT_STEMS, *_NAME_STEMS, "value", "values", "authorization")
@@ -97,7 +97,7 @@ _RULES: Final = (
     *_field_rules("authorization", names=_AUTHORIZATION, separator=",", condition=_UNMASKED + _UNFINISHED),
     _rule("cookie", keep=rf"{_BEGIN}(?i:(?:set-)?cookie)\s*:\s*", value=_UNMARKED + _PAIR_AHEAD + _HEADER_VALUE),
     _rule(
-        *("authorization", "key", "token"),
+        *("authorization", "api-key", "auth-token"),
         keep=rf"{_BEGIN}(?:{_AUTHORIZATION}|(?i:x-api-key|x-auth-token))\s*:\s*",
         value=_UNMARKED + _UNMASKED + r"(?![\"'\s{\[])" + _HEADER_VALUE,
     ),

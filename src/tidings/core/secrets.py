@@ -81,6 +81,3 @@ class Secret:
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("a Secret cannot be pickled")
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a Secret cannot be pickled")

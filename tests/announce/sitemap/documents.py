@@ -70,6 +70,9 @@ _ODD = [
     "<url><!-- </url><url><loc>http://comment/</loc></url> --><loc>{u}</loc></url>",
     "<url><loc>{u}<!-- </loc></url> --></loc></url>",
     "<!-- <url> </url> \n-->\n<url><loc>{u}</loc></url><!--</url>-->",
+    "<url><!-- " + " " * 9_000 + "<url><loc>http://comment/</loc></url>--><loc>{u}</loc></url>",
+    "<url><loc>{u}</loc><changefreq>&gt;</changefreq></url>",
+    "<url><loc>{u}</loc><priority>½</priority></url>",
     "<![CDATA[<url><loc>http://cdata/</loc></url>]]>",
     "<![CDATA[ </url>]]><url><loc>{u}</loc></url><![CDATA[<url><loc>http://cdata/</loc></url>]]>",
     "<?php <url><loc>http://instruction/</loc></url> ?>",
@@ -80,6 +83,8 @@ _MALFORMED = [
     "<url><loc>{u}?a=1&b=2</loc></url>",
     "<url><loc>{u}]]></loc></url>",
     "<url><loc>{u}</loc><changefreq>]]></changefreq></url>",
+    "<url><loc>{u}</loc><priority>&</priority></url>",
+    "<url><loc>{u}</loc><priority>\x01</priority></url>",
     "<url><loc>{u}\x0c</loc></url>",
     "<url>\x0b<loc>{u}</loc></url>",
     "<url><loc>{u}</loc><lastmod>&nbsp;</lastmod></url>",
@@ -112,7 +117,7 @@ def make_document(seed: int) -> bytes:
 def _make_block(chance: random.Random, number: int, unusual: float) -> str:
     form = chance.choice(_WHOLE)
     if chance.random() < unusual:
-        form = chance.choice(_MALFORMED if chance.random() < 0.03 else _ODD)
+        form = chance.choice(_MALFORMED if chance.random() < 0.06 else _ODD)
     stamp = chance.choice(["2026-11-15", "2026-11-15T10:00:00+08:00", "yesterday"])
     return form.format(u=f"http://example.com/{number}", d=stamp)
 

@@ -24,12 +24,12 @@ class Outcome:
         return [loc.decode() for loc, _ in self.pairs]
 
 
-def cut_body(body: bytes, size: int = 65_536) -> Iterator[bytes]:
+def cut_body(body: bytes, *, size: int = 65_536) -> Iterator[bytes]:
     for start in range(0, len(body), size):
         yield body[start : start + size]
 
 
-def cut_at(body: bytes, places: Iterable[int]) -> list[bytes]:
+def cut_at(body: bytes, *, places: Iterable[int]) -> list[bytes]:
     return [body[start:end] for start, end in pairwise([0, *sorted(places), len(body)])]
 
 
@@ -47,4 +47,4 @@ def read_chunks(chunks: Iterable[bytes], **options: Any) -> Outcome:
 
 
 def read_body(body: bytes, *, size: int = 65_536, **options: Any) -> Outcome:
-    return read_chunks(cut_body(body, size), **options)
+    return read_chunks(cut_body(body, size=size), **options)

@@ -195,6 +195,6 @@ def test_refusal_reaches_the_caller_whenever_it_is_known() -> None:
     with pytest.raises(RefusedSitemapError):
         SitemapReader(block=1).feed(b"<!DOCTYPE a>" + b" " * 2_000)
     reader = SitemapReader()
-    assert [reader.feed(chunk) for chunk in cut_body(b"<!DOCTYPE a>", 3)] == [[]] * 4
+    assert [reader.feed(chunk) for chunk in cut_body(b"<!DOCTYPE a>", size=3)] == [[]] * 4
     with pytest.raises(RefusedSitemapError):
         reader.close()

@@ -93,3 +93,10 @@ def test_utf16_that_ends_within_a_character_is_a_fault() -> None:
     """A7: cut short, so what was read is used."""
     outcome = read_body((write_sitemap("a", "utf-16") + "\n").encode("utf-16")[:-1])
     assert (len(outcome.pairs), outcome.fault) == (80, "not valid utf-16-le: truncated data")
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "parser"])
+def test_fault_that_comes_first_is_the_one_that_is_named(fast: bool) -> None:
+    """A7: malformed XML before the byte that cannot be decoded."""
+    body = write_sitemap("a", "gbk").encode().replace(b"</urlset>", b"</wrong>\xff")
+    assert "mismatched tag" in (read_body(body, fast=fast).fault or "")

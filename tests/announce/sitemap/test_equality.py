@@ -25,7 +25,7 @@ class CarelessContent(SkimmedMarkupContent):
 
 def read_in_random_cuts(body: bytes, chance: random.Random, *, fast: bool) -> Outcome:
     places = chance.choices(range(len(body) + 1), k=chance.randint(1, 40))
-    return read_chunks(cut_at(body, places), fast=fast, block=1)
+    return read_chunks(cut_at(body, places=places), fast=fast, block=1)
 
 
 def read_content(content: Content, body: bytes) -> object:
@@ -56,8 +56,18 @@ def test_fast_path_and_parser_give_the_same_byte_by_byte(seeds: range) -> None:
     for seed in seeds:
         body = make_document(seed)
         expected = read_body(body, fast=False)
-        assert read_chunks(cut_body(body, 1), block=1) == expected, seed
-        assert read_chunks(cut_body(body, 1), block=1, fast=False) == expected, seed
+        assert read_chunks(cut_body(body, size=1), block=1) == expected, seed
+        assert read_chunks(cut_body(body, size=1), block=1, fast=False) == expected, seed
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "parser"])
+@pytest.mark.parametrize("filler", [100, 8_000, 9_000, 80_000])
+def test_block_that_a_chunk_ends_in_is_not_mistaken_for_its_end(filler: int, fast: bool) -> None:
+    """A8: what follows within a long comment looks plain, and is not."""
+    start = b"<urlset><url><loc>http://a/</loc></url><url><!-- " + b" " * filler
+    rest = b" <url><loc>http://comment/</loc></url> --><loc>http://b/</loc></url></urlset>"
+    outcome = read_chunks([b" " * 2_000 + start, rest], block=1, fast=fast)
+    assert (outcome.locs, outcome.fault) == (["http://a/", "http://b/"], None)
 
 
 def test_documents_put_the_fast_path_to_use_and_to_the_test() -> None:
@@ -72,7 +82,7 @@ def test_documents_put_the_fast_path_to_use_and_to_the_test() -> None:
 
 def test_single_bytes_reach_the_fast_path_too() -> None:
     """A5: the byte-by-byte runs above do compare two paths."""
-    outcomes = [read_chunks(cut_body(make_document(seed), 1), block=1) for seed in range(1_000, 1_040)]
+    outcomes = [read_chunks(cut_body(make_document(seed), size=1), block=1) for seed in range(1_000, 1_040)]
     assert sum(outcome.skimmed for outcome in outcomes) > 100
 
 

@@ -33,6 +33,8 @@ def check_outcome(outcome: Outcome, fault: str) -> None:
         (b"<url><loc>https://example.com/\x00</loc></url>", "not well-formed"),
         (b"<url><loc>https://example.com/\xe9</loc></url>", "not well-formed"),
         (b"<url><loc>https://example.com/]]></loc></url>", "not well-formed"),
+        (b"<url><loc>https://example.com/</loc><changefreq>]]></changefreq></url>", "not well-formed"),
+        (b"<url><loc>https://example.com/</loc><priority>\x01</priority></url>", "not well-formed"),
         (b"</urlset><urlset>", "junk after document element"),
         (b"<!DOCTYPE urlset>", "not well-formed"),
         (b"<br>", "mismatched tag"),

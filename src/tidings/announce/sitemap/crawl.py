@@ -234,7 +234,7 @@ class Crawl:
 
     async def _read_body(self, answer: Stream, reader: SitemapReader) -> AsyncIterator[Pairs]:
         async for chunk in answer.chunks():
-            if pairs := reader.feed(chunk):
+            for pairs in reader.stream(chunk):
                 yield pairs
             self._stop.check()
         if pairs := reader.close():

@@ -128,7 +128,7 @@ class Unpacker:
 
     def __init__(self, content_encoding: str | None, *, limit: int) -> None:
         self._limit = limit
-        self._transport = _open_transport(content_encoding, limit)
+        self._transport = _open_transport(content_encoding, limit=limit)
         self._file: Layer | None = None
         self._start = b""
         self._inner_start = b""
@@ -166,7 +166,7 @@ class Unpacker:
                 raise RefusedSitemapError("gzip in gzip")
 
 
-def _open_transport(content_encoding: str | None, limit: int) -> Layer:
+def _open_transport(content_encoding: str | None, *, limit: int) -> Layer:
     match (content_encoding or "").strip().lower():
         case "" | "identity":
             return Identity(limit)

@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 _W3C = re.compile(
-    rb"(\d{4})(?:-(\d\d)(?:-(\d\d)"
-    rb"(?:T([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):([0-5]\d)))?)?)?"
+    rb"(\d{4}(?:-\d\d(?:-\d\d)?)?)"
+    rb"(?:(?<=-\d\d-\d\d)T([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d))?"
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _SECOND = 1_000
@@ -30,16 +30,11 @@ def parse_lastmod(raw: bytes) -> tuple[int, int] | None:
     found = _W3C.fullmatch(raw)
     if found is None:
         return None
-    year, month, day, hour, minute, second, fraction, sign, ahead_hours, ahead_minutes = found.groups()
-    try:
-        if hour is None:
-            return _span_date(year, month, day)
-        start = _find_day(year, month, day) + int(hour) * _HOUR + int(minute) * _MINUTE
-    except ValueError:
-        return None
-    if sign is not None:
-        ahead = int(ahead_hours) * _HOUR + int(ahead_minutes) * _MINUTE
-        start += ahead if sign == b"-" else -ahead
+    day, hour, minute, second, fraction, zone = found.groups()
+    span = _span_date(day)
+    if hour is None or span is None:
+        return span
+    start = span[0] + int(hour) * _HOUR + int(minute) * _MINUTE - _find_offset(zone)
     if second is None:
         return start, start + _MINUTE - 1
     start += int(second) * _SECOND
@@ -62,16 +57,19 @@ def write_w3c(text: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def _find_day(year: bytes, month: bytes, day: bytes) -> int:
-    return (date(int(year), int(month), int(day)).toordinal() - _EPOCH) * _DAY
-
-
-def _span_date(year: bytes, month: bytes | None, day: bytes | None) -> tuple[int, int]:
-    start = _find_day(year, month or b"01", day or b"01")
-    if day is not None:
-        days = 1
-    elif month is not None:
-        days = monthrange(int(year), int(month))[1]
-    else:
-        days = 365 + isleap(int(year))
+def _span_date(text: bytes) -> tuple[int, int] | None:
+    year, month, day = (int(part) for part in (text + b"-01-01")[:10].split(b"-"))
+    try:
+        start = (date(year, month, day).toordinal() - _EPOCH) * _DAY
+    except ValueError:
+        return None
+    days = {len("YYYY"): 365 + isleap(year), len("YYYY-MM"): monthrange(year, month)[1]}.get(len(text), 1)
     return start, start + days * _DAY - 1
+
+
+@lru_cache(maxsize=256)
+def _find_offset(zone: bytes) -> int:
+    if zone == b"Z":
+        return 0
+    ahead = int(zone[1:3]) * _HOUR + int(zone[4:]) * _MINUTE
+    return -ahead if zone.startswith(b"-") else ahead

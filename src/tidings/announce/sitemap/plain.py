@@ -1,7 +1,7 @@
 """The fast path: plain `<url>` blocks are read by a pattern, everything else by the parser.
 
 Most of a sitemap is `<url><loc>…</loc><lastmod>…</lastmod>…</url>` in ASCII. Such blocks need no parser, and it costs
-four times as much to have one. Here lives the pattern, and the rule when it may be used: only where the parser stands
+several times as much to have one. Here lives the pattern, and the rule when it may be used: only where the parser is
 between two children of an unprefixed `<urlset>` with nothing unfinished, so that it would read the block in the same
 way. It is told nothing of the blocks that were skimmed. All else, from the declaration to the last end tag, goes
 through it, and so it still judges whether the document is well-formed.
@@ -102,7 +102,7 @@ class SkimmedMarkupContent(MarkupContent):
 
     def _stands_between(self) -> bool:
         """Tell whether the last thing that the parser was fed is the end tag of a child of the root."""
-        return self._closed_at == self._fed - len(_END) and self.root == "urlset" and self.fault is None
+        return self._closed_at == self._fed - len(_END) and self.root == "urlset"
 
     def _keep_tail(self, rest: bytes) -> None:
         """Hold back a block that may still turn out plain, or else only what could be the start of an end tag."""
