@@ -17,7 +17,7 @@ from tidings.announce.indexnow import Outcome
 from tidings.announce.lanes import Lane, Means
 from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import BrokenEngines, PageMemory, SitemapMemory
-from tidings.announce.pages import Pages
+from tidings.announce.pages import Listing, Pages
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress, Shipment
 from tidings.announce.sites import Engine, Site
@@ -131,10 +131,10 @@ class Delivery:
                 good_until=good_until,
             )
 
-    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
+    async def note_seen(self, listing: Listing, *, sitemap: str) -> None:
         """These pages stand in the sitemap now."""
         async with self._executions.guard(self._execution) as connection:
-            await self._pages.note_seen(connection, pages, sitemap=sitemap)
+            await self._pages.note_seen(connection, listing, sitemap=sitemap)
 
     async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
         """The next pages that stood in the sitemap before, and do not now."""

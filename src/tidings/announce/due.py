@@ -1,14 +1,20 @@
 """Which pages are due: new, expired, or changed since they were last submitted."""
 
+from array import array
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 
 from tidings.announce.ledger import Entry, Ledger
-from tidings.announce.pages import NO_LASTMOD, Pages
+from tidings.announce.pages import Listing, Pages
+from tidings.announce.sitemap.lastmod import parse_lastmod
+from tidings.core.clock import from_milliseconds
+
+NOW_WITHIN_MS = 10 * 60 * 1000
 
 _MILLISECOND = timedelta(milliseconds=1)
+_DAY = timedelta(days=1)
 
 
 class Standing(Enum):
@@ -48,43 +54,91 @@ class DueRules:
 
 @dataclass(slots=True)
 class DuePages:
-    """What some pages came to: which of them (by position) are new or changed.
+    """What a listing came to.
 
-    `too_soon` changed a moment ago, `busy` are on their way; `oldest` is the oldest submission of those that are known.
+    `too_soon` changed a moment ago, `busy` are on their way already, `stamped_now` carry the time of the fetch as
+    lastmod; `oldest` is the oldest submission of those that are known, `hashes` are all hashes in order.
     """
 
-    new: list[int] = field(default_factory=list)
-    changed: list[int] = field(default_factory=list)
+    hashes: "array[int]"
+    new: Pages = field(default_factory=Pages)
+    changed: Pages = field(default_factory=Pages)
     too_soon: int = 0
     busy: int = 0
+    stamped_now: int = 0
     oldest: int | None = None
 
 
-async def find_due(pages: Pages, *, ledger: Ledger, rules: DueRules, now: int, busy: Collection[int]) -> DuePages:
-    """Which of these pages are due, each once. `busy` are hashes of pages that are on their way already."""
+async def find_due(
+    listing: Listing, *, ledger: Ledger, rules: DueRules, now: int, fetched_at: int, busy: Collection[int]
+) -> DuePages:
+    """Which pages of a listing are due, each once. `busy` are hashes of pages that are on their way already."""
     # Read before the ledger is asked: what is entered meanwhile leaves `busy`, and would be in neither.
-    on_their_way = {url_hash for url_hash in pages.hashes if url_hash in busy}
-    hashes = sorted(set(pages.hashes))
-    older_than = max(rules.expired_before(now), max(pages.lastmods, default=NO_LASTMOD))
-    look = await ledger.look_up(hashes, older_than=older_than)
-    due = DuePages(oldest=look.oldest)
-    suspects = set(look.suspects)
-    if not suspects:
-        return due
-    entries = await ledger.find_entries(look.suspects)
-    for position, (url_hash, stamp) in enumerate(zip(pages.hashes, pages.lastmods, strict=True)):
-        if url_hash not in suspects:
-            continue
-        suspects.discard(url_hash)
-        if url_hash in on_their_way:
-            due.busy += 1
-            continue
-        lastmod = None if stamp == NO_LASTMOD else stamp
-        standing = rules.judge(lastmod, entries.get(url_hash), now=now)
-        if standing is Standing.NEW:
-            due.new.append(position)
-        elif standing is Standing.CHANGED:
-            due.changed.append(position)
-        elif standing is Standing.TOO_SOON:
-            due.too_soon += 1
+    on_their_way = {url_hash for url_hash in listing.hashes if url_hash in busy} if busy else set()
+    due = DuePages(hashes=array("q", sorted(listing.hashes)))
+    look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
+    due.oldest = look.oldest
+    unknown = set(look.suspects)
+    due.busy = len(unknown & on_their_way)
+    due.new = listing.pick(_find_positions(listing, unknown - on_their_way))
+    if look.oldest is not None:
+        recent = _find_recent(listing.lastmods, since=look.oldest)
+        due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
+        await _find_changed(listing, recent, due, ledger=ledger, rules=rules, now=now, skip=unknown | on_their_way)
     return due
+
+
+def _find_positions(listing: Listing, wanted: set[int]) -> list[int]:
+    """Where each of the wanted hashes stands first."""
+    positions = []
+    for position, url_hash in enumerate(listing.hashes) if wanted else ():
+        if url_hash in wanted:
+            wanted.discard(url_hash)
+            positions.append(position)
+    return positions
+
+
+def _find_recent(lastmods: list[bytes], *, since: int) -> list[int]:
+    """Where a lastmod stands that could be later than `since`: a rough look, without reading them.
+
+    Dates compare as text, up to a day for the time zone; a year or a month alone is always looked at closely.
+    """
+    day = (from_milliseconds(since) - _DAY).strftime("%Y-%m-%d").encode()
+    return [at for at, lastmod in enumerate(lastmods) if lastmod >= day or 0 < len(lastmod) < len(day)]
+
+
+def _count_stamped_now(lastmods: list[bytes], fetched_at: int) -> int:
+    moments = [moment for lastmod in lastmods if (moment := parse_lastmod(lastmod))]
+    return sum(
+        latest - earliest < _DAY // _MILLISECOND and earliest - NOW_WITHIN_MS <= fetched_at <= latest + NOW_WITHIN_MS
+        for earliest, latest in moments
+    )
+
+
+async def _find_changed(
+    listing: Listing,
+    recent: list[int],
+    due: DuePages,
+    *,
+    ledger: Ledger,
+    rules: DueRules,
+    now: int,
+    skip: set[int],
+) -> None:
+    """Judge those with a recent lastmod by what the ledger has of them."""
+    wanted = {listing.hashes[at] for at in recent} - skip
+    if not wanted:
+        return
+    entries = await ledger.find_entries(sorted(wanted))
+    changed = []
+    for at in recent:
+        url_hash = listing.hashes[at]
+        if url_hash not in wanted:
+            continue
+        wanted.discard(url_hash)
+        moment = parse_lastmod(listing.lastmods[at])
+        standing = rules.judge(moment[1] if moment else None, entries.get(url_hash), now=now)
+        if standing is Standing.CHANGED:
+            changed.append(at)
+        due.too_soon += standing is Standing.TOO_SOON
+    due.changed = listing.pick(changed)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tidings.announce.due import DueRules, find_due
 from tidings.announce.ledger import Ledger
-from tidings.announce.pages import DistinctCount, PageFilter, Pages
+from tidings.announce.pages import DistinctCount, Listing, PageFilter, Pages
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress
 from tidings.announce.sitemap.crawl import (
@@ -24,7 +24,9 @@ from tidings.announce.sites import Site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs import get_logger
 
-BLOCK = 50_000
+# Known pages are looked up many at once, which spares the index; new ones have to be kept, so they come in less.
+KNOWN_BLOCK = 50_000
+NEW_BLOCK = 10_000
 # A file is not believed when so many of its pages carry the time of the fetch as lastmod.
 STAMPED_SHARE = 0.9
 STAMPED_LEAST = 5
@@ -50,7 +52,7 @@ class Destination(Protocol):
     async def settle_file(self, progress: FileProgress) -> None:
         """A file is read, and nothing in it is due."""
 
-    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
+    async def note_seen(self, listing: Listing, *, sitemap: str) -> None:
         """These pages stand in the sitemap now."""
 
     async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
@@ -68,6 +70,7 @@ class Intake:
         self._report = report
         self._filter = PageFilter(site)
         self._distinct = DistinctCount()
+        self._block_size = NEW_BLOCK
         self._unchanged: list[str] = []
         self._unchanged_pages = 0
         self._forget_file()
@@ -76,13 +79,11 @@ class Intake:
         """Deal with one event of the crawl. Raises StopRequestedError."""
         match event:
             case PagesRead(file, pairs):
-                pages, stamped_now = self._filter.read_pages(pairs, fetched_at=file.fetched_at)
-                self._block.extend(pages)
-                self._stamped_now += stamped_now
-                if len(self._block) >= BLOCK:
-                    await self._look_up()
+                self._block.extend(self._filter.read(pairs))
+                if len(self._block) >= self._block_size:
+                    await self._look_up(file)
             case FileRead(file):
-                await self._look_up()
+                await self._look_up(file)
                 await self._release(file)
                 self._forget_file()
             case FileUnchanged(file, pages):
@@ -108,11 +109,12 @@ class Intake:
         self._distinct.close()
 
     def _forget_file(self) -> None:
-        self._block = Pages()
-        self._hashes = array("q")
+        self._block = Listing()
+        self._pages = 0
+        self._hashes: list[array[int]] = []
         self._new = Pages()
         self._changed = Pages()
-        self._seen: list[Pages] = []
+        self._seen: list[Listing] = []
         self._stamped_now = 0
         self._too_soon = 0
         self._busy = 0
@@ -124,18 +126,25 @@ class Intake:
         for pages in (self._new, self._changed):
             self._destination.on_their_way.difference_update(pages.hashes)
 
-    async def _look_up(self) -> None:
+    async def _look_up(self, file: SitemapFile) -> None:
         """Find out what of the block is due, and keep that until the file is done."""
-        block, self._block = self._block, Pages()
+        block, self._block = self._block, Listing()
         if not block:
             return
-        now = to_milliseconds(self._clock.now())
         due = await find_due(
-            block, ledger=self._destination.ledger, rules=self._rules, now=now, busy=self._destination.on_their_way
+            block,
+            ledger=self._destination.ledger,
+            rules=self._rules,
+            now=to_milliseconds(self._clock.now()),
+            fetched_at=file.fetched_at,
+            busy=self._destination.on_their_way,
         )
-        self._hold(block.pick(due.new), self._new)
-        self._hold(block.pick(due.changed), self._changed)
-        self._hashes += block.hashes
+        self._block_size = NEW_BLOCK if due.new else KNOWN_BLOCK
+        self._hold(due.new, self._new)
+        self._hold(due.changed, self._changed)
+        self._pages += len(block)
+        self._hashes.append(due.hashes)
+        self._stamped_now += due.stamped_now
         self._too_soon += due.too_soon
         self._busy += due.busy
         if due.oldest is not None:
@@ -152,11 +161,11 @@ class Intake:
         """The file is good as far as it was read: count it, and send what is due."""
         believed = self._believe(file)
         self._count(file, believed=believed)
-        for block in self._seen:
-            await self._destination.note_seen(block, sitemap=file.url)
+        for listing in self._seen:
+            await self._destination.note_seen(listing, sitemap=file.url)
         progress = FileProgress(
             file,
-            pages=len(self._hashes),
+            pages=self._pages,
             outstanding=len(self._new) + (len(self._changed) if believed else 0),
             oldest=self._oldest,
             # A change that waits must be seen again, and so must a page that another file's batch may still lose.
@@ -172,24 +181,25 @@ class Intake:
             await self._destination.send(self._changed if believed else Pages(), file=progress)
 
     def _believe(self, file: SitemapFile) -> bool:
-        if self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * len(self._hashes):
+        if self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * self._pages:
             return True
         if self._changed:
             self._report.not_believed += len(self._changed)
             self._report.warnings.append(
-                f"{file}: {self._stamped_now:,} of {len(self._hashes):,} pages carry the time of the fetch as lastmod, "
+                f"{file}: {self._stamped_now:,} of {self._pages:,} pages carry the time of the fetch as lastmod, "
                 f"which is not believed; {len(self._changed):,} known pages were not sent again for it"
             )
             _log.warning("sitemap.lastmod_not_believed", sitemap=str(file), stamped_now=self._stamped_now)
         return False
 
     def _count(self, file: SitemapFile, *, believed: bool) -> None:
-        self._distinct.add(self._hashes)
+        for ordered in self._hashes:
+            self._distinct.add(ordered)
         changed = len(self._changed) if believed else 0
         self._report.new += len(self._new) + changed
         self._report.changed += changed
         self._report.too_soon += self._too_soon
-        self._report.total += len(self._hashes)
+        self._report.total += self._pages
         dropped = self._filter.dropped
         self._report.dropped.add(dropped)
         self._report.dropped.invalid += file.too_long

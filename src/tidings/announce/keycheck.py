@@ -7,7 +7,7 @@ from datetime import timedelta
 from tidings.announce.pages import PageFilter
 from tidings.announce.sitemap.crawl import Crawl, FileDropped, PagesRead, Remembered
 from tidings.announce.sites import Site
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import Clock
 from tidings.core.http import Answer, FetchError, GuardedClient
 from tidings.core.retry import RetryPolicy
 from tidings.core.stopping import Stop
@@ -86,8 +86,7 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> F
     async with aclosing(crawl.events()) as events:
         async for event in events:
             if isinstance(event, PagesRead) and event.pairs:
-                own, _ = pages.read_pages(event.pairs, fetched_at=to_milliseconds(clock.now()))
-                if own:
+                if pages.read(event.pairs):
                     return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
             elif isinstance(event, FileDropped):
                 continue

@@ -31,7 +31,6 @@ from tidings.core.retry import RetryPolicy, Trouble
 from tidings.core.stopping import Stop, StopRequestedError
 
 GET_BATCH = 100
-INBOX = 1
 # A batch in which most URLs are bad is not taken apart to the last one.
 MOST_SPLIT_REQUESTS = 200
 # So many units failed one after the other, each after all its retries: the engine is down, and the rest waits.
@@ -111,18 +110,20 @@ class Lane:
         self._inbox: asyncio.Queue[Shipment | None] = asyncio.Queue()
         self._units: asyncio.Queue[_Unit] = asyncio.Queue(maxsize=1)
         self._failures_in_row = 0
-        self._under_way = 0
+        self._pays_debts = True
+        self._taken = 0
         self._moved = moved
 
     @property
     def idle(self) -> bool:
         """It could send, and has nothing to."""
-        return self.closed_by is None and self._inbox.empty() and self._units.empty() and not self._under_way
+        return self.closed_by is None and not self._taken and not self._pays_debts
 
     def take(self, shipment: Shipment) -> bool:
-        """Put a shipment into the inbox; False where it is full."""
-        if self._inbox.qsize() >= INBOX:
+        """Take a shipment; False where enough are waiting: one more than can be sent at once."""
+        if self._taken > self._means.concurrency:
             return False
+        self._taken += 1
         self._inbox.put_nowait(shipment)
         return True
 
@@ -146,8 +147,9 @@ class Lane:
 
     async def _feed(self) -> None:
         await self._send_debts(earlier_only=True)
+        self._pays_debts = False
+        self._moved.set()
         while (shipment := await self._inbox.get()) is not None:
-            self._moved.set()
             await self._load(shipment)
         await self._units.join()
         await self._send_debts(earlier_only=False)
@@ -183,13 +185,10 @@ class Lane:
     async def _work(self) -> None:
         while True:
             unit = await self._units.get()
-            self._under_way += 1
             try:
                 await self._deal_with(unit)
             finally:
-                self._under_way -= 1
                 self._units.task_done()
-                self._moved.set()
 
     async def _deal_with(self, unit: _Unit) -> None:
         try:
@@ -203,6 +202,9 @@ class Lane:
         if unit.batch.remaining == 0:
             self._log_batch(unit.batch)
             await self._record.finish_shipment(self, unit.batch.shipment)
+            if not unit.batch.shipment.from_earlier:
+                self._taken -= 1
+                self._moved.set()
 
     def _leave(self, unit: _Unit) -> None:
         unit.batch.shipment.accepted_everywhere = False

@@ -86,7 +86,7 @@ class Ledger:
         self._asked = database.numbers_sql("hashes", column="url_hash")
 
     async def look_up(self, hashes: Sequence[int], *, older_than: int) -> Look:
-        """One pass over `hashes` (sorted, each once): those unknown, or submitted before `older_than`."""
+        """One pass over `hashes`, best in order: those unknown, or submitted before `older_than`."""
         statement = text(
             f"SELECT min(known.submitted_at), {_GATHER[self._database.dialect]} "
             "FILTER (WHERE known.url_hash IS NULL OR known.submitted_at < :older_than) "

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger import Channel
-from tidings.announce.pages import Page, Pages, hash_urls
+from tidings.announce.pages import Listing, Page, Pages, hash_urls
 from tidings.announce.sitemap.crawl import Remembered, Validators
 from tidings.announce.sites import Site
 from tidings.core.clock import from_milliseconds
@@ -119,7 +119,7 @@ class PageMemory:
         self._site = site
         self._execution = execution
 
-    async def note_seen(self, connection: AsyncConnection, pages: Pages, *, sitemap: str) -> None:
+    async def note_seen(self, connection: AsyncConnection, listing: Listing, *, sitemap: str) -> None:
         """These stand in `sitemap` now."""
         number = hash_sitemap(sitemap)
         statement = self._database.insert(site_pages)
@@ -130,7 +130,7 @@ class PageMemory:
             ),
             [
                 {"site": self._site, "url_hash": h, "url": u.decode(), "sitemap": number, "seen_in": self._execution}
-                for h, u in dict(zip(pages.hashes, pages.urls, strict=True)).items()
+                for h, u in dict(zip(listing.hashes, listing.urls, strict=True)).items()
             ],
         )
 

@@ -1,27 +1,28 @@
 """Pages: what a sitemap's entries become once they are known to be this site's own.
 
-Millions pass through here, so they are handled in columns: the URLs, their 64-bit hashes, and the latest moment that
-each lastmod can mean. Which of them are due is decided in `due`.
+Millions pass through here, so they are handled in columns, and nothing is worked out for a page before it is needed:
+a listing has the URLs, their 64-bit hashes and the raw lastmods; which of them are due is decided in `due`, and only
+those become `Pages`, with their lastmods read.
 """
 
 import re
-import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
+
+from xxhash import xxh3_64_intdigest
 
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.announce.sites import Site, find_netloc
 from tidings.core.addresses import UrlError, parse_url
 
 NO_LASTMOD = -1
-NOW_WITHIN_MS = 10 * 60 * 1000
 
-_DAY_MS = 24 * 60 * 60 * 1000
+# What a URL may consist of without a closer look; all of it stands for itself in a request.
+_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
 
 
 class Page(NamedTuple):
@@ -33,8 +34,34 @@ class Page(NamedTuple):
 
 
 @dataclass(slots=True)
+class Listing:
+    """This site's own entries of a sitemap, in columns and in order; the lastmods as they stand there."""
+
+    urls: list[bytes] = field(default_factory=list)
+    hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    lastmods: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def extend(self, other: "Listing") -> None:
+        self.urls += other.urls
+        self.hashes += other.hashes
+        self.lastmods += other.lastmods
+
+    def pick(self, positions: Sequence[int]) -> "Pages":
+        """The pages at these positions, with their lastmods read."""
+        moments = [parse_lastmod(self.lastmods[at]) for at in positions]
+        return Pages(
+            [self.urls[at] for at in positions],
+            array("q", [self.hashes[at] for at in positions]),
+            array("q", [NO_LASTMOD if moment is None else moment[1] for moment in moments]),
+        )
+
+
+@dataclass(slots=True)
 class Pages:
-    """Pages in columns, which take a third of the memory of as many objects. `removed`: they have left the sitemap."""
+    """Pages to be announced, in columns: a third of the memory of as many objects. `removed`: they left the sitemap."""
 
     urls: list[bytes] = field(default_factory=list)
     hashes: "array[int]" = field(default_factory=lambda: array("q"))
@@ -102,32 +129,35 @@ class Dropped:
 
 
 class PageFilter:
-    """Turns a sitemap's entries into this site's pages, and counts what it drops."""
+    """Turns a sitemap's entries into a listing of this site's own, and counts what it drops."""
 
     def __init__(self, site: Site) -> None:
         self.dropped = Dropped()
         self._host = site.host
         self._folder = site.key_folder
-        # Most URLs are plain: this host, the key's folder, nothing to encode. One look is enough for them.
-        root = re.escape(f"{site.host}{site.key_folder}".encode())
-        self._is_plain = re.compile(rb"https?://" + root + rb"[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*").fullmatch
+        roots = [f"{scheme}://{site.host}{site.key_folder}".encode() for scheme in ("http", "https")]
+        self._roots = tuple(roots)
+        self._is_plain = re.compile(b"(?:%b)[%b]*" % (b"|".join(map(re.escape, roots)), re.escape(_PLAIN))).fullmatch
 
     def forget_dropped(self) -> None:
         """Begin to count anew."""
         self.dropped = Dropped()
 
-    def read_pages(self, pairs: Sequence[tuple[bytes, bytes]], *, fetched_at: int) -> tuple[Pages, int]:
-        """What is this site's own, and how many of these carry the time of the fetch as lastmod."""
-        is_plain = self._is_plain
-        urls = [loc for loc, _ in pairs if is_plain(loc)]
-        if len(urls) < len(pairs):
-            kept = [(url, stamp) for loc, stamp in pairs if (url := self._read_url(loc)) is not None]
-            urls = [url for url, _ in kept]
-            moments = [parse_lastmod(stamp) for _, stamp in kept]
-        else:
-            moments = [parse_lastmod(stamp) for _, stamp in pairs]
-        lastmods = array("q", [NO_LASTMOD if moment is None else moment[1] for moment in moments])
-        return Pages(urls, hash_urls(urls), lastmods), _count_stamped_now(moments, lastmods, fetched_at)
+    def read(self, pairs: Sequence[tuple[bytes, bytes]]) -> Listing:
+        """What is this site's own, among pairs of URL and lastmod."""
+        urls = [loc for loc, _ in pairs]
+        if self._are_plain(urls):
+            return Listing(urls, hash_urls(urls), [lastmod for _, lastmod in pairs])
+        kept = [(url, lastmod) for loc, lastmod in pairs if (url := self._read_url(loc)) is not None]
+        urls = [url for url, _ in kept]
+        return Listing(urls, hash_urls(urls), [lastmod for _, lastmod in kept])
+
+    def _are_plain(self, urls: list[bytes]) -> bool:
+        """Whether all are of this host, in the key's folder, with nothing to encode: one look for thousands of them."""
+        joined = b"\n".join([b"", *urls])
+        return joined.count(b"\n") == len(urls) == sum(
+            joined.count(b"\n" + root) for root in self._roots
+        ) and not joined.translate(None, b"\n" + _PLAIN)
 
     def _read_url(self, loc: bytes) -> bytes | None:
         """The URL as it is announced, or None where it is dropped."""
@@ -147,79 +177,44 @@ class PageFilter:
         return url.text.encode()
 
 
-def _count_stamped_now(moments: Sequence[tuple[int, int] | None], lastmods: "array[int]", fetched_at: int) -> int:
-    if not lastmods or max(lastmods) < fetched_at - NOW_WITHIN_MS:
-        return 0
-    return sum(
-        1
-        for moment in moments
-        if moment is not None
-        and moment[1] - moment[0] < _DAY_MS
-        and moment[0] - NOW_WITHIN_MS <= fetched_at <= moment[1] + NOW_WITHIN_MS
-    )
-
-
 def hash_urls(urls: Iterable[bytes]) -> "array[int]":
     """64 bits for each URL, the same on every machine: with a million URLs, 3 in 100 million for any clash."""
-    hashes = array("q", b"".join([blake2b(url, digest_size=8).digest() for url in urls]))
-    if sys.byteorder == "big":
-        hashes.byteswap()
-    return hashes
+    # The tables' integers have a sign, the hash has none: the same 64 bits are read in the other way.
+    return array("q", array("Q", [xxh3_64_intdigest(url) for url in urls]).tobytes())
 
 
 class DistinctCount:
     """Counts how many different hashes it was given, exactly, in memory that does not grow with their number.
 
-    They are set aside in a temporary file, sorted into buckets by their top bits, and each bucket is counted alone.
+    They are set aside in a temporary file, in buckets by their top bits, and each bucket is counted alone.
     """
 
     _BUCKETS = 64
-    _KEEP = 1 << 16
 
     def __init__(self) -> None:
-        self._kept = array("q")
-        self._file: IO[bytes] | None = None
+        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._places: list[list[tuple[int, int]]] = [[] for _ in range(self._BUCKETS)]
 
-    def add(self, hashes: "array[int]") -> None:
-        self._kept += hashes
-        if len(self._kept) >= self._KEEP:
-            self._set_aside()
+    def add(self, ordered: "array[int]") -> None:
+        """Add hashes, which must be in order."""
+        start = 0
+        offset = self._file.seek(0, 2)
+        for number, places in enumerate(self._places):
+            stop = bisect_left(ordered, (number + 1) * ((1 << 64) // self._BUCKETS) - (1 << 63))
+            places.append((offset + start * ordered.itemsize, stop - start))
+            start = stop
+        ordered.tofile(self._file)
 
     def count(self) -> int:
-        if self._file is None:
-            return len(set(self._kept))
-        self._set_aside()
         return sum(len(set(bucket)) for bucket in self._read_buckets())
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _set_aside(self) -> None:
-        if self._file is None:
-            self._file = TemporaryFile()  # noqa: SIM115 - closed by `close`
-        ordered = sorted(self._kept)
-        self._kept = array("q")
-        start = 0
-        for number, places in enumerate(self._places):
-            stop = _find_end(ordered, number, self._BUCKETS)
-            places.append((self._file.tell(), stop - start))
-            array("q", ordered[start:stop]).tofile(self._file)
-            start = stop
+        self._file.close()
 
     def _read_buckets(self) -> Iterator["array[int]"]:
-        assert self._file is not None  # noqa: S101 - only called once there is one
         for places in self._places:
             bucket = array("q")
             for offset, length in places:
                 self._file.seek(offset)
                 bucket.fromfile(self._file, length)
             yield bucket
-        self._file.seek(0, 2)
-
-
-def _find_end(ordered: list[int], bucket: int, buckets: int) -> int:
-    width = (1 << 64) // buckets
-    return bisect_left(ordered, (bucket + 1) * width - (1 << 63))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidings.announce.intake import Intake
 from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.pages import Page, Pages
+from tidings.announce.pages import Listing, Page, Pages
 from tidings.announce.pipeline import Announcer
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress
@@ -53,7 +53,7 @@ class _Listing:
     async def settle_file(self, progress: FileProgress) -> None:
         """Nothing is saved."""
 
-    async def note_seen(self, pages: Pages, *, sitemap: str) -> None:
+    async def note_seen(self, listing: Listing, *, sitemap: str) -> None:
         """Nothing is saved."""
 
     async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:

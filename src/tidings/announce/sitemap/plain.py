@@ -30,12 +30,17 @@ def _compile_plain() -> re.Pattern[bytes]:
     space = rb"[ \t\r\n]*+"
     word = rb"[!-%'-;=?-~]"
     phrase = rb"[ \t\r\n!-%'-;=?-~]*+"
+    # The two extensions that are common, in the form that most programs write them.
+    image = rb"(?:<image:loc>" + phrase + rb"</image:loc>" + space + rb")"
+    quoted = rb'"[ !#-%\'-;=?-~]*+"'
     parts = [
         rb"<url>",
         rb"<loc>" + space + rb"(%b{1,%d}+)" % (word, MAX_LOC) + space + rb"</loc>",
         rb"(?:<lastmod>" + space + rb"(%b{0,%d}+)" % (word, MAX_LASTMOD) + space + rb"</lastmod>" + space + rb")?",
         rb"(?:<changefreq>" + phrase + rb"</changefreq>" + space + rb")?",
         rb"(?:<priority>" + phrase + rb"</priority>" + space + rb")?",
+        rb"(?:<image:image>" + space + image + rb"*+</image:image>" + space + rb")*+",
+        rb"(?:<xhtml:link rel=%b hreflang=%b href=%b" % (quoted, quoted, quoted) + space + rb"/>" + space + rb")*+",
     ]
     return re.compile(space + space.join(parts[:2]) + space + b"".join(parts[2:]) + _END + rb"|")
 
