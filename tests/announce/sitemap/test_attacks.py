@@ -9,8 +9,8 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from tests.announce.sitemap.outcome import Outcome, cut_body, read_body
 
+from tests.announce.sitemap.outcome import Outcome, cut_body, read_body
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapReader
 
 MEGABYTE = 1_048_576

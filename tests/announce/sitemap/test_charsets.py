@@ -3,8 +3,8 @@
 import codecs
 
 import pytest
-from tests.announce.sitemap.outcome import Outcome, read_body
 
+from tests.announce.sitemap.outcome import Outcome, read_body
 from tidings.announce.sitemap.reader import Kind
 
 URL = "https://example.com/"

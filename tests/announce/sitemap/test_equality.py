@@ -4,9 +4,9 @@ import random
 import re
 
 import pytest
+
 from tests.announce.sitemap.documents import make_document
 from tests.announce.sitemap.outcome import Outcome, cut_at, cut_body, read_body, read_chunks
-
 from tidings.announce.sitemap.content import Content, RefusedSitemapError
 from tidings.announce.sitemap.markup import MarkupContent
 from tidings.announce.sitemap.plain import SkimmedMarkupContent

@@ -1,8 +1,8 @@
 """Malformed XML: what stands before the fault is given out, and nothing after it."""
 
 import pytest
-from tests.announce.sitemap.outcome import Outcome, read_body
 
+from tests.announce.sitemap.outcome import Outcome, read_body
 from tidings.announce.sitemap.reader import Kind
 
 HEAD = b'<?xml version="1.0"?><urlset>'

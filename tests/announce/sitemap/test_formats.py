@@ -1,8 +1,8 @@
 """Every format that lists URLs is recognised by what it holds, and gives its URLs and nothing else."""
 
 import pytest
-from tests.announce.sitemap.outcome import read_body
 
+from tests.announce.sitemap.outcome import read_body
 from tidings.announce.sitemap.reader import Kind, SitemapReader
 
 A, B = b"https://example.com/a", b"https://example.com/b"

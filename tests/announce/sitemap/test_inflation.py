@@ -5,8 +5,8 @@ import random
 import zlib
 
 import pytest
-from tests.announce.sitemap.outcome import read_body
 
+from tests.announce.sitemap.outcome import read_body
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapReader
 
 LOCS = [f"https://example.com/{number}-{random.Random(number).random()}" for number in range(3_000)]
