@@ -87,8 +87,9 @@ async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
         sandbox.site.change(CHANGED_PAGE)
         _begin_step(console, 3, f"Page {CHANGED_PAGE} changes. Only that page is sent.")
         await announce_site(installation, site, console=console)
-    _end(console, sandbox, settings)
-    return Exit.DONE if _went_well(sandbox) else Exit.FAILED
+    went_well = _went_well(sandbox)
+    _end(console, sandbox, settings, went_well=went_well)
+    return Exit.DONE if went_well else Exit.FAILED
 
 
 def _give_bad_day(sandbox: "Sandbox") -> None:
@@ -112,9 +113,14 @@ def _went_well(sandbox: "Sandbox") -> bool:
     return all(dict(engine.accepted) == expected for engine in sandbox.engines)
 
 
-def _end(console: Console, sandbox: "Sandbox", settings: Settings) -> None:
+def _end(console: Console, sandbox: "Sandbox", settings: Settings, *, went_well: bool) -> None:
     accepted = " and ".join(f"{sum(engine.accepted.values()):,} by {engine.name}" for engine in sandbox.engines)
-    console.print(f"\nAccepted in all: {accepted}; each page once, and page {CHANGED_PAGE} twice, as it should be.")
+    verdict = (
+        f"each page once, and page {CHANGED_PAGE} twice, as it should be."
+        if went_well
+        else "[red]which is not each page once, as it should be. The log says more.[/]"
+    )
+    console.print(f"\nAccepted in all: {accepted}; {verdict}")
     console.print(f"Data and log are in [bold]{settings.data_dir.absolute()}[/].\n")
     console.print("For your own site:")
     console.print(
