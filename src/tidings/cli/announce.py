@@ -11,8 +11,9 @@ from tidings.announce.keycheck import check_site
 from tidings.announce.preview import preview
 from tidings.announce.reports import Report
 from tidings.announce.sites import Site, SubmitMethod, make_site
-from tidings.cli.screen import print_report, show_progress
+from tidings.cli.screen import make_console, print_report, show_progress
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
+from tidings.core.addresses import is_allowed_address, parse_url
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stopping import Stop
 from tidings.wiring import Installation
@@ -63,6 +64,7 @@ def announce(
             announce_removed=announce_removed,
         )
         async with open_session(settings, verbose=verbose) as installation:
+            _require_allowed(installation, site)
             site = await installation.sites.adopt(installation.know(site))
             if dry_run:
                 return await _show_due(installation, site, as_json=as_json)
@@ -122,7 +124,7 @@ async def announce_site(
         report = await installation.announcer.announce(
             site, stop=stop, on_progress=view.show if view else lambda _: None
         )
-    _print(report, as_json=as_json, console=console or Console())
+    _print(report, as_json=as_json, console=console or make_console())
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
 
@@ -161,7 +163,7 @@ async def _check(installation: Installation, site: Site, *, as_json: bool) -> Ex
         ]
         typer.echo(json.dumps({"site": site.id, "findings": rows}, ensure_ascii=False))
     else:
-        console = Console()
+        console = make_console()
         for each in findings:
             mark = "[green]good[/]" if each.good else "[red]wrong[/]"
             console.print(
@@ -174,6 +176,14 @@ def _require_key(key: str | None) -> str:
     if not key:
         fail("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)")
     return key
+
+
+def _require_allowed(installation: Installation, site: Site) -> None:
+    """An address that can never be fetched is bad input; a name's addresses are checked when it is connected to."""
+    networks = installation.settings.allow_networks
+    for url in map(parse_url, (*site.sitemap_urls, *(engine.endpoint for engine in site.engines))):
+        if url.address is not None and not is_allowed_address(url.address, allow_networks=networks):
+            fail(f"{url}: {url.address} is not a public address; TIDINGS_ALLOW_NETWORKS={url.address} would allow it")
 
 
 async def _require_site(installation: Installation, name: str | None) -> Site:

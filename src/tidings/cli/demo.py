@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from tidings.announce.sites import make_site
 from tidings.cli.announce import announce_site
+from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.settings import Settings
 
@@ -65,7 +66,7 @@ def _clear(data_dir: Path) -> None:
 
 
 async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
-    console = Console()
+    console = make_console()
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     site = make_site(
         sitemap_urls=[sandbox.site.sitemap_url], key=sandbox.site.key, engines=[alpha.endpoint, beta.endpoint]

@@ -23,6 +23,12 @@ _COLOURS = {
 _MOST_LINES = 10
 
 
+def make_console() -> Console:
+    """For standard output. Where it is not a terminal, lines are not cut to the width of one."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
 class ProgressView:
     """One bar for each engine, and one line for the crawl."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tidings.announce.sites import SiteError
 from tidings.core.database import DatabaseUrlError
 from tidings.core.executions import ExecutionError
-from tidings.core.logs import configure_logging, log_uncaught_exceptions
+from tidings.core.logs import bind_request_id, configure_logging, log_uncaught_exceptions
 from tidings.core.master_key import KeyRingError
 from tidings.core.redaction import Redactor
 from tidings.core.stopping import Stop
@@ -71,6 +71,7 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
 @asynccontextmanager
 async def open_session(settings: Settings, *, verbose: bool = False) -> AsyncIterator[Installation]:
     """An open installation with its log: in the data directory always, on the terminal when asked for."""
+    bind_request_id()
     redactor = Redactor()
     for secret in settings.secrets:
         redactor.add(secret)

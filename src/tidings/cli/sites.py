@@ -4,13 +4,13 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tidings.announce.site_records import Origin
 from tidings.announce.sites import Site, SubmitMethod, make_site
 from tidings.cli.announce import JsonOption
+from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord
@@ -72,7 +72,7 @@ def list_sites(as_json: JsonOption = False) -> None:
     for site in found:
         engines = ", ".join(map(str, site.engines))
         table.add_row(escape(site.id), escape(site.sitemap_urls[0]), escape(engines), site.schedule)
-    Console().print(table)
+    make_console().print(table)
 
 
 @app.command("show")
@@ -138,7 +138,7 @@ def show_status(
             record.public_id,
         )
     if records:
-        Console().print(table)
+        make_console().print(table)
 
 
 def describe_site(site: Site) -> dict[str, Any]:

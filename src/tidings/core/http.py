@@ -322,7 +322,7 @@ class GuardedClient:
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
         if address is not None and not is_allowed_address(address, allow_networks=self._allow_networks):
-            raise journey.refuse(f"{address} is not a public address and not in an allowed network")
+            raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
             return await self._session.request(

@@ -183,11 +183,13 @@ class Crawl:
                 async for event in self._fetch(file, children):
                     yield event
             except (FetchError, UnavailableError) as error:
+                # Its message names the address.
                 delay = None
                 if isinstance(error, NetworkError) or (isinstance(error, UnavailableError) and error.retryable):
                     retry += 1
                     delay = self._policy.next_delay(Trouble.NOT_FETCHED, retry=retry)
                 if delay is None:
+                    self.result.add_trouble(str(error))
                     yield self._drop(file, str(error), children)
                     return
                 _log.warning(
@@ -197,6 +199,7 @@ class Crawl:
                 yield FileRestarted(file)
                 await self._stop.sleep(delay)
             except RefusedSitemapError as error:
+                self.result.add_trouble(f"{file}: {error}")
                 yield self._drop(file, str(error), children)
                 return
             else:
@@ -205,7 +208,6 @@ class Crawl:
     def _drop(self, file: SitemapFile, reason: str, children: Pairs) -> FileDropped:
         children.clear()
         file.fault = reason
-        self.result.add_trouble(f"{file}: {reason}")
         return FileDropped(file)
 
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
@@ -219,7 +221,7 @@ class Crawl:
                 self.result.unchanged += 1
                 yield FileUnchanged(file, remembered.pages)
                 return
-            _check_status(answer)
+            _check_status(file, answer)
             file.validators = Validators(answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
             reader = SitemapReader(content_encoding=answer.headers.get("Content-Encoding"), robots=_is_robots(file.url))
             read = 0
@@ -271,11 +273,11 @@ def _make_headers(remembered: Remembered | None) -> dict[str, str]:
     return headers
 
 
-def _check_status(answer: Stream) -> None:
+def _check_status(file: SitemapFile, answer: Stream) -> None:
     if answer.status == 200:
         return
     raise UnavailableError(
-        f"the server answered {answer.status} instead of a sitemap",
+        f"{file} failed: the server answered {answer.status} instead of a sitemap",
         retryable=answer.status == 429 or answer.status >= 500,
     )
 
