@@ -16,11 +16,10 @@ Messages are one line and show a URL as scheme://host/path, because keys travel 
 import asyncio
 import os
 import re
-import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from io import BytesIO
 from time import monotonic
@@ -28,7 +27,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Final, Self
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
@@ -39,25 +38,19 @@ from tidings.core.addresses import (
     UrlError,
     escape_text,
     is_allowed_address,
-    join_url,
-    parse_address,
     parse_url,
     show_url,
 )
+from tidings.core.redirects import REDIRECTS, Hop, RedirectError, follow_redirect
+from tidings.core.resolver import ForbiddenAddressError, GuardedResolver
 
 MAX_REDIRECTS: Final = 5
 DEFAULT_LIMIT: Final = 1024 * 1024
 
 # Shorter than the five seconds after which common servers hang up, so that a request seldom meets a closing connection.
 _KEEP_ALIVE: Final = timedelta(seconds=4)
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-
-# What another origin may see of the caller's headers. A list of the harmless, because nobody can list all secret ones.
-_HARMLESS_HEADERS: Final = frozenset(
-    {"accept", "accept-encoding", "accept-language", "if-modified-since", "if-none-match", "user-agent"}
-)
 
 
 class FetchError(Exception):
@@ -98,10 +91,6 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-class _ForbiddenAddressError(Exception):
-    """A name has an address that is not allowed."""
-
-
 class _UnansweredError(Exception):
     """The connection ended before an answer; the cause says how."""
 
@@ -111,19 +100,9 @@ _FAILURES: Final = (
     HttpProcessingError,
     OSError,
     ValueError,
-    _ForbiddenAddressError,
+    ForbiddenAddressError,
     _UnansweredError,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Hop:
-    """One request of a fetch: the first, or one that a redirect asked for."""
-
-    method: str
-    url: Url
-    headers: Mapping[str, str]
-    body: bytes | None
 
 
 class _Journey:
@@ -155,7 +134,7 @@ class _Journey:
         return RefusedError(f"{self.url} refused: {rule}")
 
     def _translate(self, failure: BaseException) -> FetchError:
-        if isinstance(failure, _ForbiddenAddressError):
+        if isinstance(failure, ForbiddenAddressError):
             return self.refuse(str(failure))
         if isinstance(failure, TimeoutError):
             seconds = self._timeout.total_seconds()
@@ -220,7 +199,7 @@ class GuardedClient:
     async def __aenter__(self) -> Self:
         resolver = self._resolver or aiohttp.ThreadedResolver()
         connector = aiohttp.TCPConnector(
-            resolver=_GuardedResolver(resolver, allow_networks=self._allow_networks),
+            resolver=GuardedResolver(resolver, allow_networks=self._allow_networks),
             limit_per_host=self._connections_per_host,
             keepalive_timeout=_KEEP_ALIVE.total_seconds(),
             ssl=self._tls or True,
@@ -266,7 +245,7 @@ class GuardedClient:
         except UrlError as error:
             raise RefusedError(f"{show_url(url)} refused: {error}") from None
         journey = _Journey(first, timeout=timeout, url_limit=url_limit)
-        hop = _Hop(method.upper(), first, dict(headers or {}), body)
+        hop = Hop(method.upper(), first, dict(headers or {}), body)
         _check_request(hop, journey=journey)
         response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects)
         try:
@@ -301,22 +280,25 @@ class GuardedClient:
         elapsed = timedelta(seconds=monotonic() - started)
         return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=content)
 
-    async def _travel(self, hop: _Hop, *, journey: _Journey, follow_redirects: bool) -> aiohttp.ClientResponse:
+    async def _travel(self, hop: Hop, *, journey: _Journey, follow_redirects: bool) -> aiohttp.ClientResponse:
         seen = {(hop.method, hop.url)}
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._send(hop, journey=journey)
             location = response.headers.get("Location")
-            if not follow_redirects or response.status not in _REDIRECTS or location is None:
+            if not follow_redirects or response.status not in REDIRECTS or location is None:
                 return response
             response.release()
-            hop = _follow(hop, status=response.status, location=location, journey=journey)
+            try:
+                hop = follow_redirect(hop, status=response.status, location=location, url_limit=journey.url_limit)
+            except RedirectError as error:
+                raise journey.refuse(str(error)) from None
             journey.url = hop.url
             if (hop.method, hop.url) in seen:
                 raise journey.refuse("the redirects go in a circle")
             seen.add((hop.method, hop.url))
         raise journey.refuse(f"more than {MAX_REDIRECTS} redirects")
 
-    async def _send(self, hop: _Hop, *, journey: _Journey) -> aiohttp.ClientResponse:
+    async def _send(self, hop: Hop, *, journey: _Journey) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it with `async with`")
         address = hop.url.address
@@ -336,31 +318,7 @@ class GuardedClient:
             )
 
 
-class _GuardedResolver(AbstractResolver):
-    """Asks the real resolver and passes its answer on if every address is allowed; aiohttp connects to just those."""
-
-    def __init__(self, inner: AbstractResolver, *, allow_networks: Sequence[Network]) -> None:
-        self._inner = inner
-        self._allow_networks = allow_networks
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._inner.resolve(host, port, family)
-        if not found:
-            raise OSError(socket.EAI_NONAME, "no address")
-        for entry in found:
-            address = parse_address(entry["host"])
-            if address is None or not is_allowed_address(address, allow_networks=self._allow_networks):
-                rule = f"its address {entry['host']} is not public and not in an allowed network"
-                raise _ForbiddenAddressError(rule)
-        return found
-
-    async def close(self) -> None:
-        """Nothing: the inner resolver belongs to whoever made it."""
-
-
-def _check_request(hop: _Hop, *, journey: _Journey) -> None:
+def _check_request(hop: Hop, *, journey: _Journey) -> None:
     if not _TOKEN.fullmatch(hop.method):
         raise journey.refuse("the method is not an HTTP token")
     for name, value in hop.headers.items():
@@ -377,28 +335,6 @@ def _build_target(url: Url, *, journey: _Journey) -> URL:
     if seen != (*url.origin, url.target):
         raise journey.refuse("the URL can be read in two ways")
     return target
-
-
-def _follow(hop: _Hop, *, status: int, location: str, journey: _Journey) -> _Hop:
-    """Where a redirect leads, and what it may carry there.
-
-    303 becomes a GET, and so does a POST after 301 or 302. Another origin gets a GET or HEAD only, without a body and
-    with harmless headers only. That is also why https to http is followed: nothing of the caller's goes in the clear,
-    and the address in the Location was chosen by the site.
-    """
-    try:
-        url = join_url(hop.url, location, max_length=journey.url_limit)
-    except UrlError as error:
-        raise journey.refuse(f"it redirects to {show_url(location)}: {error}") from None
-    if (status == 303 and hop.method != "HEAD") or (status in {301, 302} and hop.method == "POST"):
-        headers = {name: value for name, value in hop.headers.items() if not name.lower().startswith("content-")}
-        hop = replace(hop, method="GET", headers=headers, body=None)
-    if url.origin == hop.url.origin:
-        return replace(hop, url=url)
-    if hop.body is not None or hop.method not in {"GET", "HEAD"}:
-        raise journey.refuse(f"it redirects a {hop.method} to another origin, {url}")
-    headers = {name: value for name, value in hop.headers.items() if name.lower() in _HARMLESS_HEADERS}
-    return replace(hop, url=url, headers=headers)
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
