@@ -218,7 +218,7 @@ class Delivery:
         self._gathered, self._gathered_from = Pages(removed=pages.removed), []
         if not pages:
             return
-        seen_to = await self._undelivered.find_engines(sorted(pages.hashes))
+        seen_to = await self._undelivered.find_engines(sorted(pages.hashes), engines=list(self._lanes))
         groups: defaultdict[frozenset[str], list[int]] = defaultdict(list)
         for position, url_hash in enumerate(pages.hashes):
             groups[frozenset(self._lanes) - seen_to.get(url_hash, frozenset())].append(position)

@@ -277,7 +277,8 @@ class Lane:
         return build_post(self._site, self.engine, urls)
 
     async def _give_up(self, unit: _Unit, pages: Pages, outcome: Outcome) -> None:
-        self._failures_in_row += 1
+        # Bad URLs are no sign of a bad engine.
+        self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
         self.report.reason, self.report.advice = outcome.reason, outcome.advice
         level = _log.warning if outcome.verdict in (*_TROUBLES, Verdict.UNVERIFIED) else _log.error
         level(

@@ -86,17 +86,18 @@ class Undelivered:
             )
         )
 
-    async def find_engines(self, hashes: Sequence[int]) -> dict[int, frozenset[str]]:
-        """For those of `hashes` that have rows: the engines that need nothing more in this execution."""
+    async def find_engines(self, hashes: Sequence[int], *, engines: Sequence[str]) -> dict[int, frozenset[str]]:
+        """For those of `hashes` that have rows: which of `engines` need nothing more in this execution."""
         statement = text(
-            "SELECT url_hash, engine FROM undelivered WHERE site = :site AND channel = :channel "
+            "SELECT url_hash FROM undelivered WHERE site = :site AND channel = :channel AND engine = :engine "
             f"AND url_hash IN {self._database.numbers_sql('hashes', column='url_hash')}"
         )
         found: defaultdict[int, set[str]] = defaultdict(set)
+        values = {**self._names, "hashes": self._database.bind_numbers(hashes)}
         async with self._database.read() as connection:
-            values = {**self._names, "hashes": self._database.bind_numbers(hashes)}
-            for url_hash, engine in await connection.execute(statement, values):
-                found[url_hash].add(engine)
+            for engine in engines:
+                for (url_hash,) in await connection.execute(statement, {**values, "engine": engine}):
+                    found[url_hash].add(engine)
         return {url_hash: frozenset(engines) for url_hash, engines in found.items()}
 
     async def list_open(

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, select, text, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -220,6 +221,9 @@ class Executions:
                 await self._clock.sleep(HEARTBEAT_EVERY)
                 try:
                     await self.heartbeat(execution)
+                except DBAPIError as error:
+                    # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
+                    _log.warning("execution.heartbeat_failed", execution=execution.public_id, reason=str(error.orig))
                 except ExecutionLostError:
                     lost = True
                     if owner is not None:
