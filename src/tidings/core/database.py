@@ -142,6 +142,7 @@ def _open_postgresql(url: URL) -> Database:
         pool_size=5,
         max_overflow=10,
         pool_pre_ping=True,
+        isolation_level="REPEATABLE READ",
         connect_args={"options": "-c default_transaction_read_only=on"},
     )
     return Database(writer, reader, dialect="postgresql", url=url)

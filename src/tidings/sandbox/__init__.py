@@ -1,6 +1,7 @@
 """Stand-ins for what Tidings talks to, on loopback only: they answer as the real ones do, fail on request and record
 everything. Imports nothing of the rest of Tidings."""
 
+from tidings.sandbox.bing import ErrorStyle, SandboxBing, ThrottleKind
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
 from tidings.sandbox.documents import Layout
 from tidings.sandbox.faults import Fault, FaultKind
@@ -10,13 +11,16 @@ from tidings.sandbox.site import SandboxSite
 
 __all__ = [
     "Addresses",
+    "ErrorStyle",
     "Fault",
     "FaultKind",
     "KeyCheck",
     "Layout",
     "Recorded",
     "Sandbox",
+    "SandboxBing",
     "SandboxEngine",
     "SandboxSite",
+    "ThrottleKind",
     "serve_sandbox",
 ]

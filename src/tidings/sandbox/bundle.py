@@ -1,4 +1,4 @@
-"""A site and the engines that it is announced to, started and closed as one, and the entry for running them as a
+"""A site, the engines and the Bing that it is announced to, started and closed as one, and the entry for running them as a
 process of their own. What each of them does is in its own file."""
 
 import asyncio
@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tidings.sandbox.bing import SandboxBing
 from tidings.sandbox.control import Control
 from tidings.sandbox.indexnow import SandboxEngine
 from tidings.sandbox.site import SandboxSite
@@ -24,27 +25,30 @@ class Addresses:
     key_location: str
     endpoints: Mapping[str, str]
     control_url: str
+    bing_url: str | None = None
 
 
 class Sandbox:
-    """A running bundle, as an async context manager. With `port`, the site listens there and the engines on the
-    ports behind it; otherwise each on any free one."""
+    """A running bundle, as an async context manager. With `port`, the site listens there, and the engines and
+    then Bing on the ports behind it; otherwise each on any free one."""
 
     def __init__(
         self,
         *,
         site: SandboxSite | None = None,
         engines: Sequence[SandboxEngine] | None = None,
+        bing: SandboxBing | None = None,
         port: int | None = None,
     ) -> None:
         self.site = site or SandboxSite()
         self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
+        self.bing = bing
         self._port = port
         self._running = AsyncExitStack()
         named = {engine.name: engine for engine in self.engines}
         if len(named) < len(self.engines):
             raise ValueError("two engines of one sandbox have the same name")
-        self.site.control = Control(site=self.site, engines=named)
+        self.site.control = Control(site=self.site, engines=named, bing=bing)
 
     async def __aenter__(self) -> Self:
         """Start all or none; raises OSError where a port is taken."""
@@ -71,10 +75,11 @@ class Sandbox:
             key_location=self.site.key_location,
             endpoints={engine.name: engine.endpoint for engine in self.engines},
             control_url=self.site.origin + CONTROL_PREFIX,
+            bing_url=self.bing.base_url if self.bing is not None else None,
         )
 
     def _stand_ins(self) -> list[StandIn[Any]]:
-        return [self.site, *self.engines]
+        return [self.site, *self.engines, *([self.bing] if self.bing is not None else [])]
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:

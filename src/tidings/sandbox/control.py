@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tidings.sandbox.bing import SandboxBing
 from tidings.sandbox.faults import FaultError, parse_fault
 from tidings.sandbox.indexnow import SandboxEngine
 from tidings.sandbox.site import SandboxSite
@@ -26,9 +27,12 @@ class ControlError(ValueError):
 class Control:
     """Answers the control requests of one bundle."""
 
-    def __init__(self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine]) -> None:
+    def __init__(
+        self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], bing: SandboxBing | None = None
+    ) -> None:
         self._site = site
         self._engines = engines
+        self._bing = bing
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -46,11 +50,14 @@ class Control:
                 return await self._steer(method, self._site, request)
             case method, ["engines", name, "faults"] if name in self._engines:
                 return await self._steer(method, self._engines[name], request)
+            case method, ["bing", "faults"] if self._bing is not None:
+                return await self._steer(method, self._bing, request)
         return web.json_response({"error": "no such control"}, status=404)
 
     def describe(self, *, full: bool) -> dict[str, object]:
         engines = {name: engine.describe(full=full) for name, engine in self._engines.items()}
-        return {"site": self._site.describe(full=full), "engines": engines}
+        bing = {} if self._bing is None else {"bing": self._bing.describe(full=full)}
+        return {"site": self._site.describe(full=full), "engines": engines, **bing}
 
     def _change_pages(self, wish: Mapping[str, object]) -> dict[str, object]:
         if unknown := wish.keys() - {"change", "add", "remove"}:
