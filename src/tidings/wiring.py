@@ -85,7 +85,12 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
         stack.push_async_callback(database.close)
         await prepare_database(database)
         client = await stack.enter_async_context(
-            GuardedClient(user_agent=USER_AGENT, allow_networks=settings.allow_networks)
+            GuardedClient(
+                user_agent=USER_AGENT,
+                allow_networks=settings.allow_networks,
+                # A request that waits for a connection would be sent later than its turn.
+                connections_per_host=max(6, settings.max_concurrent_requests),
+            )
         )
         executions = Executions(database, clock=clock, holder=holder)
         pace = Pace(

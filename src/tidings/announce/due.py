@@ -135,9 +135,10 @@ async def _find_changed(
         url_hash = listing.hashes[at]
         if url_hash not in wanted:
             continue
-        wanted.discard(url_hash)
         moment = parse_lastmod(listing.lastmods[at])
         standing = rules.judge(moment[1] if moment else None, entries.get(url_hash), now=now)
+        if standing is not Standing.KNOWN:
+            wanted.discard(url_hash)
         if standing is Standing.CHANGED:
             changed.append(at)
         due.too_soon += standing is Standing.TOO_SOON

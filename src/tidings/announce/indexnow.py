@@ -4,7 +4,7 @@ decided in `lanes`.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from tidings.announce.sites import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock
 from tidings.core.http import Answer, FetchError, GuardedClient, NetworkError
 from tidings.core.retry import parse_retry_after
+from tidings.core.secrets import Secret
 
 MOST_URLS = 10_000
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -58,8 +59,9 @@ class IndexNowRequest:
     """One request, ready to be sent."""
 
     method: str
-    url: str
-    body: bytes | None = None
+    url: str = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    key: Secret | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -77,13 +79,13 @@ def build_get(site: Site, engine: Engine, url: str) -> IndexNowRequest:
     """One URL in the query, each value encoded as encodeURIComponent does."""
     values = {"url": url, "key": site.key.reveal(), "keyLocation": site.key_location}
     query = "&".join(f"{name}={encode_component(value)}" for name, value in values.items())
-    return IndexNowRequest("GET", f"{engine.endpoint}?{query}")
+    return IndexNowRequest("GET", f"{engine.endpoint}?{query}", key=site.key)
 
 
 def build_post(site: Site, engine: Engine, urls: Sequence[str]) -> IndexNowRequest:
     """Up to 10,000 URLs in a JSON body."""
     body = {"host": site.host, "key": site.key.reveal(), "keyLocation": site.key_location, "urlList": list(urls)}
-    return IndexNowRequest("POST", engine.endpoint, json.dumps(body, ensure_ascii=False).encode())
+    return IndexNowRequest("POST", engine.endpoint, json.dumps(body, ensure_ascii=False).encode(), key=site.key)
 
 
 def encode_component(value: str) -> str:
@@ -108,13 +110,21 @@ async def submit(request: IndexNowRequest, *, client: GuardedClient, clock: Cloc
         return Outcome(Verdict.UNAVAILABLE, str(error), "Check that the engine can be reached.", elapsed=elapsed)
     except FetchError as error:
         return Outcome(Verdict.REFUSED, str(error), "Check the engine's address.")
-    return judge_answer(answer, now=clock.now())
+    return judge_answer(_hide_key(answer, request.key), now=clock.now())
+
+
+def _hide_key(answer: Answer, key: Secret | None) -> Answer:
+    """Engines repeat the key that they do not like, and the reason is stored and shown."""
+    if key is None:
+        return answer
+    return replace(answer, body=answer.body.replace(key.reveal().encode(), key.hint.encode()))
 
 
 def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
     """What this answer means."""
-    detail = _read_detail(answer.body)
-    verdict, advice = _classify(answer.status, detail)
+    whole = " ".join(answer.body.decode(errors="replace").split())
+    verdict, advice = _classify(answer.status, whole)
+    detail = whole[:_LONGEST_DETAIL]
     return Outcome(
         verdict=verdict,
         reason=f"HTTP {answer.status}" + (f": {detail}" if detail and verdict is not Verdict.ACCEPTED else ""),
@@ -141,8 +151,3 @@ def _classify(status: int, detail: str) -> tuple[Verdict, str]:
     if status in (401, 403):
         return Verdict.REFUSED, "Check the key and its file: run `tidings check`."
     return Verdict.REFUSED, "Check the engine's address; this is not how an IndexNow engine answers."
-
-
-def _read_detail(body: bytes) -> str:
-    """The answer's text on one line; the log and the terminal escape what could harm them."""
-    return " ".join(body.decode(errors="replace").split())[:_LONGEST_DETAIL]

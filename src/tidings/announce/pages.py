@@ -24,6 +24,8 @@ NO_LASTMOD = -1
 # What a URL may consist of without a closer look; all of it stands for itself in a request.
 _PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
 
+_CLIMB = re.compile(rb"/(?:\.|%2e){2}(?![^/?#\n])", re.IGNORECASE)
+
 
 class Page(NamedTuple):
     """One page: the hash of its URL, the URL, and the latest moment that its lastmod can mean (milliseconds)."""
@@ -155,13 +157,17 @@ class PageFilter:
     def _are_plain(self, urls: list[bytes]) -> bool:
         """Whether all are of this host, in the key's folder, with nothing to encode: one look for thousands of them."""
         joined = b"\n".join([b"", *urls])
-        return joined.count(b"\n") == len(urls) == sum(
-            joined.count(b"\n" + root) for root in self._roots
-        ) and not joined.translate(None, b"\n" + _PLAIN)
+        return joined.count(b"\n") == len(urls) == sum(joined.count(b"\n" + root) for root in self._roots) and not (
+            joined.translate(None, b"\n" + _PLAIN) or self._may_climb(joined)
+        )
+
+    def _may_climb(self, text: bytes) -> bool:
+        """Whether a `..` could lead out of the key's folder; out of the whole host none can."""
+        return self._folder != "/" and _CLIMB.search(text) is not None
 
     def _read_url(self, loc: bytes) -> bytes | None:
         """The URL as it is announced, or None where it is dropped."""
-        if self._is_plain(loc):
+        if self._is_plain(loc) and not self._may_climb(loc):
             return loc
         try:
             url = parse_url(loc.decode())
@@ -171,7 +177,7 @@ class PageFilter:
         if find_netloc(url) != self._host:
             self.dropped.foreign_host += 1
             return None
-        if not url.path.startswith(self._folder):
+        if not url.path.startswith(self._folder) or self._may_climb(url.path.encode()):
             self.dropped.outside_key_location += 1
             return None
         return url.text.encode()

@@ -31,6 +31,10 @@ sites = Table(
 )
 
 
+# Stands for the key in its file's address; no URL can hold a space.
+_KEY_HERE = " key "
+
+
 class Origin(StrEnum):
     """Where a site comes from. One of the command line was announced by hand, and is never run by itself."""
 
@@ -137,8 +141,8 @@ def _to_settings(site: Site) -> dict[str, Any]:
     return {
         "sitemapUrls": site.sitemap_urls,
         "backupSitemapUrls": site.backup_sitemap_urls,
-        "keyFolder": site.key_location.rpartition("/")[0],
-        "keyFile": None if site.key_location.endswith(f"/{site.key.reveal()}.txt") else _last_part(site.key_location),
+        # The key is usually part of it, and must not stand in the table in clear.
+        "keyLocation": site.key_location.replace(site.key.reveal(), _KEY_HERE),
         "searchEngines": [engine.endpoint for engine in site.engines],
         "submitMethod": site.submit_method.value,
         "schedule": site.schedule,
@@ -147,25 +151,19 @@ def _to_settings(site: Site) -> dict[str, Any]:
 
 
 def _from_settings(settings: dict[str, Any], *, key: Secret, site_id: str, host: str, enabled: bool) -> Site:
-    file = settings["keyFile"] or f"{key.reveal()}.txt"
     return make_site(
         site_id=site_id,
         host=host,
         sitemap_urls=_texts(settings["sitemapUrls"]),
         backup_sitemap_urls=_texts(settings["backupSitemapUrls"]),
         key=key.reveal(),
-        # The file is usually named after the key, which must not stand in the table in clear.
-        key_location=f"{settings['keyFolder']}/{file}",
+        key_location=settings["keyLocation"].replace(_KEY_HERE, key.reveal()),
         engines=_texts(settings["searchEngines"]),
         submit_method=SubmitMethod(settings["submitMethod"]),
         schedule=settings["schedule"],
         announce_removed=settings["announceRemoved"],
         enabled=enabled,
     )
-
-
-def _last_part(url: str) -> str:
-    return url.rpartition("/")[2]
 
 
 def _texts(values: Sequence[object]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import urlsplit
@@ -55,7 +55,8 @@ class Site:
     sitemap_urls: tuple[str, ...]
     key: Secret
     engines: tuple[Engine, ...]
-    key_location: str
+    # Usually named after the key, so it must not show.
+    key_location: str = field(repr=False)
     backup_sitemap_urls: tuple[str, ...] = ()
     submit_method: SubmitMethod = SubmitMethod.AUTO
     schedule: str = DEFAULT_SCHEDULE
@@ -141,7 +142,7 @@ def check_key(key: str) -> Secret:
 
 def check_host(host: str) -> str:
     """A bare host name, with its port where it has one."""
-    if "/" in host or "@" in host:
+    if set(host) & set("/@?#"):
         raise SiteError("host", "it must be a host name such as example.com, without scheme or path")
     return find_netloc(check_url("host", f"https://{host}/"))
 
@@ -156,6 +157,9 @@ def check_url(field: str, url: str) -> Url:
 def check_schedule(schedule: str) -> str:
     """A cron expression of five fields."""
     try:
+        # Six fields would be seconds to CronSim.
+        if len(schedule.split()) != 5:
+            raise CronSimError("Wrong number of fields")
         CronSim(schedule, datetime.now(UTC))
     except CronSimError as error:
         raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None

@@ -37,6 +37,16 @@ class DatabaseUrlError(ValueError):
     """The database URL is not one that Tidings can use."""
 
 
+class NewerDatabaseError(Exception):
+    """The tables were made by a newer release."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"the tables are at revision {revision}, this release knows {newest_revision()}; nothing was changed. "
+            "Use the newer release, or restore a backup"
+        )
+
+
 class Database:
     """One database with its two doors. Built by `open_database`, closed by `close`."""
 
@@ -133,6 +143,15 @@ def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) 
     def begin_transaction(connection: Any) -> None:
         connection.exec_driver_sql(begin)
 
+    @event.listens_for(engine.sync_engine.pool, "invalidate")
+    def roll_back(connection: Any, _record: Any, _error: Any) -> None:
+        # A task that is cancelled within a statement leaves its cursor open, and SQLite keeps the lock of a connection
+        # that is closed like that: every other writer would wait for it in vain. The driver has no public way to roll
+        # back from here, where nothing can be awaited.
+        driver = connection.driver_connection
+        if driver._connection is not None:
+            driver._tx.put_nowait((None, driver._connection.rollback))
+
 
 def _open_postgresql(url: URL) -> Database:
     target = url.set(drivername="postgresql+psycopg")
@@ -158,7 +177,9 @@ async def prepare_database(database: Database) -> None:
     revision = await find_revision(database)
     if revision is None:
         revision = await _create_tables(database)
-    if revision != newest_revision():
+    if revision > newest_revision():
+        raise NewerDatabaseError(revision)
+    if revision < newest_revision():
         await upgrade_database(database)
 
 

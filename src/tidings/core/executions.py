@@ -13,14 +13,14 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, select, text, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -127,25 +127,45 @@ class Executions:
 
     async def acquire(self, workflow_name: str) -> Execution:
         """Take the right to run, from a dead holder too. Raises AlreadyRunningError."""
-        await self.recover(workflow_name=workflow_name)
+        while True:
+            await self.recover(workflow_name=workflow_name)
+            execution = await self._insert(workflow_name)
+            if execution is not None:
+                return execution
+            running = await self._find_running(workflow_name)
+            # None: it has ended between the two looks, and the way is free.
+            if running is not None:
+                raise running
+
+    async def _insert(self, workflow_name: str) -> Execution | None:
+        """A new running row; None while the index says that another execution of this workflow runs."""
         started_at = self._clock.now()
         stamp = to_milliseconds(started_at)
         public_id = f"exec-{stamp}-{secrets.token_hex(4)}"
+        values = {
+            "public_id": public_id,
+            "workflow_name": workflow_name,
+            "status": ExecutionStatus.RUNNING.value,
+            "holder": self._holder.id,
+            "started_at": stamp,
+            "heartbeat_at": stamp,
+        }
+        statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
         async with self._database.write() as connection:
-            values = {
-                "public_id": public_id,
-                "workflow_name": workflow_name,
-                "status": ExecutionStatus.RUNNING.value,
-                "holder": self._holder.id,
-                "started_at": stamp,
-                "heartbeat_at": stamp,
-            }
-            # The index decides: nothing is inserted while another execution of this workflow runs.
-            statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
             token = (await connection.execute(statement.returning(executions.c.id))).scalar_one_or_none()
-            if token is None:
-                raise await _describe_running(connection, workflow_name)
+        if token is None:
+            return None
         return Execution(id=token, public_id=public_id, workflow_name=workflow_name, started_at=started_at)
+
+    async def _find_running(self, workflow_name: str) -> AlreadyRunningError | None:
+        statement = select(executions.c.public_id, executions.c.started_at).where(
+            executions.c.workflow_name == workflow_name, _is_running
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        if row is None:
+            return None
+        return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
 
     @asynccontextmanager
     async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
@@ -221,9 +241,11 @@ class Executions:
                 await self._clock.sleep(HEARTBEAT_EVERY)
                 try:
                     await self.heartbeat(execution)
-                except DBAPIError as error:
+                except SQLAlchemyError as error:
                     # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
-                    _log.warning("execution.heartbeat_failed", execution=execution.public_id, reason=str(error.orig))
+                    _log.warning(
+                        "execution.heartbeat_failed", execution=execution.public_id, reason=type(error).__name__
+                    )
                 except ExecutionLostError:
                     lost = True
                     if owner is not None:
@@ -234,13 +256,13 @@ class Executions:
         try:
             yield
         except asyncio.CancelledError:
-            if lost:
+            if lost and owner is not None:
+                owner.uncancel()
                 raise ExecutionLostError(execution) from None
             raise
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
 
     async def recover(self, *, workflow_name: str | None = None) -> list[str]:
         """End what dead holders left: `interrupted` where the process is surely gone, `timeout` after long silence.
@@ -273,12 +295,17 @@ class Executions:
             .values(
                 status=status.value,
                 completed_at=to_milliseconds(self._clock.now()),
-                result=json.dumps({"errors": [reason]}),
             )
-            .returning(executions.c.public_id, executions.c.workflow_name)
+            .returning(executions.c.id, executions.c.public_id, executions.c.workflow_name, executions.c.progress)
         )
         async with self._database.write() as connection:
             ended = (await connection.execute(statement)).all()
+            for row in ended:
+                # What it had saved of its progress is the best that is known of its result.
+                result = {**json.loads(row.progress or "{}"), "status": status.value, "errors": [reason]}
+                await connection.execute(
+                    update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
+                )
         for row in ended:
             _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
         return [row.public_id for row in ended]
@@ -299,14 +326,6 @@ class Executions:
         )
         async with self._database.read() as connection:
             return [_read_record(row) for row in await connection.execute(statement)]
-
-
-async def _describe_running(connection: AsyncConnection, workflow_name: str) -> AlreadyRunningError:
-    statement = select(executions.c.public_id, executions.c.started_at).where(
-        executions.c.workflow_name == workflow_name, _is_running
-    )
-    row = (await connection.execute(statement)).one()
-    return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
 
 
 def _read_record(row: Row[Any]) -> ExecutionRecord:

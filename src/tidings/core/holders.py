@@ -26,6 +26,7 @@ class Holder:
         name = secrets.token_hex(8)
         self._path = self._folder / name
         self._descriptor = _create_locked(self._path)
+        self._remove_dead()
         self.id = f"{self._place}/{name}"
 
     def is_dead(self, holder: str) -> bool:
@@ -34,6 +35,12 @@ class Holder:
         if place != self._place or holder == self.id or not name.isalnum():
             return False
         return _take_lock(self._folder / name)
+
+    def _remove_dead(self) -> None:
+        """Files of processes that were killed."""
+        for path in self._folder.iterdir():
+            if path != self._path and not path.suffix:
+                _take_lock(path)
 
     def close(self) -> None:
         """Let go. Executions that are still held are then free to be taken back."""
@@ -51,10 +58,11 @@ def _create_locked(path: Path) -> int:
 
 
 def _read_place(data_dir: Path) -> str:
-    """The data directory's own name, made once: a directory on another machine has another one."""
+    """The data directory's own name, made once, so that holders on other directories are told apart."""
     path = data_dir / "place"
     if not path.exists():
         proposal = data_dir / f"place.{secrets.token_hex(8)}"
+        proposal.touch(mode=0o600)
         proposal.write_text(secrets.token_hex(8))
         with suppress(FileExistsError):
             os.link(proposal, path)

@@ -25,6 +25,7 @@ ACCEPTED_UNTIL_NORMAL = 100
 _TOLERANCE_SHARE = 0.02
 _LEAST_TOLERANCE = 0.002
 _FIRST_LEAD = 0.005
+_DOUBT_FADES = 0.9
 
 # All moments and lengths in this table are microseconds: a millisecond is too coarse for what is kept here.
 pace = Table(
@@ -46,9 +47,13 @@ _WIDTH = "(CASE WHEN pace.slowed_to > :interval THEN pace.slowed_to ELSE :interv
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """When this process may send (monotonic seconds), and the row's state that says nobody reserved after it."""
+    """When this process may send (monotonic seconds), and how much later at the most.
+
+    `next_at` is the row's state that says that nobody has reserved after it.
+    """
 
     at: float
+    leeway: float
     next_at: int
 
 
@@ -63,6 +68,7 @@ class Pace:
         self._under_way: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(concurrency))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slowed: set[str] = set()
+        self._doubt = 0.0
 
     @asynccontextmanager
     async def turn(self, host: str, *, stop: Stop) -> AsyncIterator[None]:
@@ -107,25 +113,28 @@ class Pace:
         )
 
     async def _wait_turn(self, host: str, *, stop: Stop) -> None:
-        slot = await self._reserve(host)
         lead = _FIRST_LEAD
+        slot = await self._reserve(host, lead=lead)
         while True:
             if (early := slot.at - self._clock.monotonic()) > 0:
                 await stop.sleep(timedelta(seconds=early))
             stop.check()
-            if self._clock.monotonic() - slot.at <= self._tolerance:
+            if self._clock.monotonic() - slot.at <= slot.leeway:
                 return
             # Too late: whoever reserved after us counts on our having been on time.
-            slot = await self._move(host, slot, lead=lead) or await self._reserve(host)
             lead = min(2 * lead, 1.0)
+            slot = await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead)
 
-    async def _reserve(self, host: str) -> _Slot:
-        start = f"(CASE WHEN pace.next_at > {self._now_sql} THEN pace.next_at ELSE {self._now_sql} END)"
+    async def _reserve(self, host: str, *, lead: float) -> _Slot:
+        """The next free slot, but no sooner than `lead` from now: it must not be over before it is committed."""
+        soonest = f"({self._now_sql} + :lead)"
+        start = f"(CASE WHEN pace.next_at > {soonest} THEN pace.next_at ELSE {soonest} END)"
         slot = await self._ask(
-            f"INSERT INTO pace (host, next_at) VALUES (:host, {self._now_sql} + :interval + :tolerance) "
+            f"INSERT INTO pace (host, next_at) VALUES (:host, {soonest} + :interval + :tolerance) "
             f"ON CONFLICT (host) DO UPDATE SET next_at = {start} + {_WIDTH} "
             f"RETURNING next_at - {_WIDTH} - {self._now_sql}, next_at, slowed_to",
             host=host,
+            lead=int(lead * 1_000_000),
         )
         assert slot is not None  # noqa: S101 - an upsert always returns its row
         return slot
@@ -142,19 +151,21 @@ class Pace:
         )
 
     async def _ask(self, statement: str, *, host: str, **values: int) -> _Slot | None:
-        asked_at = self._clock.monotonic()
+        tolerance = self._tolerance + self._doubt
         async with self._database.write() as connection:
+            asked_at = self._clock.monotonic()
             result = await connection.execute(
                 text(statement),
                 {
                     "host": host,
                     "now": self._now(),
                     "interval": _microseconds(self._interval),
-                    "tolerance": int(self._tolerance * 1_000_000),
+                    "tolerance": int(tolerance * 1_000_000),
                     **values,
                 },
             )
             row = result.first()
+            answered_at = self._clock.monotonic()
         if row is None:
             return None
         wait, next_at, slowed_to = row
@@ -162,9 +173,13 @@ class Pace:
             self._slowed.add(host)
         else:
             self._slowed.discard(host)
-        # PostgreSQL read its clock some time after we asked; counting from its answer, we are never early.
-        counted_from = asked_at if self._database.dialect == "sqlite" else self._clock.monotonic()
-        return _Slot(at=counted_from + wait / 1_000_000, next_at=next_at)
+        if self._database.dialect == "sqlite":
+            return _Slot(at=asked_at + wait / 1_000_000, leeway=tolerance, next_at=next_at)
+        # PostgreSQL read its clock somewhere between the question and the answer. Counting from the answer, we are
+        # never early, and perhaps late by the whole way: so much wider are the next slots.
+        doubt = answered_at - asked_at
+        self._doubt = max(doubt, self._doubt * _DOUBT_FADES)
+        return _Slot(at=answered_at + wait / 1_000_000, leeway=tolerance - doubt, next_at=next_at)
 
     async def _write(self, statement: str, **values: int | str) -> None:
         async with self._database.write() as connection:

@@ -37,12 +37,14 @@ class RetryPolicy:
     def next_delay(self, trouble: Trouble, *, retry: int, asked_for: timedelta | None = None) -> timedelta | None:
         """The wait before retry number `retry` (from 1), or None to give up.
 
-        `asked_for` is what the other side wants (Retry-After); it goes before the rule's own wait.
+        `asked_for` is what the other side wants (Retry-After); with a rate limit it goes before the rule's own wait.
         """
         if retry > self.retries:
             return None
         waits = _WAITS[trouble]
-        wait = waits[min(retry, len(waits)) - 1] if asked_for is None else asked_for
+        wait = waits[min(retry, len(waits)) - 1]
+        if asked_for is not None and trouble is Trouble.RATE_LIMITED:
+            wait = asked_for
         return wait * self.scale
 
 
@@ -55,7 +57,7 @@ def parse_retry_after(value: str | None, *, now: datetime) -> timedelta | None:
         return timedelta(seconds=int(text[:9]))
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

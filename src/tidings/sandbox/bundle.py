@@ -1,5 +1,5 @@
-"""A site, the engines and the Bing that it is announced to, started and closed as one, and the entry for running them as a
-process of their own. What each of them does is in its own file."""
+"""A site and what it is announced to, the engines and Bing, started and closed as one, and the entry for running
+them as a process of their own. What each of them does is in its own file."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

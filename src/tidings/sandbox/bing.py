@@ -1,0 +1,349 @@
+"""Bing's Webmaster API as far as URLs are submitted through it: accounts and their sites, the quota of each site and
+UTC day, both families of error answers, throttling, and each error answer ready to be set as a fault. The record
+never holds an API key. How faults are carried out is in `standin`."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from urllib.parse import parse_qsl, unquote_plus, urlsplit
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.listener import TimedRequest
+from tidings.sandbox.record import Recorded
+from tidings.sandbox.standin import Exchange, StandIn
+from tidings.sandbox.wire import Answer, answer_fault, answer_json
+
+BASE_PATH = "/webmaster/api.svc/json"
+SUBMIT_PATH = f"{BASE_PATH}/SubmitUrlbatch"
+QUOTA_PATH = f"{BASE_PATH}/GetUrlSubmissionQuota"
+MOST_URLS = 500
+MASK = "***"
+
+_METHODS = {SUBMIT_PATH.lower(): "POST", QUOTA_PATH.lower(): "GET"}
+_JSON = "application/json; charset=utf-8"
+_HTML = {"Content-Type": "text/html"}
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
+_LONGEST_URL = 2_048
+# Finds all that `_read_key` takes for a key, so that none gets past the mask.
+_KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
+
+
+class ErrorStyle(StrEnum):
+    LIVE = "live"  # HTTP 400 and a number, as Bing really answers
+    DOCUMENTED = "documented"  # 401, 403, 429 and ERROR_…, where the source texts have a word for it; else as LIVE
+
+
+class ThrottleKind(StrEnum):
+    USER = "user"
+    HOST = "host"
+    IP = "ip"
+
+
+def refuse(code: int | str, message: str, *, status: int = 400) -> Fault:
+    """An error answer of Bing's, as a fault."""
+    body = json.dumps({"ErrorCode": code, "Message": message}, separators=(",", ":"))
+    return Fault(status=status, body=body)
+
+
+def refuse_quota(*, remaining: int, submitted: int) -> Fault:
+    """The live answer to a batch that is larger than what remains."""
+    return refuse(2, f"ERROR!!! Quota remaining for today: {remaining}, Submitted: {submitted}")
+
+
+def refuse_exceeded(*, quota: int) -> Fault:
+    """The live answer where nothing remains."""
+    return refuse(2, f"ERROR!!! You have exceeded your daily url submission quota : {quota}")
+
+
+INVALID_URL = refuse(7, "ERROR!!! InvalidUrl")
+INVALID_URL_DOCUMENTED = refuse("ERROR_INVALID_URL", "The URL is not valid")
+INVALID_PARAMETER = refuse(8, "ERROR!!! InvalidParameter")
+INVALID_API_KEY = refuse(3, "ERROR!!! InvalidApiKey")
+INVALID_API_KEY_DOCUMENTED = refuse("ERROR_INVALID_API_KEY", "The API key is not valid", status=401)
+# The source texts also have this form, with the number of an unknown error.
+INVALID_API_KEY_IN_MESSAGE = refuse(2, "ERROR_INVALID_API_KEY", status=401)
+UNAUTHORIZED = Fault(status=401)
+NOT_AUTHORIZED = refuse(14, "ERROR!!! NotAuthorized")
+QUOTA_EXCEEDED = refuse_exceeded(quota=100)
+QUOTA_EXCEEDED_AS_8 = refuse(8, "ERROR!!! You have exceeded your daily url submission quota : 100")
+QUOTA_EXCEEDED_DOCUMENTED = refuse("ERROR_QUOTA_EXCEEDED", "The daily quota is exceeded", status=403)
+FORBIDDEN = Fault(status=403)
+QUOTA_REMAINING = refuse_quota(remaining=27, submitted=73)
+TOO_MANY_REQUESTS = Fault(status=429)
+TOO_MANY_REQUESTS_RETRY_AFTER = Fault(status=429, headers={"Retry-After": "7"})
+THROTTLE_USER = refuse(4, "ERROR!!! ThrottleUser")
+THROTTLE_HOST = refuse(5, "ERROR!!! ThrottleHost")
+THROTTLE_IP = refuse(17, "ERROR!!! ThrottleIP")
+INTERNAL_ERROR = refuse(1, "ERROR!!! InternalError")
+UNKNOWN_ERROR = refuse(2, "ERROR!!! UnknownError")
+SERVER_ERROR = Fault(status=500)
+UNAVAILABLE = Fault(status=503, headers=_HTML, body="<html><body>Service Unavailable</body></html>")
+RESET = Fault(FaultKind.RESET)
+RESET_AFTER_ACCEPTING = Fault(FaultKind.RESET_AFTER_ACCEPTING)
+HANG = Fault(FaultKind.HANG)
+# What the service's framework says where it cannot even read a request.
+UNREADABLE = Fault(status=400, headers=_HTML, body="<html><body>Request Error</body></html>")
+
+_THROTTLES = {
+    ThrottleKind.USER: THROTTLE_USER,
+    ThrottleKind.HOST: THROTTLE_HOST,
+    ThrottleKind.IP: THROTTLE_IP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a request says. `fault` is what is wrong with its form, to be told after the key was checked."""
+
+    key: str | None = field(default=None, repr=False)
+    site: object = None
+    urls: tuple[str, ...] = ()
+    fault: Fault | None = None
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What was said besides the URLs, without the key."""
+        if self.site is None:
+            return {}
+        return {"siteUrl": _mask_key(self.site) if isinstance(self.site, str) else self.site}
+
+    @property
+    def origin(self) -> str | None:
+        return _read_site(self.site)
+
+
+@dataclass(slots=True)
+class _Throttle:
+    kind: ThrottleKind
+    key: str | None = field(repr=False)
+    site: str | None
+    lasting: timedelta
+    until: datetime
+
+    def fits(self, call: Call) -> bool:
+        return self.key in (None, call.key) and self.site in (None, call.origin)
+
+
+class SandboxBing(StandIn[Call]):
+    """Bing with the accounts of `keys`: each key has its sites, given as origins. `now` decides which UTC day a URL
+    counts for. `reports_remaining` says whether the quota that is told on request is what remains or the total; the
+    monthly one is only told, nothing is refused by it."""
+
+    def __init__(
+        self,
+        *,
+        keys: Mapping[str, Sequence[str]],
+        daily_quota: int = 100,
+        monthly_quota: int = 3_100,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        reports_remaining: bool = True,
+        style: ErrorStyle = ErrorStyle.LIVE,
+        port: int = 0,
+    ) -> None:
+        super().__init__("bing", port=port)
+        self.accepted: Counter[str] = Counter()
+        self.daily_quota = daily_quota
+        self.monthly_quota = monthly_quota
+        self.reports_remaining = reports_remaining
+        self.style = style
+        self._now = now
+        self._sites = {key: {_require_site(site) for site in sites} for key, sites in keys.items()}
+        self._used: Counter[tuple[str, date]] = Counter()
+        self._throttles: list[_Throttle] = []
+
+    @property
+    def base_url(self) -> str:
+        return self.origin + BASE_PATH
+
+    def add_site(self, site: str, *, key: str) -> None:
+        """Bring a site into an account, which is made where there is none: for a site whose port was not known."""
+        self._sites.setdefault(key, set()).add(_require_site(site))
+
+    def revoke(self, key: str) -> None:
+        """The key is unknown from now on."""
+        del self._sites[key]
+
+    def used(self, site: str, day: date | None = None) -> int:
+        """How many URLs count for a site on a UTC day (None: today)."""
+        return self._used[_require_site(site), day or self._today()]
+
+    def spend(self, site: str, count: int) -> None:
+        """Someone else used this much of today's quota, be it more than there is."""
+        self._used[_require_site(site), self._today()] += count
+
+    def throttle(
+        self,
+        kind: str = ThrottleKind.USER,
+        *,
+        key: str | None = None,
+        site: str | None = None,
+        lasting: timedelta = timedelta(hours=1),
+    ) -> None:
+        """Refuse calls (None: of any key, for any site) until `lasting` went by without one."""
+        of_site = None if site is None else _require_site(site)
+        self._throttles.append(_Throttle(ThrottleKind(kind), key, of_site, lasting, self._now() + lasting))
+
+    def recover(self) -> None:
+        """Clear all faults and throttles."""
+        super().recover()
+        self._throttles.clear()
+
+    def describe(self, *, full: bool = False) -> dict[str, object]:
+        counts = {
+            "acceptedUrls": len(self.accepted),
+            "acceptances": self.accepted.total(),
+            "acceptedTwice": sum(times > 1 for times in self.accepted.values()),
+            "usedToday": {site: count for (site, day), count in self._used.items() if day == self._today()},
+        }
+        return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
+
+    def read_request(self, request: web.BaseRequest, body: bytes) -> Call:
+        query = request.raw_path.partition("?")[2]
+        if request.method == "POST":
+            return _read_body(body, key=_read_key(query), request=request)
+        values = {name.lower(): value for name, value in parse_qsl(query, keep_blank_values=True)}
+        return Call(_read_key(query), values.get("siteurl"))
+
+    async def judge(self, exchange: Exchange, asked: Call) -> Answer:
+        allowed = _METHODS.get(exchange.request.path.lower())
+        if allowed is None:
+            return Answer(404)
+        if exchange.request.method != allowed:
+            return Answer(405, headers={"Allow": allowed})
+        fault = self._find_throttle(asked) or self._find_stranger(asked)
+        if fault is None and allowed == "POST":
+            fault = self._find_refusal(asked)
+        if fault is not None:
+            return answer_fault(fault)
+        return Answer(body=b'{"d":null}', content_type=_JSON) if allowed == "POST" else self._tell_quota(asked)
+
+    def settle(self, recorded: Recorded, *, status: int) -> None:
+        site = _read_site(recorded.fields.get("siteUrl"))
+        if status != 200 or site is None or not recorded.urls:
+            return
+        self.accepted.update(recorded.urls)
+        self._used[site, self._today()] += len(recorded.urls)
+
+    def _enter(self, request: TimedRequest) -> int:
+        """The key is in the address, and must not be in the record."""
+        path, _, query = _mask_key(request.raw_path).partition("?")
+        headers = CIMultiDict((name, _mask_key(value)) for name, value in request.headers.items())
+        return self._record.arrive(
+            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
+        )
+
+    def _find_throttle(self, call: Call) -> Fault | None:
+        now = self._now()
+        self._throttles = [throttle for throttle in self._throttles if now < throttle.until]
+        met = [throttle for throttle in self._throttles if throttle.fits(call)]
+        for throttle in met:
+            throttle.until = now + throttle.lasting
+        return self._choose(_THROTTLES[met[0].kind], TOO_MANY_REQUESTS) if met else None
+
+    def _find_stranger(self, call: Call) -> Fault | None:
+        """What is wrong with the key, or with its right to the site."""
+        if call.key not in self._sites:
+            return self._choose(INVALID_API_KEY, INVALID_API_KEY_DOCUMENTED)
+        if call.fault is not None:
+            return call.fault
+        if call.site is None or call.site == "":
+            return INVALID_PARAMETER
+        return None if call.origin in self._sites[call.key] else NOT_AUTHORIZED
+
+    def _find_refusal(self, call: Call) -> Fault | None:
+        """What is wrong with the URLs: one bad one, or one too many, refuses all."""
+        if not 0 < len(call.urls) <= MOST_URLS:
+            return INVALID_PARAMETER
+        if any(_read_origin(url) != call.origin for url in call.urls):
+            return self._choose(INVALID_URL, INVALID_URL_DOCUMENTED)
+        remaining = self._count_remaining(str(call.origin))
+        if remaining == 0:
+            return self._choose(refuse_exceeded(quota=self.daily_quota), QUOTA_EXCEEDED_DOCUMENTED)
+        if len(call.urls) > remaining:
+            refusal = refuse_quota(remaining=remaining, submitted=len(call.urls))
+            return self._choose(refusal, QUOTA_EXCEEDED_DOCUMENTED)
+        return None
+
+    def _choose(self, live: Fault, documented: Fault) -> Fault:
+        return live if self.style is ErrorStyle.LIVE else documented
+
+    def _tell_quota(self, call: Call) -> Answer:
+        daily, monthly = self.daily_quota, self.monthly_quota
+        if self.reports_remaining:
+            daily, monthly = self._count_remaining(str(call.origin)), self._count_month(str(call.origin))
+        kind = "UrlSubmissionQuota:#Microsoft.Bing.Webmaster.Api"
+        return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": monthly}})
+
+    def _count_remaining(self, site: str) -> int:
+        return max(0, self.daily_quota - self.used(site))
+
+    def _count_month(self, site: str) -> int:
+        first = self._today().replace(day=1)
+        used = sum(count for (of, day), count in self._used.items() if of == site and day.replace(day=1) == first)
+        return max(0, self.monthly_quota - used)
+
+    def _today(self) -> date:
+        return self._now().astimezone(UTC).date()
+
+
+def _read_body(body: bytes, *, key: str | None, request: web.BaseRequest) -> Call:
+    if request.content_type != "application/json" or (request.charset or "utf-8").lower() != "utf-8":
+        return Call(key, fault=UNREADABLE)
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return Call(key, fault=UNREADABLE)
+    if not isinstance(document, dict):
+        return Call(key, fault=UNREADABLE)
+    listed = document.get("urlList")
+    urls = tuple(url for url in listed if isinstance(url, str)) if isinstance(listed, list) else ()
+    fault = None if isinstance(listed, list) and len(urls) == len(listed) else INVALID_PARAMETER
+    return Call(key, document.get("siteUrl"), urls, fault)
+
+
+def _read_key(query: str) -> str | None:
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    return next((unquote_plus(value) for name, _, value in pairs if name.lower() == "apikey"), None)
+
+
+def _mask_key(text: str) -> str:
+    return _KEY.sub(rf"\g<1>{MASK}", text)
+
+
+def _require_site(site: str) -> str:
+    origin = _read_site(site)
+    if origin is None:
+        raise ValueError(f"not the origin of a site: {site}")
+    return origin
+
+
+def _read_site(site: object) -> str | None:
+    """The origin that a site is named by, with or without a slash; None for anything else."""
+    origin = _read_origin(site) if isinstance(site, str) else None
+    if origin is None:
+        return None
+    split = urlsplit(str(site))
+    return origin if split.path in ("", "/") and not split.query and not split.fragment else None
+
+
+def _read_origin(url: str) -> str | None:
+    """Scheme, host and port, the default one left out; None for what is not an http(s) URL."""
+    if len(url) > _LONGEST_URL or _UNFIT.search(url):
+        return None
+    try:
+        split = urlsplit(url)
+        port = split.port
+    except ValueError:
+        return None
+    if split.scheme not in _DEFAULT_PORTS or not split.hostname or "@" in split.netloc:
+        return None
+    shown = "" if port in (None, _DEFAULT_PORTS[split.scheme]) else f":{port}"
+    return f"{split.scheme}://{split.hostname}{shown}"
