@@ -27,6 +27,8 @@ from tidings.core.secrets import Secret
 
 Value = TypeVar("Value")
 
+_LARGEST = 1_000_000
+
 
 class SettingError(ValueError):
     """A variable breaks its rule; the message is one line that names both."""
@@ -63,6 +65,7 @@ class Settings:
     max_retries: int = 3
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     schedule: str = DEFAULT_SCHEDULE
+    indexnow_key: Secret | None = None
     site: SiteSettings | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
@@ -71,6 +74,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from these variables. Raises SettingError."""
     variables = _Variables(environment)
     default = Settings()
+    key = variables.secret("INDEXNOW_API_KEY")
+    if key is not None:
+        variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
     return Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL"),
@@ -88,22 +94,18 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         max_retries=variables.whole("MAX_RETRIES", default=3, least=0, most=20),
         engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
-        site=_read_site(variables),
+        indexnow_key=key,
+        site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
     )
 
 
-def _read_site(variables: "_Variables") -> SiteSettings | None:
-    """The environment's site, where there is one: SITEMAP_URL and INDEXNOW_API_KEY belong together."""
+def _read_site(variables: "_Variables", *, key: Secret | None) -> SiteSettings | None:
+    """The environment's site, where there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
-    key = variables.secret("INDEXNOW_API_KEY")
-    if key is not None:
-        variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
-    if sitemap is None and key is None:
-        return None
     if sitemap is None:
-        raise SettingError("SITEMAP_URL", "it must be set where INDEXNOW_API_KEY is")
+        return None
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
     return SiteSettings(sitemap_url=sitemap, key=key, host=host)
@@ -157,8 +159,8 @@ class _Variables:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not least <= value <= 1_000_000:
-            raise SettingError(name, f"it must be a number of at least {least:g}")
+        if not least <= value <= _LARGEST:
+            raise SettingError(name, f"it must be a number from {least:g} to {_LARGEST:,}")
         return value
 
     def _read_file(self, name: str) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from tidings import __version__
 from tidings.announce.due import DueRules
@@ -134,7 +135,7 @@ def prepare_data_dir(data_dir: Path) -> None:
 def find_database_url(settings: Settings) -> str:
     if settings.database_url is not None:
         return settings.database_url.reveal()
-    return f"sqlite:///{settings.data_dir.absolute() / 'tidings.db'}"
+    return f"sqlite:///{quote(str(settings.data_dir.absolute() / 'tidings.db'))}"
 
 
 def open_key_ring(settings: Settings, *, redactor: Redactor) -> tuple[KeyRing, Path | None]:

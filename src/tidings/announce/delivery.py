@@ -28,7 +28,7 @@ from tidings.core.database import Database
 from tidings.core.executions import Execution, Executions
 
 # After a stop, requests under way may end within this time; what has no answer then is sent again next time.
-GRACE_SECONDS = 5.0
+GRACE = timedelta(seconds=5)
 
 
 class Delivery:
@@ -40,6 +40,7 @@ class Delivery:
         execution: Execution,
         *,
         engines: Sequence[Engine],
+        absent: Sequence[Engine],
         database: Database,
         executions: Executions,
         means: Means,
@@ -67,6 +68,8 @@ class Delivery:
             )
             for engine in engines
         }
+        # Engines of the site that are not asked now, because they refuse its key: they get everything later.
+        self._absent = [engine.endpoint for engine in absent]
         self._tasks: list[asyncio.Task[None]] = []
         self._gathered = Pages()
         self._gathered_from: list[FileProgress | None] = []
@@ -116,19 +119,22 @@ class Delivery:
             if isinstance(result, Exception):
                 raise result
         await self._sweep()
+        async with self._executions.guard(self._execution) as connection:
+            self._report.failed = await self._undelivered.count_failed(
+                connection, expired_before=self._rules.expired_before(self._now())
+            )
 
     async def settle_file(self, progress: FileProgress) -> None:
         """Remember a file's validators, where all its pages are accepted."""
         if not progress.accepted or not progress.file.validators or progress.oldest is None:
             return
-        good_until = progress.oldest + self._rules.time_to_live // timedelta(milliseconds=1)
         async with self._executions.guard(self._execution) as connection:
             await self._sitemaps.remember(
                 connection,
                 progress.file.url,
                 validators=progress.file.validators,
                 pages=progress.pages,
-                good_until=good_until,
+                oldest=progress.oldest,
             )
 
     async def note_seen(self, listing: Listing, *, sitemap: str) -> None:
@@ -148,21 +154,21 @@ class Delivery:
         )
         if not pages:
             return None
-        expired_before = self._rules.expired_before(self._now())
-        entries = await self.ledger.find_entries(sorted(pages.hashes))
-        known = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= expired_before}
         if earlier_only:
             self._report.repeated += len(pages)
-        return self._make_shipment(pages, engines={lane.engine.endpoint}, entered=known, from_earlier=True)
+        return self._make_shipment(pages, engines={lane.engine.endpoint}, from_earlier=True)
 
     async def accept(self, lane: Lane, shipment: Shipment, pages: Pages) -> None:
         async with shipment.lock:
+            if shipment.from_earlier and not pages.removed:
+                # Another engine may have taken it since this was read from the record.
+                shipment.entered.update(await self._find_known(pages))
             fresh = pages.without(shipment.entered)
-            others = [engine for engine in shipment.waiting if engine != lane.engine.endpoint]
+            others = [engine for engine in (*shipment.waiting, *self._absent) if engine != lane.engine.endpoint]
             async with self._executions.guard(self._execution) as connection:
                 if fresh.removed:
-                    await self.ledger.remove(connection, fresh.hashes)
-                    await self._pages.forget(connection, fresh.hashes)
+                    # One that came back meanwhile stands in the sitemap, and in the ledger, by right.
+                    await self.ledger.remove(connection, await self._pages.forget(connection, fresh.hashes))
                 else:
                     await self.ledger.enter(connection, fresh, at=self._now())
                 await self._undelivered.owe(connection, fresh, engines=others)
@@ -173,10 +179,15 @@ class Delivery:
         self._report.submitted += len(fresh)
         self._on_progress(self._report)
 
-    async def fail(self, lane: Lane, shipment: Shipment, pages: Pages, outcome: Outcome) -> None:
+    async def fail(self, lane: Lane, shipment: Shipment, pages: Pages, outcome: Outcome, *, attempts: int) -> None:
         async with shipment.lock, self._executions.guard(self._execution) as connection:
             await self._undelivered.fail(
-                connection, pages, engine=lane.engine.endpoint, reason=outcome.reason, at=self._now()
+                connection,
+                pages,
+                engine=lane.engine.endpoint,
+                reason=outcome.reason,
+                attempts=attempts,
+                at=self._now(),
             )
         shipment.accepted_everywhere = False
         shipment.failed.update(pages.hashes)
@@ -210,6 +221,12 @@ class Delivery:
                 progress=self._report.to_json(),
             )
 
+    async def _find_known(self, pages: Pages) -> set[int]:
+        """The hashes of those that stand in the ledger."""
+        expired_before = self._rules.expired_before(self._now())
+        entries = await self.ledger.find_entries(sorted(pages.hashes))
+        return {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= expired_before}
+
     # Between the pages and the lanes.
 
     async def _ship_gathered(self) -> None:
@@ -235,7 +252,6 @@ class Delivery:
         *,
         engines: set[str],
         files: Counter[FileProgress] | None = None,
-        entered: set[int] | None = None,
         from_earlier: bool = False,
     ) -> Shipment:
         self._shipments += 1
@@ -244,7 +260,6 @@ class Delivery:
             pages=pages,
             waiting=engines,
             files=files or Counter(),
-            entered=entered or set(),
             from_earlier=from_earlier,
         )
 
@@ -252,6 +267,7 @@ class Delivery:
         """Put it into every lane. One without room, while another has nothing to do, gets it later, from the record."""
         full = [self._lanes[engine] for engine in shipment.waiting]
         while True:
+            self._raise_lane_errors()
             full = [lane for lane in full if not lane.take(shipment)]
             if not full:
                 return
@@ -259,7 +275,6 @@ class Delivery:
                 break
             self._moved.clear()
             await self._means.stop.wait_for(self._moved.wait())
-            self._raise_lane_errors()
         for lane in full:
             async with self._executions.guard(self._execution) as connection:
                 await self._undelivered.owe(connection, shipment.pages, engines=[lane.engine.endpoint])
@@ -278,11 +293,11 @@ class Delivery:
 
     async def _sweep(self) -> None:
         async with self._executions.guard(self._execution) as connection:
-            await self._undelivered.sweep(connection, engines=list(self._lanes))
+            await self._undelivered.sweep(connection)
 
     async def _cancel_after_stop(self) -> None:
         await self._means.stop.wait()
-        await asyncio.sleep(GRACE_SECONDS)
+        await self._means.clock.sleep(GRACE)
         self._cancel_lanes()
 
     def _cancel_lanes(self) -> None:

@@ -81,9 +81,9 @@ async def find_due(
     unknown = set(look.suspects)
     due.busy = len(unknown & on_their_way)
     due.new = listing.pick(_find_positions(listing, unknown - on_their_way))
+    recent = _find_recent(listing.lastmods, since=fetched_at if look.oldest is None else min(look.oldest, fetched_at))
+    due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
     if look.oldest is not None:
-        recent = _find_recent(listing.lastmods, since=look.oldest)
-        due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
         await _find_changed(listing, recent, due, ledger=ledger, rules=rules, now=now, skip=unknown | on_their_way)
     return due
 

@@ -10,15 +10,18 @@ from enum import StrEnum
 from urllib.parse import quote
 
 from tidings.announce.sites import Engine, Site, SubmitMethod
+from tidings.core.addresses import escape_text
 from tidings.core.clock import Clock
 from tidings.core.http import Answer, FetchError, GuardedClient, NetworkError
 from tidings.core.retry import parse_retry_after
 from tidings.core.secrets import Secret
 
+ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and set it here."
 MOST_URLS = 10_000
 REQUEST_TIMEOUT = timedelta(seconds=30)
 # A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.
 LONGEST_REQUEST = 16_384
+LONGEST_ANSWER = 65_536
 
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 # Characters that encodeURIComponent leaves alone, beyond letters, digits and -._~
@@ -97,14 +100,18 @@ async def submit(request: IndexNowRequest, *, client: GuardedClient, clock: Cloc
     """Send one request and judge the answer; a lost connection is judged too. Nothing is retried here."""
     started = clock.monotonic()
     try:
-        answer = await client.request(
+        async with client.stream(
             request.method,
             request.url,
             headers=request.headers,
             body=request.body,
             timeout=REQUEST_TIMEOUT,
             url_limit=LONGEST_REQUEST,
-        )
+        ) as stream:
+            # The status says what matters; of a long body the start is enough.
+            body = await stream.read_start(LONGEST_ANSWER)
+            elapsed = timedelta(seconds=clock.monotonic() - started)
+            answer = Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
     except NetworkError as error:
         elapsed = timedelta(seconds=clock.monotonic() - started)
         return Outcome(Verdict.UNAVAILABLE, str(error), "Check that the engine can be reached.", elapsed=elapsed)
@@ -122,7 +129,7 @@ def _hide_key(answer: Answer, key: Secret | None) -> Answer:
 
 def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
     """What this answer means."""
-    whole = " ".join(answer.body.decode(errors="replace").split())
+    whole = escape_text(" ".join(answer.body.decode(errors="replace").split()))
     verdict, advice = _classify(answer.status, whole)
     detail = whole[:_LONGEST_DETAIL]
     return Outcome(
@@ -145,7 +152,7 @@ def _classify(status: int, detail: str) -> tuple[Verdict, str]:
     if status == 403 and "SiteVerificationNotCompleted" in detail:
         return Verdict.UNVERIFIED, "The engine has not checked the key file yet; it is sent again next time."
     if status == 403 and "UserForbiddedToAccessSite" in detail:
-        return Verdict.FORBIDDEN, "Rotate the key: make a new one, put its file on the site, and set it here."
+        return Verdict.FORBIDDEN, ROTATE_KEY
     if status in (400, 422):
         return Verdict.BAD_URLS, "Check that the URLs belong to the host and lie in the key file's folder."
     if status in (401, 403):

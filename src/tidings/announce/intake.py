@@ -169,7 +169,9 @@ class Intake:
             outstanding=len(self._new) + (len(self._changed) if believed else 0),
             oldest=self._oldest,
             # A change that waits must be seen again, and so must a page that another file's batch may still lose.
-            clean=not self._too_soon and not self._busy and (believed or not self._changed),
+            # So must what another host or key folder would let in.
+            clean=not (self._too_soon or self._busy or self._filter.dropped.by_settings)
+            and (believed or not self._changed),
         )
         if not progress.outstanding:
             await self._destination.settle_file(progress)

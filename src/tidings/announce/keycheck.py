@@ -1,11 +1,12 @@
 """Checks a site before anything is sent: fetches the key file as an engine would, and begins to read the sitemap."""
 
+import re
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 
 from tidings.announce.pages import PageFilter
-from tidings.announce.sitemap.crawl import Crawl, FileDropped, PagesRead, Remembered
+from tidings.announce.sitemap.crawl import Crawl, PagesRead, Remembered
 from tidings.announce.sites import Site
 from tidings.core.clock import Clock
 from tidings.core.http import Answer, FetchError, GuardedClient
@@ -41,8 +42,11 @@ async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
             "GET", site.key_location, timeout=KEY_FILE_TIMEOUT, limit=LONGEST_KEY_FILE, follow_redirects=True
         )
     except FetchError as error:
-        reason = str(error).replace(site.key.reveal(), site.key.hint)
-        return Finding("key file", good=False, message=reason, advice=f"Make {place} reachable from the internet.")
+        # Without the address, which the error may have cut in the middle of the key.
+        reason = re.split(r" (?:refused|failed): ", str(error), maxsplit=1)[-1]
+        return Finding(
+            "key file", good=False, message=f"{place}: {reason}", advice="Make it reachable from the internet."
+        )
     problem = _judge_key_file(answer, site)
     if problem is None:
         return Finding("key file", good=True, message=f"{place} holds the key")
@@ -85,12 +89,12 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> F
     pages = PageFilter(site)
     async with aclosing(crawl.events()) as events:
         async for event in events:
-            if isinstance(event, PagesRead) and event.pairs:
-                if pages.read(event.pairs):
-                    return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
-            elif isinstance(event, FileDropped):
-                continue
+            if isinstance(event, PagesRead) and pages.read(event.pairs):
+                return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
     dropped = pages.dropped
+    if dropped.outside_key_location:
+        advice = "Put the key file at the root of the site, or in a folder above its pages."
+        return Finding("sitemap", good=False, message="its URLs lie outside the key file's folder", advice=advice)
     if dropped.foreign_host:
         advice = "Check that host and sitemap belong together (www. or not, the port, the key file's folder)."
         return Finding("sitemap", good=False, message=f"none of its URLs is of {site.host}", advice=advice)

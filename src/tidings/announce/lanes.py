@@ -35,6 +35,8 @@ GET_BATCH = 100
 MOST_SPLIT_REQUESTS = 200
 # So many units failed one after the other, each after all its retries: the engine is down, and the rest waits.
 FAILURES_UNTIL_CLOSED = 10
+# An engine may ask for a day; other sites, and people who try again, need not wait that long to be told so.
+LONGEST_REST = timedelta(hours=1)
 
 _log = get_logger(__name__)
 
@@ -66,8 +68,8 @@ class Record(Protocol):
     async def accept(self, lane: "Lane", shipment: Shipment, pages: Pages) -> None:
         """The engine took them."""
 
-    async def fail(self, lane: "Lane", shipment: Shipment, pages: Pages, outcome: Outcome) -> None:
-        """The engine did not take them, and is not asked again in this execution."""
+    async def fail(self, lane: "Lane", shipment: Shipment, pages: Pages, outcome: Outcome, *, attempts: int) -> None:
+        """The engine did not take them in so many attempts, and is not asked again in this execution."""
 
     async def break_engine(self, lane: "Lane", outcome: Outcome) -> None:
         """The engine refuses the key for good."""
@@ -191,13 +193,7 @@ class Lane:
                 self._units.task_done()
 
     async def _deal_with(self, unit: _Unit) -> None:
-        try:
-            if self._is_over:
-                self._leave(unit)
-            else:
-                await self._deliver(unit)
-        except StopRequestedError:
-            self._leave(unit)
+        await self._deliver(unit)
         unit.batch.remaining -= len(unit.pages)
         if unit.batch.remaining == 0:
             self._log_batch(unit.batch)
@@ -206,17 +202,17 @@ class Lane:
                 self._taken -= 1
                 self._moved.set()
 
-    def _leave(self, unit: _Unit) -> None:
-        unit.batch.shipment.accepted_everywhere = False
-        self.report.left += len(unit.pages)
-
     async def _deliver(self, unit: _Unit) -> None:
         """Send a unit until it is accepted or given up; a batch with bad URLs is split until they are found."""
         parts = deque([unit.pages])
         requests_left = MOST_SPLIT_REQUESTS
         while parts:
             pages = parts.popleft()
-            outcome = await self._send_with_retries(unit, pages)
+            try:
+                outcome, attempts = await self._send_with_retries(unit, pages)
+            except StopRequestedError:
+                self._leave(unit, pages)
+                continue
             requests_left -= 1
             if outcome.accepted:
                 unit.batch.accepted += len(pages)
@@ -226,34 +222,44 @@ class Lane:
                 middle = len(pages) // 2
                 parts += [pages.cut(0, middle), pages.cut(middle, len(pages))]
             else:
-                await self._give_up(unit, pages, outcome)
+                await self._give_up(unit, pages, outcome, attempts=attempts)
 
-    async def _send_with_retries(self, unit: _Unit, pages: Pages) -> Outcome:
-        retry = 0
+    def _leave(self, unit: _Unit, pages: Pages) -> None:
+        unit.batch.shipment.accepted_everywhere = False
+        self.report.left += len(pages)
+
+    async def _send_with_retries(self, unit: _Unit, pages: Pages) -> tuple[Outcome, int]:
+        """The last outcome, and how many attempts it took. Raises StopRequestedError, also once the lane is closed."""
+        attempts = 0
         while True:
+            if self.closed_by is not None:
+                raise StopRequestedError(self.closed_by.reason)
             outcome = await self._send(unit, pages)
+            attempts += 1
             trouble = _TROUBLES.get(outcome.verdict)
             if trouble is None:
-                return outcome
-            retry += 1
-            delay = self._means.policy.next_delay(trouble, retry=retry, asked_for=outcome.retry_after)
+                return outcome, attempts
+            delay = self._means.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
             if trouble is Trouble.RATE_LIMITED:
-                await self._means.pace.slow_down(self.engine.host)
+                await self._respect_limit(delay)
             if delay is None or self._is_too_long(delay):
-                return outcome
+                return outcome, attempts
             _log.warning(
                 "batch.retry",
                 site=self._site.id,
                 engine=self.engine.host,
                 batch=unit.batch.shipment.number,
-                retry=f"retry {retry}/{self._means.policy.retries}",
+                retry=f"retry {attempts}/{self._means.policy.retries}",
                 wait_s=delay.total_seconds(),
                 reason=outcome.reason,
             )
-            if trouble is Trouble.RATE_LIMITED:
-                # The limit is the engine's, not this batch's: nobody asks it before the wait is over.
-                await self._means.pace.rest(self.engine.host, delay)
             await self._means.stop.sleep(delay)
+
+    async def _respect_limit(self, delay: timedelta | None) -> None:
+        """The limit is the engine's, not this batch's: nobody asks it before the wait is over, and then less often."""
+        await self._means.pace.slow_down(self.engine.host)
+        if delay is not None:
+            await self._means.pace.rest(self.engine.host, min(delay, LONGEST_REST))
 
     def _is_too_long(self, delay: timedelta) -> bool:
         left = self._means.stop.remaining()
@@ -276,7 +282,7 @@ class Lane:
             return build_get(self._site, self.engine, urls[0])
         return build_post(self._site, self.engine, urls)
 
-    async def _give_up(self, unit: _Unit, pages: Pages, outcome: Outcome) -> None:
+    async def _give_up(self, unit: _Unit, pages: Pages, outcome: Outcome, *, attempts: int) -> None:
         # Bad URLs are no sign of a bad engine.
         self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
         self.report.reason, self.report.advice = outcome.reason, outcome.advice
@@ -292,9 +298,18 @@ class Lane:
             reason=outcome.reason,
             check=outcome.advice,
         )
-        await self._record.fail(self, unit.batch.shipment, pages, outcome)
-        if outcome.verdict in _CLOSING or self._failures_in_row >= FAILURES_UNTIL_CLOSED:
+        await self._record.fail(self, unit.batch.shipment, pages, outcome, attempts=attempts)
+        if self._is_useless(outcome):
             await self._close(outcome)
+
+    def _is_useless(self, outcome: Outcome) -> bool:
+        """Whether asking this engine again in this execution makes no sense."""
+        wish = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
+        return (
+            outcome.verdict in _CLOSING
+            or self._failures_in_row >= FAILURES_UNTIL_CLOSED
+            or (wish is not None and self._is_too_long(wish * self._means.policy.scale))
+        )
 
     async def _close(self, outcome: Outcome) -> None:
         if self.closed_by is not None:

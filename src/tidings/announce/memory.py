@@ -40,7 +40,7 @@ sitemap_validators = Table(
     Column("etag", Text),
     Column("last_modified", Text),
     Column("pages", BigInteger, nullable=False),
-    Column("good_until", BigInteger, nullable=False),
+    Column("oldest", BigInteger, nullable=False),
     PrimaryKeyConstraint("site", "sitemap"),
     sqlite_with_rowid=False,
 )
@@ -53,7 +53,7 @@ site_pages = Table(
     Column("url", Text, nullable=False),
     Column("sitemap", BigInteger, nullable=False),
     Column("seen_in", BigInteger, nullable=False),
-    PrimaryKeyConstraint("site", "url_hash"),
+    PrimaryKeyConstraint("site", "url_hash", "sitemap"),
     sqlite_with_rowid=False,
 )
 
@@ -78,26 +78,29 @@ class SitemapMemory:
         self._database = database
         self._site = site
 
-    async def recall(self, url: str, *, now: int) -> Remembered | None:
-        """What to ask again with, where nothing in that file can be due before the server says that it has changed."""
+    async def recall(self, url: str, *, expired_before: int) -> Remembered | None:
+        """What to ask again with, where nothing in that file can be due before the server says that it has changed.
+
+        A file in which an entry of before `expired_before` stands has pages that are due again.
+        """
         statement = select(sitemap_validators).where(
             sitemap_validators.c.site == self._site,
             sitemap_validators.c.sitemap == hash_sitemap(url),
-            sitemap_validators.c.good_until > now,
+            sitemap_validators.c.oldest >= expired_before,
         )
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
         return None if row is None else Remembered(Validators(row.etag, row.last_modified), pages=row.pages)
 
     async def remember(
-        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, good_until: int
+        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, oldest: int
     ) -> None:
-        """All pages of this file are accepted on every channel, until `good_until`."""
+        """All pages of this file are accepted on every channel, the first of them at `oldest`."""
         values = {
             "etag": validators.etag,
             "last_modified": validators.last_modified,
             "pages": pages,
-            "good_until": good_until,
+            "oldest": oldest,
         }
         statement = (
             self._database.insert(sitemap_validators)
@@ -125,8 +128,8 @@ class PageMemory:
         statement = self._database.insert(site_pages)
         await connection.execute(
             statement.on_conflict_do_update(
-                index_elements=["site", "url_hash"],
-                set_={"sitemap": statement.excluded.sitemap, "seen_in": statement.excluded.seen_in},
+                index_elements=["site", "url_hash", "sitemap"],
+                set_={"seen_in": statement.excluded.seen_in},
             ),
             [
                 {"site": self._site, "url_hash": h, "url": u.decode(), "sitemap": number, "seen_in": self._execution}
@@ -137,12 +140,13 @@ class PageMemory:
     async def list_gone(self, *, unchanged: Sequence[str], after: int | None, limit: int) -> Pages:
         """The next pages that were not seen in this execution, in the order of the hash.
 
-        Pages of `unchanged` files, which were not read, still stand.
+        Pages of `unchanged` files, which were not read, still stand. A page may stand in several files.
         """
         statement = text(
-            "SELECT url_hash, url FROM site_pages WHERE site = :site AND seen_in < :execution "
-            f"AND sitemap NOT IN {self._database.numbers_sql('unchanged', column='sitemap')} "
-            "AND url_hash > :after ORDER BY url_hash LIMIT :limit"
+            "SELECT url_hash, min(url) AS url FROM site_pages WHERE site = :site AND url_hash > :after "
+            "GROUP BY url_hash HAVING max(CASE WHEN seen_in = :execution "
+            f"OR sitemap IN {self._database.numbers_sql('unchanged', column='sitemap')} THEN 1 ELSE 0 END) = 0 "
+            "ORDER BY url_hash LIMIT :limit"
         )
         values = {
             "site": self._site,
@@ -155,13 +159,21 @@ class PageMemory:
             rows = await connection.execute(statement, values)
             return Pages.gather((Page(row.url_hash, row.url) for row in rows), removed=True)
 
-    async def forget(self, connection: AsyncConnection, hashes: Sequence[int]) -> None:
-        """Their removal has been announced."""
-        statement = text(
-            "DELETE FROM site_pages WHERE site = :site "
-            f"AND url_hash IN {self._database.numbers_sql('hashes', column='url_hash')}"
+    async def forget(self, connection: AsyncConnection, hashes: Sequence[int]) -> list[int]:
+        """Their removal has been announced. Returns those that have not come back in this execution."""
+        numbers = self._database.numbers_sql("hashes", column="url_hash")
+        values = {"site": self._site, "execution": self._execution, "hashes": self._database.bind_numbers(hashes)}
+        back = await connection.execute(
+            text(
+                f"SELECT url_hash FROM site_pages WHERE site = :site AND seen_in = :execution AND url_hash IN {numbers}"
+            ),
+            values,
         )
-        await connection.execute(statement, {"site": self._site, "hashes": self._database.bind_numbers(hashes)})
+        returned = set(back.scalars())
+        gone = [url_hash for url_hash in hashes if url_hash not in returned]
+        statement = text(f"DELETE FROM site_pages WHERE site = :site AND url_hash IN {numbers}")
+        await connection.execute(statement, {"site": self._site, "hashes": self._database.bind_numbers(gone)})
+        return gone
 
 
 @dataclass(frozen=True, slots=True)

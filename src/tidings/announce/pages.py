@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.announce.sites import Site, find_netloc
-from tidings.core.addresses import UrlError, parse_url
+from tidings.core.addresses import MAX_URL_LENGTH, UrlError, parse_url
 
 NO_LASTMOD = -1
 
@@ -124,6 +124,11 @@ class Dropped:
     def total(self) -> int:
         return self.invalid + self.foreign_host + self.outside_key_location
 
+    @property
+    def by_settings(self) -> int:
+        """Those that other settings of the site would let in."""
+        return self.foreign_host + self.outside_key_location
+
     def add(self, other: "Dropped") -> None:
         self.invalid += other.invalid
         self.foreign_host += other.foreign_host
@@ -179,6 +184,9 @@ class PageFilter:
             return None
         if not url.path.startswith(self._folder) or self._may_climb(url.path.encode()):
             self.dropped.outside_key_location += 1
+            return None
+        if len(url.text) > MAX_URL_LENGTH:
+            self.dropped.invalid += 1
             return None
         return url.text.encode()
 

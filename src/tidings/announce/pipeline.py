@@ -1,16 +1,18 @@
 """Announce one site: crawl → due → IndexNow → record. The story on one screen; the details are one call away."""
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 
 from tidings.announce.delivery import Delivery
 from tidings.announce.due import DueRules
+from tidings.announce.indexnow import ROTATE_KEY
 from tidings.announce.intake import Intake
 from tidings.announce.lanes import Means
-from tidings.announce.ledger import Channel
+from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import BrokenEngines, SitemapMemory
 from tidings.announce.reports import ALERT_SHARE, EngineReport, Report
+from tidings.announce.site_records import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, CrawlResult, Remembered
 from tidings.announce.sites import Engine, Site
 from tidings.core.alerts import Alert, raise_alert
@@ -61,6 +63,7 @@ class Announcer:
         except BaseException as error:
             report.status = ExecutionStatus.FAILED if isinstance(error, Exception) else ExecutionStatus.INTERRUPTED
             report.errors.append(f"it ended early: {type(error).__name__}")
+            _log.exception("execution.broken", site=site.id, execution=execution.public_id)
             await self._finish(execution, report)
             raise
         await self._finish(execution, report)
@@ -69,7 +72,7 @@ class Announcer:
     async def _run(
         self, site: Site, execution: Execution, report: Report, *, stop: Stop, on_progress: Callable[[Report], None]
     ) -> ExecutionStatus:
-        engines = await self._choose_engines(site, report)
+        engines, absent = await self._choose_engines(site, report)
         if not engines:
             return ExecutionStatus.FAILED
         means = Means(self.client, self.clock, self.pace, self.policy, stop, self.concurrency)
@@ -78,6 +81,7 @@ class Announcer:
             site,
             execution,
             engines=engines,
+            absent=absent,
             database=self.database,
             executions=self.executions,
             means=means,
@@ -92,21 +96,33 @@ class Announcer:
                     await stop.wait_for(self._read_sitemaps(site, crawl, intake, report, on_progress=on_progress))
                 except StopRequestedError:
                     report.total = intake.count_total()
+                    report.cut_short = True
             await delivery.finish()
+        await self._purge(site, execution)
         return _conclude(report, crawl.result, stop=stop)
 
     async def _read_sitemaps(
         self, site: Site, crawl: Crawl, intake: Intake, report: Report, *, on_progress: Callable[[Report], None]
     ) -> None:
-        async for event in crawl.events():
-            await intake.take(event)
-            on_progress(report)
+        async with aclosing(crawl.events()) as events:
+            async for event in events:
+                await intake.take(event)
+                on_progress(report)
         report.total = intake.count_total()
         if site.announce_removed and crawl.result.complete and report.total:
             await intake.send_removed()
 
-    async def _choose_engines(self, site: Site, report: Report) -> list[Engine]:
-        """The site's engines, without those that refuse its key for good."""
+    async def _purge(self, site: Site, execution: Execution) -> None:
+        """Once a day, delete what no longer counts."""
+        now = to_milliseconds(self.clock.now())
+        async with self.executions.guard(execution) as connection:
+            if await claim_purge(connection, site=site.number, now=now):
+                ledger = Ledger(self.database, site=site.number, channel=Channel.INDEXNOW)
+                deleted = await ledger.purge(connection, before=self.rules.expired_before(now))
+                _log.info("ledger.purged", site=site.id, entries=deleted)
+
+    async def _choose_engines(self, site: Site, report: Report) -> tuple[list[Engine], list[Engine]]:
+        """The site's engines, and apart from them those that refuse its key for good."""
         broken = await BrokenEngines(self.database, site=site, channel=Channel.INDEXNOW).list_broken()
         reasons = {engine.engine: engine for engine in broken}
         for engine in site.engines:
@@ -114,19 +130,20 @@ class Announcer:
                 entry = report.add_engine(engine)
                 entry.broken = True
                 entry.reason = reasons[engine.endpoint].reason
-                entry.advice = "Rotate the key: make a new one, put its file on the site, and set it here."
+                entry.advice = ROTATE_KEY
                 report.warnings.append(f"{engine} refuses this key since {reasons[engine.endpoint].since:%Y-%m-%d}")
         usable = [engine for engine in site.engines if engine.endpoint not in reasons]
         if not usable:
-            report.errors.append("every engine refuses this site's key; nothing was sent. Rotate the key")
-        return usable
+            report.errors.append(f"every engine refuses this site's key; nothing was sent. {ROTATE_KEY}")
+        return usable, [engine for engine in site.engines if engine.endpoint in reasons]
 
     def make_crawl(self, site: Site, *, stop: Stop) -> Crawl:
         """A walk over the site's sitemaps that asks again only for what may have changed."""
         memory = SitemapMemory(self.database, site=site.number)
 
         async def recall(url: str) -> Remembered | None:
-            return await memory.recall(url, now=to_milliseconds(self.clock.now()))
+            expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
+            return await memory.recall(url, expired_before=expired_before)
 
         return Crawl(site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall)
 
@@ -145,11 +162,9 @@ class Announcer:
 
 def _conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> ExecutionStatus:
     """Gather what the crawl met into the report, and say how the execution went as a whole."""
-    report.files, report.files_unchanged = crawl.files, crawl.unchanged
-    report.errors += crawl.troubles
-    report.warnings += crawl.warnings
+    report.add_crawl(crawl)
     engines = report.engines.values()
-    if stop.requested:
+    if report.cut_short or (stop.requested and report.left):
         report.warnings.append(
             f"stopped early: {stop.reason}; all that was done is saved and the next execution goes on from there. "
             "If this happens often, run it more often"
@@ -157,7 +172,7 @@ def _conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> ExecutionSta
         return ExecutionStatus.INTERRUPTED
     if crawl.roots_read == 0:
         return ExecutionStatus.FAILED
-    if any(engine.failed for engine in engines) and not any(engine.succeeded for engine in engines):
+    if report.new and any(engine.failed for engine in engines) and not any(engine.succeeded for engine in engines):
         return ExecutionStatus.FAILED
     if crawl.troubles or any(engine.failed or engine.left or engine.broken for engine in engines):
         return ExecutionStatus.PARTIAL

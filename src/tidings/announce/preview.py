@@ -1,7 +1,7 @@
 """A dry run: what an execution would send, without sending or saving anything."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 
 from tidings.announce.intake import Intake
@@ -25,14 +25,13 @@ async def preview(site: Site, *, announcer: Announcer, stop: Stop, on_page: Call
     intake = Intake(reading, destination=destination, rules=announcer.rules, clock=announcer.clock, report=report)
     with closing(intake):
         try:
-            async for event in crawl.events():
-                await intake.take(event)
+            async with aclosing(crawl.events()) as events:
+                async for event in events:
+                    await intake.take(event)
         except StopRequestedError:
             report.warnings.append(f"stopped early: {stop.reason}; the list is not complete")
         report.total = intake.count_total()
-    report.errors += crawl.result.troubles
-    report.warnings += crawl.result.warnings
-    report.files, report.files_unchanged = crawl.result.files, crawl.result.unchanged
+    report.add_crawl(crawl.result)
     complete = not (report.errors or stop.requested)
     report.status = ExecutionStatus.SUCCEEDED if complete else ExecutionStatus.PARTIAL
     return report

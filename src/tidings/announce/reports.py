@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidings.announce.pages import Dropped
+from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.announce.sites import Engine
 from tidings.core.executions import ExecutionStatus
 
@@ -77,6 +78,7 @@ class Report:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     execution_id: str = ""
+    cut_short: bool = False
     status: ExecutionStatus = ExecutionStatus.RUNNING
     duration: timedelta = timedelta()
 
@@ -91,6 +93,12 @@ class Report:
 
     def add_engine(self, engine: Engine) -> EngineReport:
         return self.engines.setdefault(engine.endpoint, EngineReport(engine))
+
+    def add_crawl(self, crawl: CrawlResult) -> None:
+        """Take over what the crawl met."""
+        self.files, self.files_unchanged = crawl.files, crawl.unchanged
+        self.errors += crawl.troubles
+        self.warnings += crawl.warnings
 
     def to_json(self) -> Mapping[str, Any]:
         return {

@@ -6,7 +6,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, delete, func, select, update
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.sites import Site, SubmitMethod, make_site
 from tidings.core.clock import Clock, to_milliseconds
@@ -25,11 +26,16 @@ sites = Table(
     Column("indexnow_key", LargeBinary),
     Column("encryption_key_id", Text),
     Column("enabled", Boolean, nullable=False),
+    Column("removed_at", BigInteger),
+    Column("purged_at", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     sqlite_autoincrement=True,
 )
 
+
+_is_there = sites.c.removed_at.is_(None)
+_PURGE_EVERY_MS = 24 * 60 * 60 * 1000
 
 # Stands for the key in its file's address; no URL can hold a space.
 _KEY_HERE = " key "
@@ -62,6 +68,7 @@ class SiteRecords:
             "indexnow_key": blob,
             "encryption_key_id": key_id,
             "enabled": site.enabled,
+            "removed_at": None,
             "updated_at": stamp,
         }
         statement = (
@@ -74,31 +81,48 @@ class SiteRecords:
             return replace(site, number=(await connection.execute(statement)).scalar_one())
 
     async def adopt(self, site: Site) -> Site:
-        """Number a site that was given by hand, without changing what is stored of one with this id."""
+        """Number a site that was given by hand. One that was set up under this id keeps its settings."""
+        statement = select(sites.c.number).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
         async with self._database.read() as connection:
-            number = (await connection.execute(select(sites.c.number).where(sites.c.id == site.id))).scalar()
+            number = (await connection.execute(statement)).scalar()
         return await self.save(site, origin=Origin.COMMAND) if number is None else replace(site, number=number)
+
+    async def find_number(self, site_id: str) -> int:
+        """A site's number, which its ledger goes by, or 0."""
+        async with self._database.read() as connection:
+            return (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar() or 0
 
     async def find(self, site_id: str) -> Site | None:
         async with self._database.read() as connection:
-            row = (await connection.execute(select(sites).where(sites.c.id == site_id))).first()
+            row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
         return None if row is None else self._read(row)
 
     async def list_all(self) -> list[Site]:
         """Every site, by id."""
         async with self._database.read() as connection:
-            return [self._read(row) for row in await connection.execute(select(sites).order_by(sites.c.id))]
+            statement = select(sites).where(_is_there).order_by(sites.c.id)
+            return [self._read(row) for row in await connection.execute(statement)]
 
     async def remove(self, site_id: str) -> bool:
-        """Delete a site; False where there is none."""
+        """Take a site away, with its key; False where there is none.
+
+        Its number stays, and with it what was announced: should it come back, nothing is sent twice.
+        """
+        values = {
+            "removed_at": to_milliseconds(self._clock.now()),
+            "enabled": False,
+            "indexnow_key": None,
+            "encryption_key_id": None,
+        }
+        statement = update(sites).where(_is_there, sites.c.id == site_id).values(values)
         async with self._database.write() as connection:
-            return bool((await connection.execute(delete(sites).where(sites.c.id == site_id))).rowcount)
+            return bool((await connection.execute(statement)).rowcount)
 
     async def rotate_keys(self) -> int:
         """Encrypt with the newest master key what an older one has encrypted. Safe to repeat; returns how many."""
         rotated = 0
         async with self._database.read() as connection:
-            rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id))).all()
+            rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id).where(_is_there))).all()
         for row in rows:
             if self._keys.needs_rotation(row.encryption_key_id):
                 rotated += await self._rotate(row.id)
@@ -106,13 +130,15 @@ class SiteRecords:
 
     async def count_key_ids(self) -> dict[str, int]:
         """How many sites' keys each master key has encrypted."""
-        statement = select(sites.c.encryption_key_id, func.count()).group_by(sites.c.encryption_key_id)
+        statement = select(sites.c.encryption_key_id, func.count()).where(_is_there).group_by(sites.c.encryption_key_id)
         async with self._database.read() as connection:
             return {row[0]: row[1] for row in await connection.execute(statement)}
 
     async def _rotate(self, site_id: str) -> int:
         async with self._database.write() as connection:
-            row = (await connection.execute(select(sites).where(sites.c.id == site_id).with_for_update())).first()
+            row = (
+                await connection.execute(select(sites).where(_is_there, sites.c.id == site_id).with_for_update())
+            ).first()
             if row is None or not self._keys.needs_rotation(row.encryption_key_id):
                 return 0
             blob, key_id = self._encrypt(self._read(row))
@@ -130,6 +156,16 @@ class SiteRecords:
             _from_settings(json.loads(row.settings), key=key, site_id=row.id, host=row.host, enabled=row.enabled),
             number=row.number,
         )
+
+
+async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
+    """Whether it is time to delete what no longer counts of a site: once a day, for one of those who ask."""
+    statement = (
+        update(sites)
+        .where(sites.c.number == site, or_(sites.c.purged_at.is_(None), sites.c.purged_at <= now - _PURGE_EVERY_MS))
+        .values(purged_at=now)
+    )
+    return bool((await connection.execute(statement)).rowcount)
 
 
 def _name_place(site_id: str) -> dict[str, str]:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     Text,
     delete,
     func,
-    or_,
     select,
     text,
 )
@@ -78,13 +77,21 @@ class Undelivered:
         self._execution = execution
         self._ours = (_columns.site == site, _columns.channel == channel.value)
 
-    async def sweep(self, connection: AsyncConnection, *, engines: Sequence[str]) -> None:
-        """Delete what has been delivered, and what engines that are no longer asked had yet to take."""
-        await connection.execute(
-            delete(undelivered).where(
-                *self._ours, or_(_columns.delivered_in.is_not(None), _columns.engine.not_in(engines))
-            )
+    async def sweep(self, connection: AsyncConnection) -> None:
+        """Delete what has been delivered."""
+        await connection.execute(delete(undelivered).where(*self._ours, _columns.delivered_in.is_not(None)))
+
+    async def count_failed(self, connection: AsyncConnection, *, expired_before: int) -> int:
+        """How many different pages failed in this execution and are not in the ledger: no engine took them."""
+        statement = text(
+            "SELECT count(DISTINCT failed.url_hash) FROM undelivered AS failed LEFT JOIN ledger AS known "
+            "ON known.site = failed.site AND known.channel = failed.channel AND known.url_hash = failed.url_hash "
+            "AND known.submitted_at >= :expired_before "
+            "WHERE failed.site = :site AND failed.channel = :channel AND failed.attempted_in = :execution "
+            "AND failed.delivered_in IS NULL AND known.url_hash IS NULL"
         )
+        values = {**self._names, "execution": self._execution, "expired_before": expired_before}
+        return int((await connection.execute(statement, values)).scalar_one())
 
     async def find_engines(self, hashes: Sequence[int], *, engines: Sequence[str]) -> dict[int, frozenset[str]]:
         """For those of `hashes` that have rows: which of `engines` need nothing more in this execution."""
@@ -133,14 +140,16 @@ class Undelivered:
         for engine in engines:
             await self._write(connection, statement, pages, engine=engine, attempts=0)
 
-    async def fail(self, connection: AsyncConnection, pages: Pages, *, engine: str, reason: str, at: int) -> None:
-        """Note that `engine` did not take `pages`; a repeated failure counts up."""
+    async def fail(
+        self, connection: AsyncConnection, pages: Pages, *, engine: str, reason: str, attempts: int, at: int
+    ) -> None:
+        """Note that `engine` did not take `pages` in so many attempts; a repeated failure adds to them."""
         statement = self._database.insert(undelivered)
         repeated = statement.on_conflict_do_update(
             index_elements=["site", "channel", "engine", "url_hash"],
             set_={
                 "reason": statement.excluded.reason,
-                "attempts": _columns.attempts + 1,
+                "attempts": _columns.attempts + statement.excluded.attempts,
                 "failed_at": statement.excluded.failed_at,
                 "attempted_in": statement.excluded.attempted_in,
                 "lastmod": statement.excluded.lastmod,
@@ -152,7 +161,7 @@ class Undelivered:
             pages,
             engine=engine,
             reason=reason,
-            attempts=1,
+            attempts=attempts,
             failed_at=at,
             attempted_in=self._execution,
         )

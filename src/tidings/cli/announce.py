@@ -1,6 +1,7 @@
 """The commands that announce: `announce`, `run`, `check`."""
 
 import json
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -16,14 +17,10 @@ from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_ses
 from tidings.core.addresses import is_allowed_address, parse_url
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stopping import Stop
+from tidings.settings import Settings
 from tidings.wiring import Installation
 
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--key", help="Your IndexNow key (or INDEXNOW_API_KEY).", envvar="INDEXNOW_API_KEY", show_envvar=False
-    ),
-]
+KeyOption = Annotated[str | None, typer.Option("--key", help="Your IndexNow key. [INDEXNOW_API_KEY]")]
 KeyLocationOption = Annotated[
     str | None, typer.Option("--key-location", help="Where the key file is, if not at the root of the host.")
 ]
@@ -56,7 +53,7 @@ def announce(
     async def work() -> Exit:
         site = make_site(
             sitemap_urls=[sitemap_url],
-            key=_require_key(key),
+            key=require_key(key, settings),
             host=host,
             engines=engine or settings.engines,
             key_location=key_location,
@@ -65,9 +62,11 @@ def announce(
         )
         async with open_session(settings, verbose=verbose) as installation:
             _require_allowed(installation, site)
-            site = await installation.sites.adopt(installation.know(site))
+            installation.know(site)
             if dry_run:
-                return await _show_due(installation, site, as_json=as_json)
+                number = await installation.sites.find_number(site.id)
+                return await _show_due(installation, replace(site, number=number), as_json=as_json)
+            site = await installation.sites.adopt(site)
             return await announce_site(installation, site, as_json=as_json, quiet=as_json or verbose)
 
     raise typer.Exit(run(work))
@@ -83,7 +82,7 @@ def run_site(
 
     async def work() -> Exit:
         async with open_session(settings, verbose=verbose) as installation:
-            found = await _require_site(installation, site)
+            found = await require_site(installation, site)
             return await announce_site(installation, found, as_json=as_json, quiet=as_json or verbose)
 
     raise typer.Exit(run(work))
@@ -99,12 +98,11 @@ def check(
     settings = load_settings()
 
     async def work() -> Exit:
-        by_url = site is not None and "://" in site
-        given = (
-            make_site(sitemap_urls=[str(site)], key=_require_key(key), key_location=key_location) if by_url else None
-        )
+        given = None
+        if site is not None and "://" in site:
+            given = make_site(sitemap_urls=[site], key=require_key(key, settings), key_location=key_location)
         async with open_session(settings) as installation:
-            found = installation.know(given) if given else await _require_site(installation, site)
+            found = installation.know(given) if given else await require_site(installation, site)
             return await _check(installation, found, as_json=as_json)
 
     raise typer.Exit(run(work))
@@ -167,15 +165,18 @@ async def _check(installation: Installation, site: Site, *, as_json: bool) -> Ex
         for each in findings:
             mark = "[green]good[/]" if each.good else "[red]wrong[/]"
             console.print(
-                f"{mark} {each.subject}: {escape(each.message)}" + (f"\n     {each.advice}" if each.advice else "")
+                f"{mark} {each.subject}: {escape(each.message)}"
+                + (f"\n     {escape(each.advice)}" if each.advice else "")
             )
     return Exit.DONE if all(each.good for each in findings) else Exit.FAILED
 
 
-def _require_key(key: str | None) -> str:
-    if not key:
+def require_key(key: str | None, settings: Settings) -> str:
+    if key:
+        return key
+    if settings.indexnow_key is None:
         fail("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)")
-    return key
+    return settings.indexnow_key.reveal()
 
 
 def _require_allowed(installation: Installation, site: Site) -> None:
@@ -186,7 +187,7 @@ def _require_allowed(installation: Installation, site: Site) -> None:
             fail(f"{url}: {url.address} is not a public address; TIDINGS_ALLOW_NETWORKS={url.address} would allow it")
 
 
-async def _require_site(installation: Installation, name: str | None) -> Site:
+async def require_site(installation: Installation, name: str | None) -> Site:
     site = await installation.find_site(name)
     if site is None:
         problem = (

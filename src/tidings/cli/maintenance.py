@@ -7,9 +7,11 @@ import typer
 
 from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import SitemapMemory
+from tidings.cli.announce import require_site
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.core.clock import to_milliseconds
-from tidings.core.database import downgrade_database, find_revision, open_database, prepare_database
+from tidings.core.clock import to_milliseconds, to_text
+from tidings.core.database import Database, downgrade_database, find_revision, open_database, prepare_database
+from tidings.core.executions import ExecutionStatus
 from tidings.wiring import find_database_url, prepare_data_dir
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
@@ -43,12 +45,21 @@ def _migrate(revision: str | None) -> str | None:
             if revision is None:
                 await prepare_database(database)
             else:
-                await downgrade_database(database, revision=revision)
+                await _downgrade(database, revision)
             return await find_revision(database)
         finally:
             await database.close()
 
     return run(work)
+
+
+async def _downgrade(database: Database, revision: str) -> None:
+    from alembic.util import CommandError
+
+    try:
+        await downgrade_database(database, revision=revision)
+    except CommandError as error:
+        fail(f"there is no such revision ({error}); nothing was changed")
 
 
 @ledger_app.command("forget")
@@ -62,13 +73,16 @@ def forget(
 
     async def work() -> int:
         async with open_session(settings) as installation:
-            found = await installation.find_site(site)
-            if found is None:
-                fail(f"there is no site {site!r}; `tidings sites list` shows what is there")
-            async with installation.database.write() as connection:
+            found = await require_site(installation, site)
+            # As an execution of the site: one that ran meanwhile would remember what it has seen before.
+            execution = await installation.executions.acquire(found.workflow_name)
+            async with installation.executions.guard(execution) as connection:
                 await SitemapMemory(installation.database, site=found.number).forget(connection)
                 ledger = Ledger(installation.database, site=found.number, channel=Channel.INDEXNOW)
-                return await ledger.forget(connection, since=to_milliseconds(moment))
+                forgotten = await ledger.forget(connection, since=to_milliseconds(moment))
+            result = {"forgotten": forgotten, "since": to_text(moment)}
+            await installation.executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result)
+            return forgotten
 
     typer.echo(f"{run(work):,} pages are due again.")
 

@@ -1,10 +1,11 @@
 """`tidings sandbox`: the stand-ins alone, to try things out against."""
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from tidings.cli.session import run
 
 if TYPE_CHECKING:
     from tidings.sandbox import Addresses
@@ -21,7 +22,7 @@ def sandbox(
     from tidings.sandbox import serve_sandbox
 
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
+        run(lambda: serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
 
 
 def _show_addresses(addresses: "Addresses") -> None:

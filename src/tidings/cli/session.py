@@ -13,10 +13,10 @@ import typer
 from sqlalchemy.exc import DBAPIError
 
 from tidings.announce.sites import SiteError
-from tidings.core.database import DatabaseUrlError
+from tidings.core.database import DatabaseUrlError, NewerDatabaseError
 from tidings.core.executions import ExecutionError
-from tidings.core.logs import bind_request_id, configure_logging, log_uncaught_exceptions
-from tidings.core.master_key import KeyRingError
+from tidings.core.logs import bind_request_id, configure_logging, get_logger, log_uncaught_exceptions
+from tidings.core.master_key import KeyFileError, KeyRingError
 from tidings.core.redaction import Redactor
 from tidings.core.stopping import Stop
 from tidings.settings import SettingError, Settings, read_settings
@@ -55,17 +55,50 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
 
     try:
         return asyncio.run(start())
-    except SiteError as error:
-        fail(str(error))
-    except (DatabaseUrlError, KeyRingError) as error:
-        fail(str(error))
-    except ExecutionError as error:
-        fail(str(error), code=Exit.FAILED)
-    except DBAPIError as error:
-        # The statement's values may hold secrets, so only the driver's own words are shown.
-        fail(f"the database does not work ({error.orig}); what was saved before is kept", code=Exit.FAILED)
-    except OSError as error:
-        fail(f"{error.strerror or error} ({error.filename or 'no file'})", code=Exit.FAILED)
+    except BrokenPipeError:
+        # Whoever read the output has heard enough. Python would complain once more when it closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(Exit.FAILED) from None
+    except (typer.Exit, typer.Abort, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, a person must be told
+        message, code = _explain(error)
+        fail(message, code=code)
+
+
+# What a person has given, and what the message is about where it does not say so itself.
+_BAD_INPUT: dict[type[Exception], str] = {
+    SiteError: "",
+    NewerDatabaseError: "",
+    KeyFileError: "",
+    KeyRingError: "COOKIE_MASTER_KEY: ",
+    DatabaseUrlError: "TIDINGS_DATABASE_URL: ",
+}
+
+
+def _explain(error: BaseException) -> tuple[str, Exit]:
+    """One line for a person, and the exit code. What nobody expected is in the log with all its details."""
+    for kind, subject in _BAD_INPUT.items():
+        if isinstance(error, kind):
+            return f"{subject}{error}", Exit.BAD_INPUT
+    match error:
+        case ExecutionError():
+            return str(error), Exit.FAILED
+        case DBAPIError():
+            # The statement's values may hold secrets, so only the driver's own words are shown.
+            reason = f"the database does not work ({_join_lines(error.orig)})"
+        case OSError():
+            reason = f"{error.strerror or error} ({error.filename or type(error).__name__})"
+        case asyncio.CancelledError():
+            reason = "stopped at once"
+        case _:
+            get_logger(__name__).error("command.broken", exc_info=error)
+            reason = f"unexpected trouble, {type(error).__name__}; the log says more"
+    return f"{reason}; what was saved before is kept, and the next run goes on from there", Exit.FAILED
+
+
+def _join_lines(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 @asynccontextmanager
@@ -97,10 +130,13 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the work in good order; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
+    asked = False
 
     def ask(name: str) -> None:
-        if stop.requested and task is not None:
+        nonlocal asked
+        if asked and task is not None:
             task.cancel()
+        asked = True
         stop.request(f"{name} was received")
 
     signals: list[Any] = [signal.SIGINT, signal.SIGTERM]

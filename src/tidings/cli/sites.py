@@ -9,9 +9,9 @@ from rich.table import Table
 
 from tidings.announce.site_records import Origin
 from tidings.announce.sites import Site, SubmitMethod, make_site
-from tidings.cli.announce import JsonOption
+from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
-from tidings.cli.session import fail, load_settings, open_session, run
+from tidings.cli.session import load_settings, open_session, run
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord
 
@@ -21,7 +21,7 @@ app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=N
 @app.command("add")
 def add(
     sitemap_url: Annotated[list[str], typer.Argument(help="One or several sitemaps.")],
-    key: Annotated[str, typer.Option("--key", help="The IndexNow key.", envvar="INDEXNOW_API_KEY", show_envvar=False)],
+    key: KeyOption = None,
     site_id: Annotated[str | None, typer.Option("--id", help="A name for it. [the host]")] = None,
     host: Annotated[str | None, typer.Option("--host", help="The site's host, if not the sitemap's.")] = None,
     engine: Annotated[list[str] | None, typer.Option("--engine", help="An engine; may be repeated.")] = None,
@@ -37,7 +37,7 @@ def add(
     async def work() -> Site:
         site = make_site(
             sitemap_urls=sitemap_url,
-            key=key,
+            key=require_key(key, settings),
             host=host,
             site_id=site_id,
             engines=engine or settings.engines,
@@ -80,14 +80,11 @@ def show(site_id: str) -> None:
     """Show one site as JSON; its key is masked."""
     settings = load_settings()
 
-    async def work() -> Site | None:
+    async def work() -> Site:
         async with open_session(settings) as installation:
-            return await installation.sites.find(site_id)
+            return await require_site(installation, site_id)
 
-    site = run(work)
-    if site is None:
-        fail(f"there is no site {site_id!r}; `tidings sites list` shows what is there")
-    typer.echo(json.dumps({"site": describe_site(site)}, ensure_ascii=False, indent=2))
+    typer.echo(json.dumps({"site": describe_site(run(work))}, ensure_ascii=False, indent=2))
 
 
 @app.command("remove")
@@ -95,12 +92,12 @@ def remove(site_id: str) -> None:
     """Delete a site. Its history and what was announced for it stay, should it come back."""
     settings = load_settings()
 
-    async def work() -> bool:
+    async def work() -> None:
         async with open_session(settings) as installation:
-            return await installation.sites.remove(site_id)
+            await require_site(installation, site_id)
+            await installation.sites.remove(site_id)
 
-    if not run(work):
-        fail(f"there is no site {site_id!r}; `tidings sites list` shows what is there")
+    run(work)
     typer.echo(f"Removed {site_id}.")
 
 
@@ -114,7 +111,8 @@ def show_status(
     async def work() -> list[ExecutionRecord]:
         async with open_session(settings) as installation:
             if site is not None:
-                return await installation.executions.list_recent(f"announce:{site}")
+                found = await require_site(installation, site)
+                return await installation.executions.list_recent(found.workflow_name)
             sites = await installation.sites.list_all()
             recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
             return [record for records in recent for record in records]

@@ -98,7 +98,7 @@ def open_database(url: str) -> Database:
 def _parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # The URL may hold a password, so it is not repeated.
         raise DatabaseUrlError("it is not a database URL; use sqlite:///path or postgresql://user@host/name") from None
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
@@ -111,11 +111,8 @@ def _parse_url(url: str) -> URL:
 def _open_sqlite(path: Path, *, url: URL) -> Database:
     # SQLite gives its -wal and -shm files the mode of the database itself.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    file = quote(str(path.absolute()))
-    writer = create_async_engine(
-        f"sqlite+aiosqlite:///file:{file}?mode=rw&uri=true", pool_size=1, max_overflow=0, pool_timeout=120
-    )
-    reader = create_async_engine(f"sqlite+aiosqlite:///file:{file}?mode=ro&uri=true", pool_size=2, max_overflow=2)
+    writer = create_async_engine(_name_sqlite(path, mode="rw"), pool_size=1, max_overflow=0, pool_timeout=120)
+    reader = create_async_engine(_name_sqlite(path, mode="ro"), pool_size=2, max_overflow=2)
     _prepare_sqlite(
         writer,
         begin="BEGIN IMMEDIATE",
@@ -127,6 +124,12 @@ def _open_sqlite(path: Path, *, url: URL) -> Database:
         pragmas=("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}"),
     )
     return Database(writer, reader, dialect="sqlite", url=url)
+
+
+def _name_sqlite(path: Path, *, mode: str) -> URL:
+    # Put together, not written as text: SQLAlchemy would decode the path once more.
+    file = f"file:{quote(str(path.absolute()))}"
+    return URL.create("sqlite+aiosqlite", database=file, query={"mode": mode, "uri": "true"})
 
 
 def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) -> None:
@@ -217,7 +220,9 @@ async def _create_tables(database: Database) -> str:
         if revision := await _read_revision(connection):
             return revision
         await connection.run_sync(metadata.create_all)
-        await connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+        await connection.exec_driver_sql(
+            "CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+        )
         await connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{newest_revision()}')")
         return newest_revision()
 

@@ -168,6 +168,13 @@ class Stream:
                 raise AnswerTooLargeError(f"{self.url} failed: the answer is longer than {limit:,} bytes")
         return bytes(body)
 
+    async def read_start(self, length: int) -> bytes:
+        """So many bytes of the body, or all of it where it is shorter; the rest is not waited for."""
+        body = bytearray()
+        while len(body) < length and (chunk := await self._read_chunk()):
+            body += chunk
+        return bytes(body[:length])
+
     async def _read_chunk(self) -> bytes:
         async with self._journey.wait():
             return await self._content.readany()

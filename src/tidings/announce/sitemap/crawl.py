@@ -4,7 +4,7 @@ A file's pages may be used once `FileRead` has come for it: until then it may st
 again after a lost connection (`FileRestarted`), and then none of what came of it counts.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -22,6 +22,8 @@ MOST_CHILDREN = 50_000
 MOST_PAGES = 50_000
 DEEPEST = 3
 
+_LONGEST_VALIDATOR = 1_000
+
 _log = get_logger(__name__)
 
 Pairs = list[tuple[bytes, bytes]]
@@ -33,6 +35,12 @@ class Validators:
 
     etag: str | None = None
     last_modified: str | None = None
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str]) -> "Validators":
+        """From an answer's headers, where they can be sent back as they are."""
+        values = (headers.get("ETag"), headers.get("Last-Modified"))
+        return cls(*(value if value and _is_fit(value) else None for value in values))
 
     def __bool__(self) -> bool:
         return bool(self.etag or self.last_modified)
@@ -55,6 +63,7 @@ class SitemapFile:
     fetched_at: int = 0
     validators: Validators = field(default_factory=Validators)
     too_long: int = 0
+    lists_pages: bool = False
     fault: str | None = None
 
     def __str__(self) -> str:
@@ -148,19 +157,21 @@ class Crawl:
         """Every file's events, in order. Raises StopRequestedError when it is time to stop."""
         backups = list(self._site.backup_sitemap_urls)
         for root in self._site.sitemap_urls:
-            read = False
-            async for event in self._walk(root):
-                read = read or isinstance(event, FileRead | FileUnchanged)
-                yield event
-            if not read and backups:
-                url = backups.pop(0)
-                self.result.warnings.append(
-                    f"{show_url(root)} cannot be used; its backup {show_url(url)} was read instead"
-                )
+            candidates = [root]
+            while candidates:
+                url = candidates.pop()
+                pages_read = False
                 async for event in self._walk(url):
-                    read = read or isinstance(event, FileRead | FileUnchanged)
+                    pages_read = pages_read or (isinstance(event, FileRead | FileUnchanged) and event.file.lists_pages)
                     yield event
-            self.result.roots_read += read
+                if pages_read:
+                    self.result.roots_read += 1
+                    if url != root:
+                        self.result.warnings.append(
+                            f"{show_url(root)} cannot be used; {show_url(url)} was read instead"
+                        )
+                elif backups:
+                    candidates.append(backups.pop(0))
 
     async def _walk(self, root: str) -> AsyncIterator[CrawlEvent]:
         waiting = [SitemapFile(root)]
@@ -183,17 +194,18 @@ class Crawl:
                 async for event in self._fetch(file, children):
                     yield event
             except (FetchError, UnavailableError) as error:
-                # Its message names the address.
-                delay = None
-                if isinstance(error, NetworkError) or (isinstance(error, UnavailableError) and error.retryable):
-                    retry += 1
-                    delay = self._policy.next_delay(Trouble.NOT_FETCHED, retry=retry)
+                retry += 1
+                delay = self._policy.next_delay(Trouble.NOT_FETCHED, retry=retry) if _may_retry(error) else None
                 if delay is None:
+                    # The message of such an error names the address itself.
                     self.result.add_trouble(str(error))
                     yield self._drop(file, str(error), children)
                     return
                 _log.warning(
-                    "sitemap.retry", sitemap=str(file), retry=f"{retry}/{self._policy.retries}", reason=str(error)
+                    "sitemap.retry",
+                    sitemap=str(file),
+                    retry=f"retry {retry}/{self._policy.retries}",
+                    reason=str(error),
                 )
                 children.clear()
                 yield FileRestarted(file)
@@ -219,15 +231,17 @@ class Crawl:
             if answer.status == 304 and remembered is not None:
                 self.result.files += 1
                 self.result.unchanged += 1
+                file.lists_pages = True
                 yield FileUnchanged(file, remembered.pages)
                 return
             _check_status(file, answer)
-            file.validators = Validators(answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
+            file.validators = Validators.read(answer.headers)
             reader = SitemapReader(content_encoding=answer.headers.get("Content-Encoding"), robots=_is_robots(file.url))
             read = 0
             async for pairs in self._read_body(answer, reader):
                 if reader.kind in (Kind.INDEX, Kind.ROBOTS):
-                    children += pairs
+                    # One more than are read, to tell that there were too many; an index may name a million.
+                    children += pairs[: MOST_CHILDREN + 1 - len(children)]
                 else:
                     read += len(pairs)
                     yield PagesRead(file, pairs)
@@ -245,6 +259,7 @@ class Crawl:
     def _finish_file(self, file: SitemapFile, reader: SitemapReader, read: int) -> None:
         self.result.files += 1
         file.too_long = reader.too_long
+        file.lists_pages = reader.kind not in (Kind.INDEX, Kind.ROBOTS)
         if reader.fault is not None:
             file.fault = reader.fault
             self.result.add_trouble(f"{file}: {reader.fault}; what stood before it was used")
@@ -255,9 +270,7 @@ class Crawl:
 
     def _list_children(self, file: SitemapFile, children: Pairs) -> list[SitemapFile]:
         if len(children) > MOST_CHILDREN:
-            self.result.add_trouble(
-                f"{file} lists {len(children):,} sitemaps; only the first {MOST_CHILDREN:,} were read"
-            )
+            self.result.add_trouble(f"{file} lists too many sitemaps; only the first {MOST_CHILDREN:,} were read")
         if children and file.depth >= DEEPEST:
             self.result.add_trouble(f"{file} is an index more than {DEEPEST} levels deep; its sitemaps were not read")
             return []
@@ -280,6 +293,15 @@ def _check_status(file: SitemapFile, answer: Stream) -> None:
         f"{file} failed: the server answered {answer.status} instead of a sitemap",
         retryable=answer.status == 429 or answer.status >= 500,
     )
+
+
+def _may_retry(error: FetchError | UnavailableError) -> bool:
+    return error.retryable if isinstance(error, UnavailableError) else isinstance(error, NetworkError)
+
+
+def _is_fit(value: str) -> bool:
+    """Whether a header's value is plain text that can be stored, and sent back."""
+    return value.isascii() and value.isprintable() and len(value) <= _LONGEST_VALIDATOR
 
 
 def _is_robots(url: str) -> bool:

@@ -68,6 +68,8 @@ def create_sites() -> None:
         sa.Column("indexnow_key", sa.LargeBinary),
         sa.Column("encryption_key_id", sa.Text),
         sa.Column("enabled", sa.Boolean, nullable=False),
+        sa.Column("removed_at", sa.BigInteger),
+        sa.Column("purged_at", sa.BigInteger),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sqlite_autoincrement=True,
@@ -123,7 +125,7 @@ def create_site_memory() -> None:
         sa.Column("etag", sa.Text),
         sa.Column("last_modified", sa.Text),
         sa.Column("pages", sa.BigInteger, nullable=False),
-        sa.Column("good_until", sa.BigInteger, nullable=False),
+        sa.Column("oldest", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("site", "sitemap"),
         sqlite_with_rowid=False,
     )
@@ -134,7 +136,7 @@ def create_site_memory() -> None:
         sa.Column("url", sa.Text, nullable=False),
         sa.Column("sitemap", sa.BigInteger, nullable=False),
         sa.Column("seen_in", sa.BigInteger, nullable=False),
-        sa.PrimaryKeyConstraint("site", "url_hash"),
+        sa.PrimaryKeyConstraint("site", "url_hash", "sitemap"),
         sqlite_with_rowid=False,
     )
     op.create_table(
