@@ -28,6 +28,7 @@ from tidings.core.secrets import Secret
 Value = TypeVar("Value")
 
 _LARGEST = 1_000_000
+_MOST_DIGITS = 9
 
 
 class SettingError(ValueError):
@@ -147,7 +148,7 @@ class _Variables:
         text = self.text(name)
         if text is None:
             return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
             raise SettingError(name, rule)
         return int(text)
 
@@ -168,9 +169,12 @@ class _Variables:
         if path is None:
             return None
         try:
-            return Path(path).read_text().strip() or None
+            text = Path(path).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(name, f"the file cannot be read ({error.__class__.__name__})") from None
+        if not text:
+            raise SettingError(name, "the file is empty")
+        return text
 
 
 def _parse_log_format(text: str) -> LogFormat:

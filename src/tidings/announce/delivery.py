@@ -12,6 +12,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from tidings.announce.due import DueRules
 from tidings.announce.indexnow import Outcome
 from tidings.announce.lanes import Lane, Means
@@ -160,12 +162,12 @@ class Delivery:
 
     async def accept(self, lane: Lane, shipment: Shipment, pages: Pages) -> None:
         async with shipment.lock:
-            if shipment.from_earlier and not pages.removed:
-                # Another engine may have taken it since this was read from the record.
-                shipment.entered.update(await self._find_known(pages))
-            fresh = pages.without(shipment.entered)
             others = [engine for engine in (*shipment.waiting, *self._absent) if engine != lane.engine.endpoint]
             async with self._executions.guard(self._execution) as connection:
+                if shipment.from_earlier and not pages.removed:
+                    # Another engine may have taken it since this was read from the record.
+                    shipment.entered.update(await self._read_known(connection, pages))
+                fresh = pages.without(shipment.entered)
                 if fresh.removed:
                     # One that came back meanwhile stands in the sitemap, and in the ledger, by right.
                     await self.ledger.remove(connection, await self._pages.forget(connection, fresh.hashes))
@@ -221,10 +223,10 @@ class Delivery:
                 progress=self._report.to_json(),
             )
 
-    async def _find_known(self, pages: Pages) -> set[int]:
+    async def _read_known(self, connection: AsyncConnection, pages: Pages) -> set[int]:
         """The hashes of those that stand in the ledger."""
         expired_before = self._rules.expired_before(self._now())
-        entries = await self.ledger.find_entries(sorted(pages.hashes))
+        entries = await self.ledger.read_entries(connection, sorted(pages.hashes))
         return {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= expired_before}
 
     # Between the pages and the lanes.
@@ -298,6 +300,7 @@ class Delivery:
     async def _cancel_after_stop(self) -> None:
         await self._means.stop.wait()
         await self._means.clock.sleep(GRACE)
+        self._report.cut_short = True
         self._cancel_lanes()
 
     def _cancel_lanes(self) -> None:

@@ -100,15 +100,19 @@ class Ledger:
 
     async def find_entries(self, hashes: Sequence[int]) -> dict[int, Entry]:
         """The entries of those that are known, expired ones too."""
+        async with self._database.read() as connection:
+            return await self.read_entries(connection, hashes)
+
+    async def read_entries(self, connection: AsyncConnection, hashes: Sequence[int]) -> dict[int, Entry]:
+        """The same within the caller's transaction."""
         statement = text(
             # CROSS JOIN keeps SQLite from walking the ledger and searching the list for every row of it.
             "SELECT known.url_hash, known.submitted_at, known.lastmod "
             f"FROM {self._asked} AS asked CROSS JOIN ledger AS known "
             "WHERE known.site = :site AND known.channel = :channel AND known.url_hash = asked.url_hash"
         )
-        async with self._database.read() as connection:
-            rows = await connection.execute(statement, {**self._names, "hashes": self._database.bind_numbers(hashes)})
-            return {row[0]: Entry(row[1], row[2]) for row in rows}
+        rows = await connection.execute(statement, {**self._names, "hashes": self._database.bind_numbers(hashes)})
+        return {row[0]: Entry(row[1], row[2]) for row in rows}
 
     async def enter(self, connection: AsyncConnection, pages: Pages, *, at: int) -> None:
         """Note that these were accepted at `at`; an earlier entry is replaced."""

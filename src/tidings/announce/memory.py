@@ -143,10 +143,13 @@ class PageMemory:
         Pages of `unchanged` files, which were not read, still stand. A page may stand in several files.
         """
         statement = text(
-            "SELECT url_hash, min(url) AS url FROM site_pages WHERE site = :site AND url_hash > :after "
-            "GROUP BY url_hash HAVING max(CASE WHEN seen_in = :execution "
-            f"OR sitemap IN {self._database.numbers_sql('unchanged', column='sitemap')} THEN 1 ELSE 0 END) = 0 "
-            "ORDER BY url_hash LIMIT :limit"
+            "SELECT page.url_hash, min(page.url) AS url FROM site_pages AS page JOIN "
+            # When each file was last read: what it listed before that and not then has left it.
+            "(SELECT sitemap, max(seen_in) AS read_in FROM site_pages WHERE site = :site GROUP BY sitemap) AS file "
+            "ON file.sitemap = page.sitemap WHERE page.site = :site AND page.url_hash > :after "
+            "GROUP BY page.url_hash HAVING max(CASE WHEN page.seen_in = :execution OR (page.seen_in = file.read_in AND "
+            f"page.sitemap IN {self._database.numbers_sql('unchanged', column='sitemap')}) THEN 1 ELSE 0 END) = 0 "
+            "ORDER BY page.url_hash LIMIT :limit"
         )
         values = {
             "site": self._site,

@@ -124,6 +124,7 @@ class Report:
                 "outsideKeyLocation": self.dropped.outside_key_location,
             },
             "engines": [engine.to_json() for engine in self.engines.values()],
+            "cutShort": self.cut_short,
             "errors": self.errors,
             "warnings": self.warnings,
         }

@@ -22,8 +22,8 @@ from tidings.core.stopping import Stop
 SLOWEST = timedelta(seconds=2)
 ACCEPTED_UNTIL_NORMAL = 100
 
-_TOLERANCE_SHARE = 0.02
-_LEAST_TOLERANCE = 0.002
+_TOLERANCE_SHARE = 0.03
+_LEAST_TOLERANCE = 0.003
 _FIRST_LEAD = 0.005
 _DOUBT_FADES = 0.9
 
@@ -152,6 +152,8 @@ class Pace:
 
     async def _ask(self, statement: str, *, host: str, **values: int) -> _Slot | None:
         tolerance = self._tolerance + self._doubt
+        # Half of it for being late; the other half is for the way from here to the wire.
+        leeway = tolerance - self._tolerance / 2
         async with self._database.write() as connection:
             asked_at = self._clock.monotonic()
             result = await connection.execute(
@@ -174,12 +176,12 @@ class Pace:
         else:
             self._slowed.discard(host)
         if self._database.dialect == "sqlite":
-            return _Slot(at=asked_at + wait / 1_000_000, leeway=tolerance, next_at=next_at)
+            return _Slot(at=asked_at + wait / 1_000_000, leeway=leeway, next_at=next_at)
         # PostgreSQL read its clock somewhere between the question and the answer. Counting from the answer, we are
         # never early, and perhaps late by the whole way: so much wider are the next slots.
         doubt = answered_at - asked_at
         self._doubt = max(doubt, self._doubt * _DOUBT_FADES)
-        return _Slot(at=answered_at + wait / 1_000_000, leeway=tolerance - doubt, next_at=next_at)
+        return _Slot(at=answered_at + wait / 1_000_000, leeway=leeway - doubt, next_at=next_at)
 
     async def _write(self, statement: str, **values: int | str) -> None:
         async with self._database.write() as connection:

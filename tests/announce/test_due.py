@@ -1,0 +1,303 @@
+"""Which pages are due: the judgement of one page, and of whole listings, held equal to that of one after another."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
+
+from tidings.announce.due import DuePages, DueRules, Standing, find_due
+from tidings.announce.ledger import Channel, Entry, Ledger
+from tidings.announce.pages import Listing, Page, Pages, hash_urls
+from tidings.announce.sitemap.lastmod import parse_lastmod
+from tidings.core.clock import to_milliseconds
+from tidings.core.database import Database
+
+NOW = to_milliseconds(datetime(2026, 11, 15, 12, tzinfo=UTC))
+MINUTE = 60 * 1_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+RULES = DueRules(time_to_live=timedelta(days=30), resubmit_gap=timedelta(minutes=10))
+
+
+def at(stamp: str) -> int:
+    """The latest moment that a stamp can mean."""
+    moment = parse_lastmod(stamp.encode())
+    assert moment is not None
+    return moment[1]
+
+
+def make_listing(entries: Iterable[tuple[str, str]]) -> Listing:
+    pairs = [(f"https://example.com/{name}".encode(), stamp.encode()) for name, stamp in entries]
+    return Listing([url for url, _ in pairs], hash_urls(url for url, _ in pairs), [stamp for _, stamp in pairs])
+
+
+def hash_name(name: str) -> int:
+    return hash_urls([f"https://example.com/{name}".encode()])[0]
+
+
+async def enter(
+    database: Database, ledger: Ledger, names: Iterable[str], *, at: int, lastmod: int | None = None
+) -> None:
+    pages = Pages.gather(Page(hash_name(name), f"https://example.com/{name}", lastmod) for name in names)
+    async with database.write() as connection:
+        await ledger.enter(connection, pages, at=at)
+
+
+async def find(
+    ledger: Ledger, *entries: tuple[str, str], now: int = NOW, rules: DueRules = RULES, busy: Collection[int] = ()
+) -> DuePages:
+    return await find_due(make_listing(entries), ledger=ledger, rules=rules, now=now, fetched_at=now, busy=busy)
+
+
+def list_names(pages: Pages) -> list[str]:
+    return [page.url.rpartition("/")[2] for page in pages]
+
+
+@pytest.fixture
+def ledger(database: Database) -> Ledger:
+    return Ledger(database, site=1, channel=Channel.INDEXNOW)
+
+
+@pytest.mark.parametrize(
+    ("standing", "stamp", "submitted_at", "submitted_stamp"),
+    [
+        pytest.param(Standing.NEW, None, None, None, id="never submitted"),
+        pytest.param(Standing.NEW, "2026-11-15", None, None, id="never submitted, stamped"),
+        pytest.param(Standing.KNOWN, None, NOW - 30 * DAY, None, id="about to expire"),
+        pytest.param(Standing.NEW, None, NOW - 30 * DAY - 1, None, id="expired"),
+        pytest.param(Standing.NEW, "2020", NOW - 30 * DAY - 1, "2020", id="expired, same stamp"),
+        pytest.param(Standing.KNOWN, "2026-11-15T11:00:00.000Z", at("2026-11-15T11:00:00.000Z"), None, id="at once"),
+        pytest.param(Standing.CHANGED, "2026-11-15T11:00:00.001Z", at("2026-11-15T11:00:00.000Z"), None, id="changed"),
+        pytest.param(Standing.KNOWN, "2026-11-14T23:00:00Z", NOW - HOUR, None, id="changed before"),
+        pytest.param(Standing.CHANGED, "2026-11-15T05:00:00-06:30", NOW - HOUR, None, id="changed, by its zone"),
+        pytest.param(Standing.KNOWN, "2026-11-15T17:00:00+06:30", NOW - HOUR, None, id="before, by its zone"),
+        pytest.param(Standing.TOO_SOON, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE + 1, None, id="in the gap"),
+        pytest.param(Standing.CHANGED, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE, None, id="after the gap"),
+        pytest.param(Standing.KNOWN, "2026-11-15", NOW - 2 * HOUR, "2026-11-15", id="today, as submitted"),
+        pytest.param(Standing.CHANGED, "2026-11-15", NOW - 2 * HOUR, "2026-11-14", id="today, yesterday before"),
+        pytest.param(Standing.CHANGED, "2026-11-15", NOW - DAY, "2026-11-14", id="today, submitted yesterday"),
+        pytest.param(Standing.KNOWN, "2026-11-14", NOW - 2 * HOUR, "2026-11-13", id="yesterday, submitted today"),
+        pytest.param(Standing.KNOWN, "2027-01-01", NOW - 2 * HOUR, "2027-01-01", id="future, as submitted"),
+        pytest.param(Standing.CHANGED, "2027-01-02", NOW - 2 * HOUR, "2027-01-01", id="future, another"),
+        pytest.param(Standing.KNOWN, None, NOW - DAY, "2026-11-14", id="stamp left out later"),
+        pytest.param(Standing.CHANGED, "2026-11-15", NOW - DAY, None, id="stamp appears later"),
+        pytest.param(Standing.KNOWN, "2026-11-13", NOW - DAY, None, id="old stamp appears later"),
+        pytest.param(Standing.CHANGED, "2026", NOW - DAY, None, id="this year"),
+        pytest.param(Standing.KNOWN, "2025", NOW - DAY, None, id="last year"),
+    ],
+)
+def test_how_a_page_stands(
+    standing: Standing, stamp: str | None, submitted_at: int | None, submitted_stamp: str | None
+) -> None:
+    """A8, A11, A12: new, expired, changed, too soon or known."""
+    entry = None if submitted_at is None else Entry(submitted_at, at(submitted_stamp) if submitted_stamp else None)
+    assert RULES.judge(at(stamp) if stamp else None, entry, now=NOW) is standing
+
+
+def test_without_a_gap_a_change_is_due_at_once() -> None:
+    """A12: 0 turns the gap off."""
+    rules = DueRules(resubmit_gap=timedelta(0))
+    assert rules.judge(NOW, Entry(NOW - 1, None), now=NOW) is Standing.CHANGED
+
+
+async def test_a_change_inside_the_gap_is_sent_after_it(database: Database, ledger: Ledger) -> None:
+    """A12: it is counted, not forgotten: the same listing is due once the gap is over."""
+    await enter(database, ledger, ["a"], at=NOW - 5 * MINUTE, lastmod=at("2026-11-14"))
+    soon = await find(ledger, ("a", "2026-11-15T11:58:00Z"))
+    assert (list_names(soon.changed), soon.too_soon) == ([], 1)
+    later = await find(ledger, ("a", "2026-11-15T11:58:00Z"), now=NOW + 5 * MINUTE)
+    assert (list_names(later.changed), later.too_soon) == (["a"], 0)
+
+
+async def test_due_pages_come_in_order_with_their_lastmods(database: Database, ledger: Ledger) -> None:
+    """A8, A12: new and changed apart; a wrong stamp counts as missing."""
+    await enter(database, ledger, ["known", "changed"], at=NOW - HOUR)
+    entries = [("z", "2026-13-45"), ("changed", "2026-11-15T11:30Z"), ("a", "2026-11"), ("known", "2026-11-15T10:30Z")]
+    due = await find(ledger, *entries)
+    listed = [Page(hash_name(name), f"https://example.com/{name}") for name in ("z", "a", "changed")]
+    assert list(due.new) == [listed[0], listed[1]._replace(lastmod=at("2026-11"))]
+    assert list(due.changed) == [listed[2]._replace(lastmod=at("2026-11-15T11:30Z"))]
+    assert list(due.hashes) == sorted(hash_name(name) for name, _ in entries)
+    assert due.oldest == NOW - HOUR
+
+
+async def test_an_empty_listing_is_nothing_due(database: Database, ledger: Ledger) -> None:
+    """A8: as is one whose pages are all known."""
+    await enter(database, ledger, ["a"], at=NOW - HOUR)
+    for entries in ([], [("a", "")], [("a", "2026-11-01")]):
+        due = await find(ledger, *entries)
+        assert (len(due.new), len(due.changed), due.busy, due.too_soon, due.stamped_now) == (0, 0, 0, 0, 0)
+
+
+async def test_a_page_that_is_listed_twice_is_due_once(database: Database, ledger: Ledger) -> None:
+    """A8: whether it is new, changed or changed too soon; the first place counts for the order."""
+    await enter(database, ledger, ["changed"], at=NOW - HOUR)
+    await enter(database, ledger, ["soon"], at=NOW - MINUTE)
+    once = [("new", ""), ("changed", "2026-11-15T11:59:00Z"), ("soon", "2026-11-15T12:00:00Z"), ("late", "")]
+    due = await find(ledger, *once, *reversed(once), *once)
+    assert (list_names(due.new), list_names(due.changed), due.too_soon) == (["new", "late"], ["changed"], 1)
+
+
+async def test_the_latest_stamp_of_a_page_that_is_listed_twice_counts(database: Database, ledger: Ledger) -> None:
+    """A8, A12: in whichever order the two stand, a change is not missed."""
+    await enter(database, ledger, ["a"], at=NOW - HOUR)
+    before, after = ("a", "2026-11-15T10:59Z"), ("a", "2026-11-15T11:30Z")
+    for entries in ([after, before], [before, after]):
+        due = await find(ledger, *entries)
+        assert [page.lastmod for page in due.changed] == [at("2026-11-15T11:30Z")]
+
+
+async def test_pages_on_their_way_are_left_out(database: Database, ledger: Ledger) -> None:
+    """A8: what another file brought is not sent twice; those of them that are new here are counted."""
+    await enter(database, ledger, ["changed", "also-changed", "known"], at=NOW - HOUR)
+    await enter(database, ledger, ["expired", "also-expired"], at=NOW - 31 * DAY)
+    stamp = "2026-11-15T11:59:00Z"
+    names = ["new", "also-new", "changed", "also-changed", "expired", "also-expired"]
+    busy = {hash_name(name) for name in ("new", "changed", "expired", "known", "of-another-file")}
+    due = await find(ledger, *[(name, stamp) for name in names], ("known", ""), ("new", stamp), busy=busy)
+    assert list_names(due.new) == ["also-new", "also-expired"]
+    assert list_names(due.changed) == ["also-changed"]
+    assert due.busy == 2
+
+
+NEAR_THE_FETCH = {
+    "2026-11-15T12:00:00Z": True,
+    "2026-11-15T11:50:00Z": True,
+    "2026-11-15T11:49:58Z": False,
+    "2026-11-15T12:10:00Z": True,
+    "2026-11-15T12:10:01Z": False,
+    "2026-11-15T20:00+08:00": True,
+    "2026-11-15T12:00+08:00": False,
+    "2026-11-15": True,
+    "2026-11-16": False,
+    "2026-11-14": False,
+    "2026-11": False,
+    "2026": False,
+    "": False,
+    "now": False,
+}
+
+
+async def test_a_stamp_counts_as_now_near_the_time_of_the_fetch(database: Database, ledger: Ledger) -> None:
+    """A12: to ten minutes, or to today's date; this is what the guard against such sitemaps goes by."""
+    await enter(database, ledger, ["known"], at=NOW - HOUR)
+    counted = {}
+    for stamp in NEAR_THE_FETCH:
+        due = await find(ledger, ("known", stamp), ("new", stamp), ("old", "2020-01-01"))
+        counted[stamp] = due.stamped_now
+    assert counted == {stamp: 2 * counts for stamp, counts in NEAR_THE_FETCH.items()}
+
+
+async def test_new_pages_count_as_stamped_now_too(ledger: Ledger) -> None:
+    """A12: the guard looks at a whole file, in which new and known pages may lie in different blocks."""
+    due = await find(ledger, ("a", "2026-11-15T12:00:00Z"))
+    assert (len(due.new), due.stamped_now, due.oldest) == (1, 1, None)
+
+
+class Chance:
+    """Random moments and stamps that crowd around midnight and the widest time zones."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def pick_moment(self) -> int:
+        """Milliseconds, often within a moment of midnight or of a month's or a year's end."""
+        day = self.random.choice(["2026-11-15", "2026-12-01", "2027-01-01", "2024-02-29", "2024-03-01"])
+        midnight = to_milliseconds(datetime.fromisoformat(day).replace(tzinfo=UTC))
+        near = self.random.choice([0, 1, -1, self.random.randint(-2 * MINUTE, 2 * MINUTE)])
+        return midnight + self.random.choice([near, near, self.random.randint(-DAY, DAY)])
+
+    def write_stamp(self, moment: int) -> str:
+        """A stamp of any form around a moment, now and then malformed or missing."""
+        shift = self.random.choice([0, self.random.randint(-3, 3), self.random.randint(-3 * DAY, 3 * DAY)])
+        offset = self.random.choice([0, 1_439, -1_439, 840, -720, self.random.randint(-1_439, 1_439)])
+        local = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment + shift, minutes=offset)
+        zone = f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}"
+        zone = self.random.choice([zone, "Z"]) if offset == 0 else zone
+        day, time = f"{local:%Y-%m-%d}", f"{local:%Y-%m-%dT%H:%M}"
+        fraction = f"{local:%f}"[: self.random.randint(1, 6)]
+        forms = [
+            day[:4],
+            day[:7],
+            day,
+            f"{time}{zone}",
+            f"{time}:{local:%S}{zone}",
+            f"{time}:{local:%S}.{fraction}{zone}",
+            f"{time}:{local:%S}.{local:%f}{zone}",
+        ]
+        return self._spoil(self.random.choice(forms))
+
+    def _spoil(self, stamp: str) -> str:
+        if self.random.random() > 0.1:
+            return stamp
+        place = self.random.randrange(len(stamp))
+        broken = [
+            stamp[:place],
+            stamp[place:],
+            f"{stamp[:place]}9{stamp[place + 1 :]}",
+            f" {stamp}",
+            stamp.lower(),
+            "",
+            "~",
+        ]
+        return self.random.choice(broken)
+
+
+def judge_naively(stamp: str, entry: Entry | None, *, rules: DueRules, now: int) -> Standing:
+    moment = parse_lastmod(stamp.encode())
+    return rules.judge(moment[1] if moment else None, entry, now=now)
+
+
+async def test_random_listings_are_judged_as_one_page_after_another_would_be(database: Database) -> None:
+    """A8, A12: no rough comparison of dates ever misses a changed page, in any form of stamp and any time zone."""
+    chance = Chance(12)
+    seen: Counter[Standing] = Counter()
+    for site in range(1, 101):
+        ledger = Ledger(database, site=site, channel=Channel.INDEXNOW)
+        seen += await check_random_listing(database, ledger, chance)
+    assert min(seen[standing] for standing in Standing) > 100
+
+
+async def check_random_listing(database: Database, ledger: Ledger, chance: Chance) -> Counter[Standing]:
+    rules = DueRules(resubmit_gap=chance.random.choice([timedelta(0), timedelta(minutes=10), timedelta(days=1)]))
+    submissions = sorted(chance.pick_moment() for _ in range(chance.random.choice([1, 1, 2])))
+    now = submissions[-1] + chance.random.choice([0, MINUTE, HOUR, DAY, 29 * DAY, 30 * DAY, 30 * DAY + 1])
+    names = (f"page-{number}" for number in count())
+    stamps = {next(names): chance.write_stamp(submissions[0]) for _ in range(6)}
+    entries: dict[str, Entry] = {}
+    for submitted_at in submissions:
+        for lastmod_too in (False, True):
+            known = {next(names): chance.write_stamp(submitted_at) for _ in range(15)}
+            moment = parse_lastmod(next(iter(known.values())).encode()) if lastmod_too else None
+            entry = Entry(submitted_at, moment[1] if moment else None)
+            await enter(database, ledger, known, at=submitted_at, lastmod=entry.lastmod)
+            stamps |= known
+            entries |= dict.fromkeys(known, entry)
+    return await compare(ledger, chance, stamps, entries, rules=rules, now=now)
+
+
+async def compare(
+    ledger: Ledger, chance: Chance, stamps: dict[str, str], entries: dict[str, Entry], *, rules: DueRules, now: int
+) -> Counter[Standing]:
+    listed = list(stamps) + chance.random.choices(list(stamps), k=10)
+    chance.random.shuffle(listed)
+    busy = set(chance.random.sample(sorted(stamps), k=chance.random.choice([0, 5])))
+    standings = {
+        name: judge_naively(stamps[name], entries.get(name), rules=rules, now=now) for name in dict.fromkeys(listed)
+    }
+
+    def expect(standing: Standing) -> list[str]:
+        return [name for name, found in standings.items() if found is standing and name not in busy]
+
+    due = await find(
+        ledger, *[(name, stamps[name]) for name in listed], now=now, rules=rules, busy=set(map(hash_name, busy))
+    )
+    assert list_names(due.new) == expect(Standing.NEW)
+    assert list_names(due.changed) == expect(Standing.CHANGED)
+    assert due.too_soon == len(expect(Standing.TOO_SOON))
+    assert due.busy == sum(standings[name] is Standing.NEW for name in busy)
+    assert due.oldest == min(entry.submitted_at for entry in entries.values())
+    return Counter(standings.values())

@@ -1,0 +1,149 @@
+"""What `check` finds before anything is sent: each way in which a key file or a sitemap is wrong."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.announce.stage import write_urlset
+from tidings.announce.keycheck import Finding, check_key_file, check_site, check_sitemap
+from tidings.announce.sites import Site, make_site
+from tidings.core.clock import SystemClock
+from tidings.core.http import GuardedClient
+from tidings.sandbox import Fault, FaultKind, SandboxSite
+
+KEY = "Key-For-Checking-0123456789"
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[SandboxSite]:
+    async with SandboxSite(pages=5, key=KEY) as served:
+        yield served
+
+
+@pytest.fixture
+def site(web: SandboxSite) -> Site:
+    return make_site(sitemap_urls=[web.sitemap_url], key=KEY)
+
+
+def assert_bad(finding: Finding, *words: str) -> None:
+    assert not finding.good
+    assert all(word in finding.message for word in words)
+    assert finding.advice
+    assert KEY not in finding.message + finding.advice
+
+
+async def test_a_site_that_is_ready_has_two_good_findings(web: SandboxSite, site: Site, client: GuardedClient) -> None:
+    """A25, A4: key file and sitemap; the key itself is not repeated."""
+    findings = await check_site(site, client=client, clock=SystemClock())
+    assert [(finding.subject, finding.good) for finding in findings] == [("key file", True), ("sitemap", True)]
+    assert KEY not in f"{findings}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [KEY, f"{KEY}\n", f"  {KEY}\r\n", b"\xef\xbb\xbf" + KEY.encode()],
+    ids=["plain", "newline", "spaces", "byte order mark"],
+)
+async def test_a_key_file_may_have_white_space_and_a_byte_order_mark(
+    web: SandboxSite, site: Site, client: GuardedClient, body: str | bytes
+) -> None:
+    """A25: as editors write it."""
+    web.serve(f"/{KEY}.txt", body)
+    assert (await check_key_file(site, client=client)).good
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("<!DOCTYPE html><title>Home</title>", "an HTML page"),
+        (f"<html><body>{KEY}</body></html>", "an HTML page"),
+        ("another-key-0123456789", "another key"),
+        (KEY.lower(), "upper and lower case"),
+        (f"{KEY}\n{KEY}x", "more than the key"),
+        (f"key={KEY}", "more than the key"),
+        ("", "empty"),
+        (KEY[:-1], "another key"),
+    ],
+)
+async def test_a_key_file_with_anything_else_in_it_is_told_apart(
+    web: SandboxSite, site: Site, client: GuardedClient, body: str, words: str
+) -> None:
+    """A25: the message says what is there instead, and what to do."""
+    web.serve(f"/{KEY}.txt", body)
+    assert_bad(await check_key_file(site, client=client), words, "Key-****")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "missing"), (410, "missing"), (403, "HTTP 403"), (500, "HTTP 500")]
+)
+async def test_a_key_file_that_is_not_served_is_named_with_its_status(
+    web: SandboxSite, site: Site, client: GuardedClient, status: int, words: str
+) -> None:
+    """A25: missing, forbidden, or a server in trouble."""
+    web.serve(f"/{KEY}.txt", KEY, status=status)
+    assert_bad(await check_key_file(site, client=client), words)
+
+
+async def test_a_key_file_on_a_server_that_gives_no_answer_is_told(
+    web: SandboxSite, site: Site, client: GuardedClient
+) -> None:
+    """A25: the network's failure is the finding; nothing is raised."""
+    web.misbehave(Fault(FaultKind.RESET))
+    assert_bad(await check_key_file(site, client=client), "without an answer")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("/login", "an HTML page"),
+        ("http://169.254.169.254/latest/", "not a public address"),
+        (f"/{KEY}.txt", "redirects go in a circle"),
+    ],
+)
+async def test_a_redirect_is_judged_by_where_it_leads(
+    web: SandboxSite, site: Site, client: GuardedClient, target: str, words: str
+) -> None:
+    """A25: to a page, inside a private network, or nowhere: none of them is the key."""
+    web.serve("/login", "<!doctype html><title>Sign in</title>")
+    web.serve(f"/{KEY}.txt", "", status=302, headers={"Location": target})
+    assert_bad(await check_key_file(site, client=client), words)
+
+
+async def test_a_site_on_a_private_address_is_refused_without_a_packet(client: GuardedClient) -> None:
+    """A25: an engine could not fetch it either."""
+    site = make_site(sitemap_urls=["http://10.255.255.1/sitemap.xml"], key=KEY)
+    for finding in await check_site(site, client=client, clock=SystemClock()):
+        assert_bad(finding, "not a public address")
+
+
+async def test_a_key_file_of_endless_length_is_not_read_to_its_end(
+    web: SandboxSite, site: Site, client: GuardedClient
+) -> None:
+    """A25: no key file is that long."""
+    web.serve(f"/{KEY}.txt", "x" * 1_000_000)
+    assert_bad(await check_key_file(site, client=client), "longer than")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (write_urlset(["https://example.com/1", "https://example.com/2"]), "none of its URLs is of"),
+        (write_urlset([]), "lists no pages"),
+        ("<!doctype html><title>Home</title>", "an HTML page"),
+    ],
+)
+async def test_a_sitemap_that_lists_none_of_the_sites_pages_is_told(
+    web: SandboxSite, site: Site, client: GuardedClient, body: str, words: str
+) -> None:
+    """A25, A7: foreign, empty, or not a sitemap at all."""
+    web.serve("/sitemap.xml", body)
+    assert_bad(await check_sitemap(site, client=client, clock=SystemClock()), words)
+
+
+async def test_a_sitemap_outside_the_key_files_folder_is_told(web: SandboxSite, client: GuardedClient) -> None:
+    """A25, A7: the key does not vouch for any of its pages, which is not the same as having none."""
+    web.serve("/blog/key.txt", KEY)
+    site = make_site(sitemap_urls=[web.sitemap_url], key=KEY, key_location=f"{web.origin}/blog/key.txt")
+    finding = await check_sitemap(site, client=client, clock=SystemClock())
+    assert not finding.good
+    assert "key file's folder" in finding.message + finding.advice

@@ -1,0 +1,158 @@
+"""An execution that has to stop: in good order, with all it did saved, and the next one goes on from there."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent
+from tests.conftest import BenchMaker
+from tidings.announce.sites import SubmitMethod
+from tidings.core.executions import ExecutionStatus
+from tidings.core.stopping import Stop
+from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
+
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+BUDGET = timedelta(minutes=5)
+INTERRUPTED, SUCCEEDED = ExecutionStatus.INTERRUPTED, ExecutionStatus.SUCCEEDED
+
+
+async def assert_the_next_execution_sends_just_the_rest(stage: Stage) -> None:
+    taken = [set(engine.accepted) for engine in stage.engines]
+    marks = [len(engine.requests) for engine in stage.engines]
+    report = await stage.announce()
+    assert report.status is SUCCEEDED
+    for engine, before, mark in zip(stage.engines, taken, marks, strict=True):
+        assert before.isdisjoint(list_sent(engine, since=mark))
+        assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+@pytest.mark.parametrize("why", ["budget", "signal"])
+async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_rest(
+    make_bench: BenchMaker, open_stage: StageMaker, why: str
+) -> None:
+    """A20: `interrupted`, with a warning that suggests a more frequent schedule; nothing is sent twice or lost."""
+    clock = AdjustableClock()
+    web = SandboxSite(pages=40, per_sitemap=20)
+    stage = await open_stage(web, engines=2, bench=make_bench(clock=clock), submit_method=SubmitMethod.GET)
+    stop = Stop(clock=clock, budget=BUDGET)
+    alpha, beta = stage.engines
+
+    def end(_: Recorded) -> None:
+        if len(alpha.requests) == 10 and why == "budget":
+            clock.advance(BUDGET)
+        elif len(alpha.requests) == 10:
+            stop.request("SIGTERM")
+
+    alpha.on_request = end
+    report = await stage.announce(stop=stop)
+    assert report.status is INTERRUPTED
+    assert 0 < len(alpha.accepted) < 40
+    [warning] = [warning for warning in report.warnings if "stopped early" in warning]
+    assert ("SIGTERM" if why == "signal" else "budget of 0:05:00") in warning
+    assert "more often" in warning
+    assert await stage.find_entered(list(web.urls())) == {*alpha.accepted, *beta.accepted}
+    [execution] = await stage.list_executions()
+    assert (execution.status, execution.items_processed) == (INTERRUPTED, len({*alpha.accepted, *beta.accepted}))
+    await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+async def test_a_stop_while_the_sitemap_is_read_loses_nothing(open_stage: StageMaker) -> None:
+    """A20: it ends before the crawl does; what was not read is read next time."""
+    stage = await open_stage(SandboxSite(pages=40, per_sitemap=10), engines=2)
+    stop = stage.bench.make_stop()
+
+    def end(recorded: Recorded) -> None:
+        if recorded.path == "/sitemaps/3.xml":
+            stop.request("SIGTERM")
+
+    stage.web.on_request = end
+    report = await stage.announce(stop=stop)
+    assert report.status is INTERRUPTED
+    stage.web.on_request = None
+    await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+@ON_SQLITE
+async def test_many_short_executions_come_to_the_same_as_one_long(open_stage: StageMaker) -> None:
+    """A20: each does a little, none does anything twice, and in the end everything is done."""
+    stage = await open_stage(SandboxSite(pages=30, per_sitemap=10), engines=2, submit_method=SubmitMethod.GET)
+    alpha, beta = stage.engines
+    statuses = []
+    for _ in range(30):
+        stop = stage.bench.make_stop()
+        limit = len(beta.requests) + 5
+
+        def end(_: Recorded, stop: Stop = stop, limit: int = limit) -> None:
+            if len(beta.requests) >= limit:
+                stop.request("enough for now")
+
+        beta.on_request = end
+        statuses.append((await stage.announce(stop=stop)).status)
+        if statuses[-1] is SUCCEEDED:
+            break
+    assert statuses[-1] is SUCCEEDED
+    assert len(statuses) > 3
+    assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+@ON_SQLITE
+async def test_an_engine_that_hangs_does_not_hold_a_stop_beyond_the_grace(open_stage: StageMaker) -> None:
+    """A20: requests under way get five seconds; what has no answer then is sent next time."""
+    stage = await open_stage(engines=2)
+    alpha, beta = stage.engines
+    alpha.misbehave(Fault(FaultKind.HANG))
+    stop = stage.bench.make_stop()
+    running = asyncio.create_task(stage.announce(stop=stop))
+    await asyncio.gather(alpha.wait_for_requests(1), beta.wait_for_requests(1))
+    began = time.monotonic()
+    stop.request("SIGTERM")
+    report = await running
+    assert time.monotonic() - began < 8
+    assert (report.status, report.submitted) == (INTERRUPTED, 20)
+    alpha.recover()
+    await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+@ON_SQLITE
+async def test_requests_under_way_at_a_stop_may_end_and_count(make_bench: BenchMaker, open_stage: StageMaker) -> None:
+    """A20: the answer comes a little after the stop; it is entered and not sent again."""
+    stage = await open_stage(bench=make_bench(concurrency=1), submit_method=SubmitMethod.GET)
+    engine = stage.engines[0]
+    engine.misbehave(Fault(FaultKind.SLOW, latency=timedelta(milliseconds=200), times=1))
+    stop = stage.bench.make_stop()
+    engine.on_request = lambda _: stop.request("SIGTERM")
+    report = await stage.announce(stop=stop)
+    assert (report.status, report.submitted, len(engine.accepted)) == (INTERRUPTED, 1, 1)
+    await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+@ON_SQLITE
+async def test_a_wait_that_the_budget_does_not_allow_is_not_begun(
+    make_bench: BenchMaker, open_stage: StageMaker
+) -> None:
+    """A20, A21: an engine that wants an hour's rest is left for next time at once; the other is done meanwhile."""
+    stage = await open_stage(engines=2, bench=make_bench(scale=1))
+    alpha, beta = stage.engines
+    alpha.misbehave(Fault(status=429, headers={"Retry-After": "3600"}))
+    began = time.monotonic()
+    report = await stage.announce(stop=stage.bench.make_stop(BUDGET))
+    assert time.monotonic() - began < 10
+    assert (report.status, len(alpha.requests), len(beta.accepted)) == (ExecutionStatus.PARTIAL, 1, 20)
+
+
+async def test_a_cancelled_execution_is_interrupted_and_leaves_the_site_free(open_stage: StageMaker) -> None:
+    """A20, A37: also without good order the history tells how it ended, and the next execution sends everything."""
+    stage = await open_stage(SandboxSite(pages=20, layout=Layout.URLSET))
+    engine = stage.engines[0]
+    engine.misbehave(Fault(FaultKind.HANG))
+    running = asyncio.create_task(stage.announce())
+    await engine.wait_for_requests(1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    [execution] = await stage.list_executions()
+    assert (execution.status, execution.items_processed) == (INTERRUPTED, 0)
+    engine.recover()
+    await assert_the_next_execution_sends_just_the_rest(stage)

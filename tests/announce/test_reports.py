@@ -1,0 +1,161 @@
+"""The figures of an execution, and the names under which people and scripts read them."""
+
+import json
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from tidings.announce.pages import Dropped
+from tidings.announce.reports import ALERT_SHARE, EngineReport, Report
+from tidings.announce.sites import Engine
+from tidings.core.executions import ExecutionStatus
+
+ALPHA = Engine("https://alpha.example/indexnow", "alpha.example")
+BETA = Engine("https://beta.example/indexnow", "beta.example")
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "share", "alerts"),
+    [(0, 0, 0.0, False), (10, 0, 0.0, False), (90, 10, 0.1, False), (89, 11, 0.11, True), (0, 3, 1.0, True)],
+)
+def test_the_failed_share_is_of_what_was_attempted(succeeded: int, failed: int, share: float, alerts: bool) -> None:
+    """A23, A24: pages that are left for a later execution were not attempted; exactly 10 % is not too much."""
+    report = EngineReport(ALPHA, succeeded=succeeded, failed=failed, left=1_000)
+    assert (report.attempted, report.failed_share) == (succeeded + failed, share)
+    assert (report.failed_share > ALERT_SHARE) is alerts
+
+
+@pytest.mark.parametrize(
+    ("requests", "taken", "mean"),
+    [
+        (0, timedelta(0), None),
+        (0, timedelta(seconds=5), None),
+        (4, timedelta(milliseconds=1_000), 250.0),
+        (3, timedelta(milliseconds=100), 33.3),
+        (1, timedelta(microseconds=84_260), 84.3),
+        (2, timedelta(0), 0.0),
+    ],
+)
+def test_the_mean_response_time_is_of_the_requests(requests: int, taken: timedelta, mean: float | None) -> None:
+    """A23: in milliseconds, over requests, not URLs; none without a request."""
+    report = EngineReport(ALPHA, succeeded=10_000, requests=requests, time_taken=taken)
+    assert report.mean_ms == mean
+    assert report.to_json()["meanResponseMs"] == mean
+
+
+def test_an_engine_is_reported_by_its_host() -> None:
+    """A23, A37: total, succeeded, failed, mean response time, and why."""
+    report = EngineReport(
+        ALPHA,
+        succeeded=7,
+        failed=3,
+        left=2,
+        requests=4,
+        time_taken=timedelta(seconds=2),
+        reason="HTTP 403",
+        advice="Check the key.",
+        broken=True,
+    )
+    assert report.to_json() == {
+        "engine": "alpha.example",
+        "total": 10,
+        "succeeded": 7,
+        "failed": 3,
+        "left": 2,
+        "requests": 4,
+        "meanResponseMs": 500.0,
+        "reason": "HTTP 403",
+        "advice": "Check the key.",
+        "broken": True,
+    }
+    quiet = EngineReport(ALPHA).to_json()
+    assert (quiet["reason"], quiet["advice"], quiet["broken"]) == (None, None, False)
+
+
+def test_an_engine_is_added_once() -> None:
+    """A37: its figures go on where they were; the order is that of the site."""
+    report = Report(site="example.com")
+    first = report.add_engine(BETA)
+    first.succeeded, first.left = 5, 1
+    report.add_engine(ALPHA).left = 2
+    assert report.add_engine(BETA) is first
+    assert [engine["engine"] for engine in report.to_json()["engines"]] == ["beta.example", "alpha.example"]
+    assert report.left == 3
+
+
+@pytest.mark.parametrize(("total", "new", "cached"), [(0, 0, 0), (10, 3, 7), (10, 10, 0), (3, 5, 0)])
+def test_cached_are_those_that_needed_nothing(total: int, new: int, cached: int) -> None:
+    """A37: never below zero, though a count that an interruption cut short may be lower than what was due."""
+    report = Report(site="example.com", total=total, new=new)
+    assert (report.cached, report.to_json()["cached"]) == (cached, cached)
+
+
+def make_full() -> Report:
+    """A report whose every number is another one."""
+    report = Report(
+        site="example.com",
+        total=1_000,
+        new=300,
+        changed=20,
+        removed=3,
+        repeated=4,
+        too_soon=5,
+        not_believed=6,
+        submitted=290,
+        failed=10,
+        files=8,
+        files_unchanged=2,
+        dropped=Dropped(invalid=11, foreign_host=12, outside_key_location=13),
+        errors=["news.xml: HTTP 500"],
+        warnings=["shop.xml: 60,000 URLs"],
+        execution_id="exec-1-abcd",
+        status=ExecutionStatus.PARTIAL,
+        duration=timedelta(milliseconds=1_499, microseconds=600),
+    )
+    report.add_engine(ALPHA)
+    return report
+
+
+def test_an_execution_is_reported_under_fixed_names() -> None:
+    """A37: total, new, cached, submitted, failed, per engine figures and errors, as scripts rely on them."""
+    shown = dict(make_full().to_json())
+    assert shown.pop("engines") == [EngineReport(ALPHA).to_json()]
+    assert shown == {
+        "site": "example.com",
+        "executionId": "exec-1-abcd",
+        "status": "partial",
+        "durationMs": 1_500,
+        "total": 1_000,
+        "new": 300,
+        "changed": 20,
+        "cached": 700,
+        "removed": 3,
+        "repeated": 4,
+        "tooSoon": 5,
+        "notBelieved": 6,
+        "submitted": 290,
+        "failed": 10,
+        "files": 8,
+        "filesUnchanged": 2,
+        "dropped": {"invalid": 11, "foreignHost": 12, "outsideKeyLocation": 13},
+        "cutShort": False,
+        "errors": ["news.xml: HTTP 500"],
+        "warnings": ["shop.xml: 60,000 URLs"],
+    }
+
+
+def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
+    """A37: a figure that is added later must not be forgotten here, and it must survive the database."""
+    report = make_full()
+    shown = report.to_json()
+    assert json.loads(json.dumps(shown)) == shown
+    # All fields, `cached`, which is worked out, and nothing else.
+    assert len(shown) == len(fields(report)) + 1
+    assert len(report.engines[ALPHA.endpoint].to_json()) == len(fields(EngineReport)) + 1
+
+
+def test_an_execution_that_runs_is_shown_as_running() -> None:
+    """A36, A37: the same figures are its live progress."""
+    shown = Report(site="example.com").to_json()
+    assert (shown["status"], shown["total"], shown["engines"], shown["errors"]) == ("running", 0, [], [])

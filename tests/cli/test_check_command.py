@@ -1,0 +1,74 @@
+"""`tidings check`: the key file and the sitemap as an engine would see them, before anything is sent."""
+
+import asyncio
+
+import pytest
+
+from tests.cli.terminal import Terminal, make_sandbox
+
+
+async def test_good_site_is_checked_by_address_and_by_name_and_nothing_is_sent(terminal: Terminal) -> None:
+    """A4, A25: exit 0, one line for the key file and one for the sitemap, and the key is not shown."""
+    async with make_sandbox() as sandbox:
+        site, engine = sandbox.site, sandbox.engines[0]
+        by_address = await terminal.run("check", site.sitemap_url, "--key", site.key)
+        added = await terminal.run(
+            "sites", "add", site.sitemap_url, "--key", site.key, "--engine", engine.endpoint, "--id", "mine"
+        )
+        by_name = await terminal.run("check", "mine", "--json")
+        assert (by_address.code, by_address.err, added.code) == (0, "", 0)
+        assert [line.split(":")[0] for line in by_address.out.splitlines()] == ["good key file", "good sitemap"]
+        assert (by_name.code, by_name.err, by_name.document["site"]) == (0, "", "mine")
+        assert [(each["subject"], each["good"]) for each in by_name.document["findings"]] == [
+            ("key file", True),
+            ("sitemap", True),
+        ]
+        assert not engine.requests
+        assert site.key not in by_address.out + by_name.out + terminal.log
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        pytest.param("not here", 404, "is missing (HTTP 404)", id="missing"),
+        pytest.param("<!doctype html><title>Welcome</title>", 200, "is an HTML page, not the key", id="page"),
+        pytest.param("another-key-entirely", 200, "holds another key", id="another"),
+    ],
+)
+async def test_wrong_key_file_ends_with_1_and_says_what_to_do(
+    terminal: Terminal, body: str, status: int, words: str
+) -> None:
+    """A25: what an engine would refuse is named, with advice; the sitemap is looked at all the same."""
+    async with make_sandbox() as sandbox:
+        site = sandbox.site
+        site.serve(f"/{site.key}.txt", body, status=status)
+        ended = await terminal.run("check", site.sitemap_url, "--key", site.key)
+        first, advice, second = ended.out.splitlines()
+        assert (ended.code, ended.err) == (1, "")
+        assert first.startswith("wrong key file: ")
+        assert first.endswith(words)
+        assert advice.strip()
+        assert second.startswith("good sitemap: ")
+        assert site.key not in ended.out
+
+
+async def test_sitemap_that_is_of_no_use_ends_with_1(terminal: Terminal) -> None:
+    """A7, A25: one that cannot be fetched, and one that lists another host's pages."""
+    foreign = "<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'><url><loc>https://other.example/</loc></url></urlset>"
+    async with make_sandbox() as sandbox:
+        site = sandbox.site
+        words = ["check", "--key", site.key, "--json"]
+        site.serve("/foreign.xml", foreign)
+        missing, another = await asyncio.gather(
+            terminal.run(*words, f"{site.origin}/missing.xml"), terminal.run(*words, f"{site.origin}/foreign.xml")
+        )
+        assert (missing.code, another.code) == (1, 1)
+        assert "404" in missing.document["findings"][1]["message"]
+        assert another.document["findings"][1]["message"] == f"none of its URLs is of {site.host}"
+
+
+async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None:
+    """A25: a name that is not stored is bad input."""
+    ended = await terminal.run("check", "nobody")
+    assert ended.code == 2
+    assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows what is there"

@@ -1,0 +1,74 @@
+"""`tidings demo`: the first thing that a newcomer runs. It has to work in an empty folder, explain itself and be true.
+The whole demo is run once as it is, and once more with shorter waits."""
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Ended, Terminal
+
+PAGES = 4_000
+REFUSED = 3
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
+    """A newcomer's: nothing is set."""
+    opened = Terminal(tmp_path)
+    opened.variables = {name: opened.variables[name] for name in ("PATH", "HOME", "LANG")}
+    opened.data_dir = tmp_path / "tidings-data" / "demo"
+    yield opened
+    await opened.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the story: its heading, how the execution went, and what the engines took."""
+
+    heading: str
+    status: str
+    accepted: list[int]
+
+
+async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> None:
+    """A11, A12, A13, A18: three steps, nothing twice in the second, exactly the changed page in the third."""
+    first = await terminal.run("demo")
+    second = await terminal.run("demo", REQUEST_INTERVAL_MS="5")
+    for ended in (first, second):
+        assert ended.code == 0, ended
+        announced, repeated, changed = _read_steps(ended)
+        assert announced.heading.startswith("1. Announce the site.")
+        assert (announced.status, announced.accepted) == ("partial", [PAGES, PAGES - REFUSED])
+        assert repeated.heading.startswith("2. Announce it again. Nothing goes out twice")
+        assert (repeated.status, repeated.accepted) == ("succeeded", [0, REFUSED])
+        assert changed.heading == "3. Page 2718 changes. Only that page is sent."
+        assert (changed.status, changed.accepted) == ("succeeded", [1, 1])
+        assert "each page once, and page 2718 twice, as it should be." in ended.out
+        assert str(terminal.data_dir) in ended.out
+    assert [path.name for path in terminal.folder.iterdir()] == ["tidings-data"]
+
+
+async def test_demo_deletes_no_folder_that_it_did_not_make(terminal: Terminal) -> None:
+    """A1: what stands in its place is kept, and named."""
+    terminal.data_dir.mkdir(parents=True)
+    precious = terminal.data_dir / "thesis.txt"
+    precious.write_text("the only copy")
+    ended = await terminal.run("demo")
+    assert ended.code == 2
+    assert "tidings-data/demo is not the demo's own folder; set TIDINGS_DATA_DIR to another place" in ended.complaint
+    assert precious.read_text() == "the only copy"
+
+
+def _read_steps(ended: Ended) -> list[Step]:
+    """The steps as they stand on the screen: what each engine accepted is the second column of its row."""
+    parts = re.split(r"^(?=\d\. )", ended.out.partition("Accepted in all")[0], flags=re.MULTILINE)[1:]
+    return [_read_step(part.strip().splitlines()) for part in parts]
+
+
+def _read_step(lines: list[str]) -> Step:
+    rows = [re.match(r"127\.0\.0\.1:\d+ +([\d,]+) +[\d,]+ +[\d,]+ +[\d,]+ ", line) for line in lines]
+    accepted = [int(row[1].replace(",", "")) for row in rows if row]
+    return Step(heading=lines[0], status=lines[1].split()[0], accepted=accepted)

@@ -1,0 +1,187 @@
+"""The commands around announcing: sites, run, status, keys, ledger, database, sandbox; each as a process of its own,
+but for the help, which is asked of every command there is."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from tests.cli.terminal import Terminal, count_each_once, end, make_sandbox
+from tidings import __version__
+from tidings.cli.main import app
+
+ADDRESS = "https://site.example/sitemap.xml"
+MASK = "****...****"
+
+
+async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -> None:
+    """A2, A4, A37: from `sites add` to `sites remove`, with a run and its record in between."""
+    async with make_sandbox() as sandbox:
+        site, engine = sandbox.site, sandbox.engines[0]
+        added = await terminal.run(
+            "sites", "add", site.sitemap_url, "--key", site.key, "--engine", engine.endpoint, "--id", "mine"
+        )
+        listed, shown = await asyncio.gather(terminal.run("sites", "list"), terminal.run("sites", "show", "mine"))
+        ran = await terminal.run("run", "mine", "--json")
+        status = await terminal.run("status")
+        removed = await terminal.run("sites", "remove", "mine")
+        again = await terminal.run("sites", "remove", "mine")
+        assert (added.code, added.out) == (0, "Stored mine.\n")
+        assert [part in listed.out for part in ("mine", site.sitemap_url, engine.host)] == [True] * 3
+        assert shown.document["site"]["indexnowKey"] == MASK
+        assert shown.document["site"]["keyLocation"] == f"{site.origin}/{MASK}.txt"
+        assert site.key not in listed.out + shown.out + terminal.log
+        assert (ran.code, dict(engine.accepted)) == (0, count_each_once(sandbox))
+        row = status.out.splitlines()[1].split()
+        assert (row[0], row[3:6], row[-1]) == ("mine", ["succeeded", "60", "0"], ran.document["executionId"])
+        assert (removed.code, removed.out) == (0, "Removed mine.\n")
+        assert again.code == 2
+        assert "there is no site 'mine'" in again.complaint
+
+
+async def test_environment_alone_sets_a_site_up(terminal: Terminal) -> None:
+    """A1: SITEMAP_URL, INDEXNOW_API_KEY and INDEXNOW_SEARCH_ENGINES, and nothing else; status knows it by its host."""
+    async with make_sandbox(engines=2) as sandbox:
+        site = sandbox.site
+        terminal.variables |= {
+            "SITEMAP_URL": site.sitemap_url,
+            "INDEXNOW_API_KEY": site.key,
+            "INDEXNOW_SEARCH_ENGINES": ",".join(engine.endpoint for engine in sandbox.engines),
+        }
+        ran = await terminal.run("run")
+        status = await terminal.run("status", site.host, "--json")
+        assert (ran.code, ran.err) == (0, "")
+        assert all(dict(engine.accepted) == count_each_once(sandbox) for engine in sandbox.engines)
+        record = status.document["executions"][0]
+        assert (record["site"], record["status"], record["result"]["submitted"]) == (site.host, "succeeded", 60)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "rule"),
+    [
+        pytest.param(["run"], {}, "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY", id="no site"),
+        pytest.param(
+            ["run"], {"SITEMAP_URL": ADDRESS}, "INDEXNOW_API_KEY: it must be set where SITEMAP_URL is", id="half a site"
+        ),
+        pytest.param(
+            ["ledger", "forget", "mine", "--since", "lately"],
+            {},
+            "--since: it must be a moment such as",
+            id="no moment",
+        ),
+        pytest.param(["database", "downgrade", "tomorrow", "--yes"], {}, "tomorrow", id="no revision"),
+        pytest.param(["status"], {"TIDINGS_DATABASE_URL": "mysql://a:b@c/d"}, "mysql is not supported", id="database"),
+    ],
+)
+async def test_bad_input_ends_with_2_and_one_line(
+    terminal: Terminal, words: list[str], variables: dict[str, str], rule: str
+) -> None:
+    """A1: every command refuses in the same way."""
+    ended = await terminal.run(*words, **variables)
+    assert ended.code == 2
+    assert ended.complaint.startswith("tidings: ")
+    assert rule in ended.complaint
+
+
+async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal) -> None:
+    """A4, design decision 6: `k2:NEW,k1:OLD` encrypts anew what k1 had encrypted; k2 alone reads it then, k1 does
+    not."""
+    made = await asyncio.gather(*(terminal.run("keys", "new", *options) for options in ([], [], ["--indexnow"])))
+    old, new, indexnow = (ended.out.strip() for ended in made)
+    only_old, both, only_new = f"k1:{old}", f"k2:{new},k1:{old}", f"k2:{new}"
+    await terminal.run("sites", "add", ADDRESS, "--key", indexnow, COOKIE_MASTER_KEY=only_old)
+    before = await terminal.run("keys", "status", COOKIE_MASTER_KEY=both)
+    rotated = await terminal.run("keys", "rotate", COOKIE_MASTER_KEY=both)
+    after, readable, unreadable = await asyncio.gather(
+        terminal.run("keys", "status", COOKIE_MASTER_KEY=only_new),
+        terminal.run("sites", "show", "site.example", COOKIE_MASTER_KEY=only_new),
+        terminal.run("sites", "show", "site.example", COOKIE_MASTER_KEY=only_old),
+    )
+    assert before.out == "New values are encrypted with k2.\nk1: 1 values; run `tidings keys rotate`\n"
+    assert rotated.out == "1 stored keys were encrypted anew.\n"
+    assert after.out == "New values are encrypted with k2.\nk2: 1 values\n"
+    assert (readable.code, readable.document["site"]["indexnowKey"]) == (0, MASK)
+    assert unreadable.code == 2
+    assert "is encrypted with key 'k2', which is not in the key ring (k1)" in unreadable.complaint
+
+
+async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
+    """A36, A41: a bad run is undone, also for sitemap files that have not changed since."""
+    async with make_sandbox(pages=5) as sandbox:
+        engine = sandbox.engines[0]
+        terminal.variables |= {
+            "SITEMAP_URL": sandbox.site.sitemap_url,
+            "INDEXNOW_API_KEY": sandbox.site.key,
+            "INDEXNOW_SEARCH_ENGINES": engine.endpoint,
+        }
+        await terminal.run("run")
+        forgotten = await terminal.run("ledger", "forget", sandbox.site.host, "--since", "2020-01-01")
+        ran = await terminal.run("run", "--json")
+        assert forgotten.out == "5 pages are due again.\n"
+        assert (ran.document["new"], ran.document["filesUnchanged"]) == (5, 0)
+        assert dict(engine.accepted) == dict.fromkeys(sandbox.site.urls(), 2)
+
+
+async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
+    """A41: a rollback is a command, it asks first, and the way back works."""
+    upgraded = await terminal.run("database", "upgrade")
+    asked = await terminal.run("database", "downgrade", "base")
+    downgraded = await terminal.run("database", "downgrade", "base", "--yes")
+    again = await terminal.run("database", "upgrade")
+    used = await terminal.run("sites", "list", "--json")
+    assert upgraded.out.startswith("The tables are at revision 0")
+    assert (asked.code, "Go on?" in asked.out) == (1, True)
+    assert (downgraded.code, downgraded.out) == (0, "The tables are at revision base.\n")
+    assert (again.code, again.out) == (0, upgraded.out)
+    assert (used.code, used.document) == (0, {"sites": []})
+
+
+async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -> None:
+    """The line it shows works as it stands, in another terminal."""
+    process = await terminal.start("sandbox", "--port", "0", "--pages", "3")
+    assert process.stdout is not None
+    lines = [(await process.stdout.readline()).decode() for _ in range(6)]
+    variable, _, *words = lines[-1].split()
+    name, _, value = variable.partition("=")
+    announced = await terminal.run(*words, **{name: value})
+    process.send_signal(signal.SIGINT)
+    ended = await end(process)
+    assert lines[0].startswith("Site:    http://127.0.0.1:")
+    assert (announced.code, announced.err) == (0, "")
+    assert (ended.code, ended.err) == (0, "")
+
+
+async def test_sandbox_on_a_taken_port_ends_with_one_line(terminal: Terminal) -> None:
+    """Two sandboxes started by mistake are told apart from a broken installation."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = await terminal.run("sandbox", "--port", str(taken.getsockname()[1]))
+    assert ended.code == 1
+    assert ended.complaint.startswith("tidings: ")
+
+
+async def test_version_and_help_need_no_data_directory(terminal: Terminal) -> None:
+    """A1: asking costs nothing and leaves nothing behind."""
+    version = await terminal.run("--version")
+    assert (version.code, version.out, version.err) == (0, f"tidings {__version__}\n", "")
+    assert not terminal.data_dir.exists()
+
+
+def _list_commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _list_commands(child, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(_list_commands(get_command(app))), ids=lambda path: " ".join(path) or "tidings")
+def test_help_of_every_command_works(path: tuple[str, ...]) -> None:
+    """A1: each says how it is used and what it is for."""
+    result = CliRunner().invoke(app, [*path, "--help"])
+    assert result.exit_code == 0
+    usage, _, rest = result.output.partition("\n")
+    assert usage.startswith("Usage: ")
+    assert rest.strip()
+    assert "Options:" in rest

@@ -1,0 +1,269 @@
+"""Engines and transactions: what may write, what is rolled back, who may read the file, and two processes at once."""
+
+import asyncio
+import multiprocessing
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from tidings.core.database import Database, DatabaseUrlError, open_database
+from tidings.settings import Settings
+from tidings.wiring import find_database_url, prepare_data_dir
+
+PASSWORD = "canary-hunter2"
+SOON = 20.0
+ROUNDS = 40
+ODD_NAME = "50%41 #1? ü.db"
+
+
+async def insert_host(database: Database, host: str) -> None:
+    async with database.write() as connection:
+        await connection.execute(text("INSERT INTO pace (host, next_at) VALUES (:host, 0)"), {"host": host})
+
+
+async def list_hosts(database: Database) -> list[str]:
+    async with database.read() as connection:
+        return [row.host for row in await connection.execute(text("SELECT host FROM pace ORDER BY host"))]
+
+
+async def test_what_is_written_can_be_read(database: Database) -> None:
+    """Decision 2: both doors lead to one database, whichever is used first."""
+    assert await list_hosts(database) == []
+    await insert_host(database, "one")
+    assert await list_hosts(database) == ["one"]
+
+
+WRITING = (
+    "INSERT INTO pace (host, next_at) VALUES ('two', 0)",
+    "UPDATE pace SET next_at = 1",
+    "DELETE FROM pace",
+    "CREATE TABLE intruder (id INTEGER)",
+    "DROP TABLE pace",
+)
+
+
+async def test_reading_cannot_write(database: Database) -> None:
+    """C1, decision 2: the database itself refuses, with a word about reading only; and nothing has changed."""
+    await insert_host(database, "one")
+    for statement in WRITING:
+        async with database.read() as connection:
+            with pytest.raises(DBAPIError, match=r"(?i)read-?only"):
+                await connection.execute(text(statement))
+    assert await list_hosts(database) == ["one"]
+
+
+async def test_sqlite_reading_cannot_be_talked_into_writing(sqlite_url: str) -> None:
+    """C1: the file is opened read only, so switching the pragma off does not help."""
+    database = open_database(sqlite_url)
+    async with database.read() as connection:
+        await connection.execute(text("PRAGMA query_only=OFF"))
+        with pytest.raises(DBAPIError, match="readonly"):
+            await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('one', 0)"))
+    await database.close()
+
+
+async def test_one_reading_transaction_sees_one_state(database: Database) -> None:
+    """Decision 2: what is committed meanwhile is not seen, so two statements cannot contradict each other."""
+    await insert_host(database, "one")
+    count = text("SELECT count(*) FROM pace")
+    async with database.read() as connection:
+        before = (await connection.execute(count)).scalar_one()
+        await insert_host(database, "two")
+        after = (await connection.execute(count)).scalar_one()
+    assert (before, after) == (1, 1)
+    assert await list_hosts(database) == ["one", "two"]
+
+
+async def test_an_error_rolls_everything_back(database: Database) -> None:
+    """Decision 1: all of a transaction or nothing, also when the error is not the database's own."""
+
+    async def fail() -> None:
+        async with database.write() as connection:
+            await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('one', 0)"))
+            await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('two', 0)"))
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    assert await list_hosts(database) == []
+
+
+async def test_a_cancelled_write_is_rolled_back_and_blocks_nobody(database: Database) -> None:
+    """Decision 2: SQLite has one writing connection a process; a cancelled task gives it back."""
+    written = asyncio.Event()
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('one', 0)"))
+            written.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(write())
+    async with asyncio.timeout(SOON):
+        await written.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await insert_host(database, "two")
+    assert await list_hosts(database) == ["two"]
+
+
+SLOW = {
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000) SELECT i, 0 FROM n",
+    "postgresql": "SELECT 'slow', 0 FROM pg_sleep(2)",
+}
+
+
+async def test_a_write_cancelled_within_a_statement_blocks_nobody(database: Database, database_url: str) -> None:
+    """Decision 2: neither this process nor another one waits for the lock of a task that is gone."""
+    other = open_database(database_url)
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await connection.execute(text(f"INSERT INTO pace (host, next_at) {SLOW[database.dialect]} RETURNING host"))
+
+    task = asyncio.create_task(write())
+    done, _ = await asyncio.wait({task}, timeout=0.1)
+    task.cancel()
+    async with asyncio.timeout(SOON):
+        answers = await asyncio.gather(task, return_exceptions=True)
+        await insert_host(other, "other")
+        await insert_host(database, "own")
+    await other.close()
+    assert (done, type(answers[0])) == (set(), asyncio.CancelledError)
+    assert await list_hosts(database) == ["other", "own"]
+
+
+async def test_many_integers_are_bound_as_one_value(database: Database) -> None:
+    """Decision 2: alike on both databases, with the whole range of 64 bits and none at all."""
+    numbers = [-(2**63), -1, 0, 2**63 - 1]
+    statement = text(f"SELECT number FROM {database.numbers_sql('numbers', column='number')} AS given ORDER BY number")
+    async with database.read() as connection:
+        some = await connection.execute(statement, {"numbers": database.bind_numbers(numbers)})
+        none = await connection.execute(statement, {"numbers": database.bind_numbers([])})
+        assert ([row.number for row in some], none.all()) == (numbers, [])
+
+
+async def test_sqlite_is_set_up_to_survive_a_power_cut(sqlite_url: str) -> None:
+    """Decision 2: WAL, synchronous=FULL (2), foreign keys on."""
+    database = open_database(sqlite_url)
+    async with database.write() as connection:
+        found = [
+            (await connection.execute(text(f"PRAGMA {name}"))).scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        ]
+    await database.close()
+    assert found == ["wal", 2, 1]
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A process whose new files would be open to everybody."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def list_modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("open_umask")
+async def test_the_sqlite_file_and_its_log_are_for_the_owner_alone(tmp_path: Path) -> None:
+    """A4: keys lie in it; whatever the umask, nobody else can read the file, its WAL or its index."""
+    database = open_database(f"sqlite:///{tmp_path}/new.db")
+    async with database.write() as connection:
+        await connection.execute(text("CREATE TABLE pace (host TEXT, next_at INTEGER)"))
+    await insert_host(database, "one")
+    modes = list_modes(tmp_path)
+    await database.close()
+    assert modes == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600}
+
+
+async def test_a_sqlite_path_may_hold_signs_that_mean_something_in_a_url(tmp_path: Path) -> None:
+    """Decision 2: encoded in the URL, they are part of the name."""
+    database = open_database(f"sqlite:///{quote(f'{tmp_path}/{ODD_NAME}')}")
+    async with database.write() as connection:
+        await connection.execute(text("CREATE TABLE pace (host TEXT, next_at INTEGER)"))
+    assert await list_hosts(database) == []
+    await database.close()
+    assert list(list_modes(tmp_path)) == [ODD_NAME]
+
+
+async def test_the_default_database_lies_in_the_data_directory_whatever_that_is_called(tmp_path: Path) -> None:
+    """A1: a directory's name is a path and not part of a URL."""
+    folder = tmp_path / ODD_NAME
+    prepare_data_dir(folder)
+    await open_database(find_database_url(Settings(data_dir=folder))).close()
+    assert list(list_modes(folder)) == ["tidings.db"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("tidings.db", id="a path"),
+        pytest.param(f"user:{PASSWORD}@host/name", id="no scheme"),
+        pytest.param(f"mysql://user:{PASSWORD}@host/name", id="another database"),
+        pytest.param("sqlite://", id="SQLite without a file"),
+        pytest.param("sqlite:///:memory:", id="SQLite in memory"),
+        pytest.param(f"postgresql://user:{PASSWORD}@host:port/name", id="a port that is no number"),
+        pytest.param(f"postgresql://user:p@ss:{PASSWORD}@host/name", id="a password that is not encoded"),
+        pytest.param(f"postgresql://user:{PASSWORD}@[::1/name", id="a broken address"),
+    ],
+)
+def test_a_bad_url_is_refused_in_one_line_without_its_password(url: str) -> None:
+    """A1, A4: the line says what is wanted; the password is in no part of the error."""
+    with pytest.raises(DatabaseUrlError) as caught:
+        open_database(url)
+    assert "sqlite:///path" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert PASSWORD not in f"{caught.value!r} {caught.value.__cause__!r}"
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def count_up(url: str, barrier: Any) -> None:
+    """In another process: read a number, add one, write it, many times."""
+
+    async def run() -> None:
+        database = open_database(url)
+        barrier.wait(SOON)
+        for _ in range(ROUNDS):
+            async with database.write() as connection:
+                number = (await connection.execute(text("SELECT next_at FROM pace"))).scalar_one()
+                await connection.execute(text("UPDATE pace SET next_at = :next"), {"next": number + 1})
+        await database.close()
+
+    asyncio.run(run())
+
+
+def test_two_processes_write_sqlite_at_once_and_nothing_is_lost(sqlite_url: str) -> None:
+    """Decision 2: BEGIN IMMEDIATE keeps a check and its write together; whoever comes second waits its turn."""
+    spawn = multiprocessing.get_context("spawn")
+    database = open_database(sqlite_url)
+    asyncio.run(insert_host(database, "one"))
+    asyncio.run(database.close())
+    barrier = spawn.Barrier(2)
+    processes = [spawn.Process(target=count_up, args=(sqlite_url, barrier)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(SOON)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert asyncio.run(read_number(sqlite_url)) == 2 * ROUNDS
+
+
+async def read_number(url: str) -> int:
+    database = open_database(url)
+    async with database.read() as connection:
+        number: int = (await connection.execute(text("SELECT next_at FROM pace"))).scalar_one()
+    await database.close()
+    return number

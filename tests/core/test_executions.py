@@ -1,0 +1,539 @@
+"""Exclusive executions: one at a time over tasks and processes, fenced once lost, taken back from the dead, kept."""
+
+import asyncio
+import multiprocessing
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from multiprocessing.pool import Pool
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, text, update
+
+from tests.fakes import FakeClock
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database, open_database
+from tidings.core.executions import (
+    AlreadyRunningError,
+    Execution,
+    ExecutionLostError,
+    Executions,
+    ExecutionStatus,
+    executions,
+)
+from tidings.core.holders import Holder
+
+NAME = "announce:example.com"
+PROCESSES = 8
+SOON = 30.0
+SECOND = timedelta(seconds=1)
+MOST_LOOKS = 500
+
+# What a process of the pool keeps: the line they start from, and holders, which must live on for the others to see.
+_KEPT: dict[str, Any] = {}
+
+
+@pytest.fixture
+def running(database: Database, clock: FakeClock, holder: Holder) -> Executions:
+    return Executions(database, clock=clock, holder=holder)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Holder]:
+    """A holder on another data directory, as on another machine."""
+    (tmp_path / "elsewhere").mkdir()
+    held = Holder(tmp_path / "elsewhere")
+    yield held
+    held.close()
+
+
+@asynccontextmanager
+async def open_several(url: str, count: int) -> AsyncIterator[list[Database]]:
+    """Database objects of their own, as several workers have them."""
+    databases = [open_database(url) for _ in range(count)]
+    yield databases
+    for database in databases:
+        await database.close()
+
+
+async def find_status(running: Executions, execution: Execution) -> ExecutionStatus:
+    record = await running.find(execution.public_id)
+    assert record is not None
+    return record.status
+
+
+async def end_behind_its_back(database: Database, execution: Execution) -> None:
+    """What a recovery elsewhere does to an execution."""
+    async with database.write() as connection:
+        await connection.execute(update(executions).where(executions.c.id == execution.id).values(status="timeout"))
+
+
+async def list_hosts(database: Database) -> list[str]:
+    async with database.read() as connection:
+        return [row.host for row in await connection.execute(text("SELECT host FROM pace"))]
+
+
+async def write_guarded(running: Executions, execution: Execution) -> None:
+    async with running.guard(execution) as connection:
+        await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('written', 0)"))
+
+
+# One at a time
+
+
+async def test_of_two_that_acquire_at_once_one_wins_and_the_other_learns_who_holds_it(
+    database_url: str, clock: FakeClock, holder: Holder
+) -> None:
+    """A39, C3: one gets it, the other is told the holder's id and since when."""
+    async with open_several(database_url, 2) as databases:
+        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
+        answers = await asyncio.gather(*(worker.acquire(NAME) for worker in workers), return_exceptions=True)
+    [won] = [answer for answer in answers if isinstance(answer, Execution)]
+    [refused] = [answer for answer in answers if isinstance(answer, AlreadyRunningError)]
+    assert (refused.execution_id, refused.since) == (won.public_id, clock.now())
+    assert won.public_id in str(refused)
+
+
+async def test_workflows_do_not_wait_for_each_other(running: Executions) -> None:
+    """A39: one execution of a site at a time; another site is another matter."""
+    one, two = await running.acquire("announce:one"), await running.acquire("announce:two")
+    assert one.id != two.id
+
+
+async def test_acquiring_while_the_holder_finishes_gets_it_or_is_told_who_holds_it(
+    database_url: str, clock: FakeClock, holder: Holder
+) -> None:
+    """A39, C3: at whatever moment the holder ends, there is one of the two answers and never another error."""
+    async with open_several(database_url, 4) as databases:
+        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
+        wins = await asyncio.gather(*(acquire_and_finish(worker, rounds=40) for worker in workers))
+    assert sum(wins) > 0
+
+
+async def acquire_and_finish(worker: Executions, *, rounds: int) -> int:
+    """How often it got hold of the workflow."""
+    wins = 0
+    for _ in range(rounds):
+        try:
+            execution = await worker.acquire(NAME)
+        except AlreadyRunningError:
+            continue
+        wins += 1
+        await worker.finish(execution, ExecutionStatus.SUCCEEDED)
+    return wins
+
+
+async def test_the_id_increases_even_when_rows_were_deleted(running: Executions, database: Database) -> None:
+    """C5, decision 4: a fencing token never comes twice."""
+    ids = []
+    for _ in range(3):
+        execution = await running.acquire(NAME)
+        ids.append(execution.id)
+        await running.finish(execution, ExecutionStatus.SUCCEEDED)
+        async with database.write() as connection:
+            await connection.execute(delete(executions))
+    assert ids == sorted(set(ids))
+
+
+async def test_the_public_id_tells_the_moment_and_is_not_repeated(running: Executions, clock: FakeClock) -> None:
+    """C11, decision 4: exec-{milliseconds}-{random}."""
+    clock.set(datetime(2026, 11, 15, 12, 0, 0, 123_000, tzinfo=UTC))
+    made = [await running.acquire(f"announce:{number}") for number in range(3)]
+    assert all(re.fullmatch(r"exec-1794744000123-[0-9a-f]{8}", execution.public_id) for execution in made)
+    assert len({execution.public_id for execution in made}) == 3
+    assert {execution.started_at for execution in made} == {clock.now()}
+
+
+def keep_barrier(barrier: Any) -> None:
+    _KEPT["barrier"] = barrier
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Other processes that can start from one line."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(PROCESSES, initializer=keep_barrier, initargs=(spawn.Barrier(PROCESSES),)) as made:
+        yield made
+        made.close()
+        made.join()
+
+
+def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
+    """In another process: whether it won, and who holds the workflow."""
+    if "holder" in _KEPT:
+        _KEPT["holder"].close()
+    _KEPT["holder"] = Holder(Path(data_dir))
+
+    async def run() -> tuple[bool, str]:
+        database = open_database(url)
+        try:
+            worker = Executions(database, clock=SystemClock(), holder=_KEPT["holder"])
+            _KEPT["barrier"].wait(SOON)
+            return True, (await worker.acquire(NAME)).public_id
+        except AlreadyRunningError as error:
+            return False, error.execution_id
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def test_of_eight_processes_exactly_one_wins(pool: Pool, database_url: str, tmp_path: Path) -> None:
+    """A39, C3: over all processes; the seven others all name the winner."""
+    answers = pool.starmap(acquire_in_process, [(database_url, str(tmp_path))] * PROCESSES, chunksize=1)
+    assert sorted(won for won, _ in answers) == [False] * (PROCESSES - 1) + [True]
+    assert len({execution_id for _, execution_id in answers}) == 1
+
+
+# Fenced once lost
+
+
+async def test_a_guarded_write_of_the_holder_is_kept(running: Executions, database: Database) -> None:
+    """C4: as long as it runs, it writes."""
+    await write_guarded(running, await running.acquire(NAME))
+    assert await list_hosts(database) == ["written"]
+
+
+async def test_a_lost_execution_can_write_nothing_more(running: Executions, database: Database) -> None:
+    """C5: a holder whose lock was taken away is refused, also where another execution runs by now."""
+    lost = await running.acquire(NAME)
+    await end_behind_its_back(database, lost)
+    successor = await running.acquire(NAME)
+    with pytest.raises(ExecutionLostError, match=lost.public_id):
+        await write_guarded(running, lost)
+    with pytest.raises(ExecutionLostError, match=lost.public_id):
+        await running.heartbeat(lost)
+    with pytest.raises(ExecutionLostError, match=lost.public_id):
+        await running.finish(lost, ExecutionStatus.SUCCEEDED, processed=7)
+    assert await list_hosts(database) == []
+    assert await find_status(running, lost) == ExecutionStatus.TIMEOUT
+    assert await find_status(running, successor) == ExecutionStatus.RUNNING
+
+
+async def test_what_fails_inside_the_guard_is_not_written(running: Executions, database: Database) -> None:
+    """C4: the check and the write are one transaction."""
+    execution = await running.acquire(NAME)
+
+    async def fail() -> None:
+        async with running.guard(execution) as connection:
+            await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('written', 0)"))
+            await running.save_progress(connection, execution, processed=5, failed=0, progress={})
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert (await list_hosts(database), record.items_processed) == ([], 0)
+
+
+async def test_a_recovery_waits_for_a_guarded_write_and_then_sees_its_sign_of_life(
+    database_url: str, clock: FakeClock, holder: Holder
+) -> None:
+    """C4, C5: inside the guard the execution cannot be taken away, not even when its heartbeat was too old."""
+    async with open_several(database_url, 2) as databases:
+        mine, other = (Executions(database, clock=clock, holder=holder) for database in databases)
+        execution = await mine.acquire(NAME)
+        clock.advance(timedelta(minutes=31))
+        async with mine.guard(execution) as connection:
+            recovering = asyncio.create_task(other.recover())
+            done, _ = await asyncio.wait({recovering}, timeout=0.2)
+            assert not done
+            await mine.save_progress(connection, execution, processed=1, failed=0, progress={})
+        async with asyncio.timeout(SOON):
+            assert await recovering == []
+        assert await find_status(mine, execution) == ExecutionStatus.RUNNING
+
+
+# Signs of life
+
+
+async def look_until(condition: Callable[[], bool], running: Executions, execution: Execution) -> None:
+    """Give the heartbeat room to work until the condition holds."""
+    for _ in range(MOST_LOOKS):
+        if condition():
+            return
+        await running.find(execution.public_id)
+    raise AssertionError("the heart does not beat")
+
+
+async def test_a_kept_alive_execution_is_not_taken_for_dead(
+    running: Executions, clock: FakeClock, database: Database
+) -> None:
+    """C4, decision 4: a heartbeat every minute, however long it runs."""
+    execution = await running.acquire(NAME)
+    async with running.keep_alive(execution):
+        await look_until(lambda: clock.now() - execution.started_at > timedelta(minutes=35), running, execution)
+        assert await running.recover() == []
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert set(clock.slept) == {timedelta(minutes=1)}
+    assert clock.now() - record.heartbeat_at <= timedelta(minutes=1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_the_block_of_a_lost_execution_is_cancelled(running: Executions, database: Database) -> None:
+    """C5, decision 4: whoever lost it gets ExecutionLostError and stops, in the middle of a wait too."""
+    execution = await running.acquire(NAME)
+    cleaned_up = []
+
+    async def work() -> None:
+        async with running.keep_alive(execution):
+            await end_behind_its_back(database, execution)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaned_up.append(True)
+
+    async with asyncio.timeout(SOON):
+        with pytest.raises(ExecutionLostError, match=execution.public_id):
+            await work()
+    assert cleaned_up == [True]
+
+
+async def test_the_task_that_lost_its_execution_can_go_on(running: Executions, database: Database) -> None:
+    """C5: the cancellation was for the block; afterwards the task does not count as being cancelled."""
+    execution = await running.acquire(NAME)
+
+    async def work() -> int:
+        try:
+            async with running.keep_alive(execution):
+                await end_behind_its_back(database, execution)
+                await asyncio.Event().wait()
+        except ExecutionLostError:
+            task = asyncio.current_task()
+            return -1 if task is None else task.cancelling()
+        return -1
+
+    async with asyncio.timeout(SOON):
+        assert await asyncio.create_task(work()) == 0
+
+
+async def test_a_cancelled_holder_is_cancelled_and_not_told_that_it_lost(running: Executions) -> None:
+    """Decision 4: only a lost execution is reported as lost."""
+    execution = await running.acquire(NAME)
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with running.keep_alive(execution):
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    async with asyncio.timeout(SOON):
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await find_status(running, execution) == ExecutionStatus.RUNNING
+
+
+async def test_a_heartbeat_that_fails_is_not_the_last(
+    running: Executions, clock: FakeClock, database: Database
+) -> None:
+    """C5, decision 4: a database that is away for some minutes does not end the signs of life for good."""
+    execution = await running.acquire(NAME)
+    async with running.keep_alive(execution):
+        await rename_table(database, "executions", "away")
+        for _ in range(20):
+            await list_hosts(database)
+        await rename_table(database, "away", "executions")
+        back_at = clock.now()
+        await look_until(lambda: clock.now() - back_at > timedelta(minutes=3), running, execution)
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert record.heartbeat_at > back_at
+
+
+async def rename_table(database: Database, old: str, new: str) -> None:
+    async with database.write() as connection:
+        await connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+
+
+# Taken back from the dead
+
+
+@pytest.mark.parametrize(
+    ("silent_for", "status"),
+    [
+        (timedelta(minutes=29, seconds=59), ExecutionStatus.RUNNING),
+        (timedelta(minutes=30), ExecutionStatus.RUNNING),
+        (timedelta(minutes=30, seconds=1), ExecutionStatus.TIMEOUT),
+    ],
+)
+async def test_silence_of_more_than_thirty_minutes_is_a_timeout(
+    running: Executions, clock: FakeClock, silent_for: timedelta, status: ExecutionStatus
+) -> None:
+    """C5, A37: counted from the last heartbeat, and written with its moment and its reason."""
+    execution = await running.acquire(NAME)
+    clock.advance(timedelta(minutes=20))
+    await running.heartbeat(execution)
+    clock.advance(silent_for)
+    recovered = await running.recover()
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert record.status == status
+    if status == ExecutionStatus.TIMEOUT:
+        assert recovered == [execution.public_id]
+        assert record.completed_at == clock.now()
+        assert record.result["errors"] == ["no sign of life for 30 minutes"]
+    else:
+        assert recovered == []
+
+
+async def test_acquiring_takes_over_from_the_silent(running: Executions, clock: FakeClock) -> None:
+    """A39, C5: nobody has to wait for the recovery workflow."""
+    silent = await running.acquire(NAME)
+    clock.advance(timedelta(minutes=30) + SECOND)
+    successor = await running.acquire(NAME)
+    assert successor.id > silent.id
+    assert await find_status(running, silent) == ExecutionStatus.TIMEOUT
+
+
+async def test_what_a_dead_execution_had_saved_is_in_its_result(
+    running: Executions, database: Database, clock: FakeClock, tmp_path: Path
+) -> None:
+    """A37: the figures of its last progress are kept, beside the reason of its end."""
+    gone = Holder(tmp_path)
+    dying = Executions(database, clock=clock, holder=gone)
+    execution = await dying.acquire(NAME)
+    async with dying.guard(execution) as connection:
+        await dying.save_progress(connection, execution, processed=7, failed=1, progress={"submitted": 6})
+    gone.close()
+    assert await running.recover() == [execution.public_id]
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert (record.items_processed, record.items_failed) == (7, 1)
+    assert record.result == {
+        "submitted": 6,
+        "status": "interrupted",
+        "errors": ["its process ended without a word"],
+    }
+
+
+@pytest.mark.parametrize("end", ["silent", "dead"])
+async def test_eight_that_recover_at_once_recover_each_execution_once(
+    database_url: str, clock: FakeClock, holder: Holder, tmp_path: Path, end: str
+) -> None:
+    """C5: of several answers, exactly one has it; what is alive is in none."""
+    gone = Holder(tmp_path)
+    async with open_several(database_url, PROCESSES) as databases:
+        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
+        dying = Executions(databases[0], clock=clock, holder=gone)
+        ended = {(await dying.acquire(f"announce:{number}")).public_id for number in range(3)}
+        if end == "silent":
+            clock.advance(timedelta(minutes=30) + SECOND)
+        gone.close()
+        alive = await workers[0].acquire("announce:alive")
+        answers = await asyncio.gather(*(worker.recover() for worker in workers))
+        assert sorted(public_id for answer in answers for public_id in answer) == sorted(ended)
+        assert await find_status(workers[0], alive) == ExecutionStatus.RUNNING
+
+
+def hold_in_process(url: str, data_dir: str, pipe: Any) -> None:
+    """In another process: acquire, say so, and then do nothing until it is killed."""
+
+    async def run() -> None:
+        worker = Executions(open_database(url), clock=SystemClock(), holder=Holder(Path(data_dir)))
+        pipe.send((await worker.acquire(NAME)).public_id)
+        pipe.recv()
+
+    asyncio.run(run())
+
+
+async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
+    database: Database, database_url: str, holder: Holder, tmp_path: Path
+) -> None:
+    """A39, C3, decision 4: on one data directory nobody waits 30 minutes for a dead process."""
+    running = Executions(database, clock=SystemClock(), holder=holder)
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=hold_in_process, args=(database_url, str(tmp_path), there))
+    process.start()
+    try:
+        assert here.poll(SOON)
+        held: str = here.recv()
+        with pytest.raises(AlreadyRunningError) as refused:
+            await running.acquire(NAME)
+        assert refused.value.execution_id == held
+        assert await running.recover() == []
+    finally:
+        process.kill()
+        process.join(SOON)
+    successor = await running.acquire(NAME)
+    record = await running.find(held)
+    assert record is not None
+    assert record.status == ExecutionStatus.INTERRUPTED
+    assert record.completed_at is not None
+    assert record.result["errors"] == ["its process ended without a word"]
+    assert await find_status(running, successor) == ExecutionStatus.RUNNING
+
+
+async def test_a_holder_of_another_data_directory_is_judged_by_its_heartbeat_alone(
+    running: Executions, database: Database, clock: FakeClock, elsewhere: Holder, tmp_path: Path
+) -> None:
+    """A39, C5: dead or not, it keeps its execution for 30 minutes."""
+    gone = Holder(tmp_path / "elsewhere")
+    execution = await Executions(database, clock=clock, holder=gone).acquire(NAME)
+    gone.close()
+    clock.advance(timedelta(minutes=29, seconds=59))
+    with pytest.raises(AlreadyRunningError):
+        await running.acquire(NAME)
+    clock.advance(2 * SECOND)
+    await running.acquire(NAME)
+    assert await find_status(running, execution) == ExecutionStatus.TIMEOUT
+
+
+async def test_a_process_does_not_recover_what_it_holds_itself(running: Executions) -> None:
+    """A39: its own lock is no sign of death."""
+    execution = await running.acquire(NAME)
+    assert await running.recover() == []
+    assert await find_status(running, execution) == ExecutionStatus.RUNNING
+
+
+# Kept
+
+
+async def test_progress_is_kept_while_it_runs_and_is_a_sign_of_life(running: Executions, clock: FakeClock) -> None:
+    """A36, A37: counts and figures, live."""
+    execution = await running.acquire(NAME)
+    clock.advance(timedelta(minutes=5))
+    async with running.guard(execution) as connection:
+        await running.save_progress(connection, execution, processed=100, failed=3, progress={"sent": {"a": 97}})
+    record = await running.find(execution.public_id)
+    assert record is not None
+    assert (record.status, record.items_processed, record.items_failed) == (ExecutionStatus.RUNNING, 100, 3)
+    assert (record.progress, record.result, record.completed_at) == ({"sent": {"a": 97}}, {}, None)
+    assert (record.started_at, record.heartbeat_at) == (execution.started_at, clock.now())
+
+
+async def test_every_result_is_kept_and_the_workflow_is_free_again(running: Executions, clock: FakeClock) -> None:
+    """A37: every execution is kept, with its times, counts and errors; it ends once."""
+    result = {"total": 250, "errors": ["één"], "engines": [{"host": "a", "mean": 0.25}]}
+    for status in set(ExecutionStatus) - {ExecutionStatus.RUNNING}:
+        execution = await running.acquire(NAME)
+        clock.advance(timedelta(minutes=5))
+        await running.finish(execution, status, processed=250, failed=4, result=result)
+        record = await running.find(execution.public_id)
+        assert record is not None
+        assert (record.workflow_name, record.status, record.result) == (NAME, status, result)
+        assert (record.items_processed, record.items_failed, record.completed_at) == (250, 4, clock.now())
+        with pytest.raises(ExecutionLostError):
+            await running.finish(execution, ExecutionStatus.SUCCEEDED)
+
+
+async def test_the_history_lists_the_newest_first(running: Executions) -> None:
+    """A36, A37: by order of beginning, this workflow's only, as many as asked for."""
+    made = []
+    for _ in range(4):
+        execution = await running.acquire(NAME)
+        made.append(execution.public_id)
+        await running.finish(execution, ExecutionStatus.SUCCEEDED)
+        await running.finish(await running.acquire("announce:other"), ExecutionStatus.FAILED)
+    listed = [record.public_id for record in await running.list_recent(NAME)]
+    assert listed == made[::-1]
+    assert [record.public_id for record in await running.list_recent(NAME, limit=2)] == made[:1:-1]
+    assert await running.find("exec-0-00000000") is None

@@ -1,0 +1,255 @@
+"""Tables: a new database equals a migrated one, and the way back and forth is open, to several processes at once."""
+
+import asyncio
+import multiprocessing
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from multiprocessing.pool import Pool
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+import tidings.wiring
+from tidings.core.database import (
+    Database,
+    NewerDatabaseError,
+    downgrade_database,
+    find_revision,
+    metadata,
+    newest_revision,
+    open_database,
+    prepare_database,
+    upgrade_database,
+)
+
+SOON = 30.0
+EVERY_REVISION = sorted(
+    path.name.partition("_")[0]
+    for path in (Path(tidings.wiring.__file__).parent / "core/migrations/versions").glob("[0-9]*.py")
+)
+
+Description = dict[str, Any]
+
+# What a process of the pool keeps: the line they start from.
+_KEPT: dict[str, Any] = {}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def make_empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Makes empty databases, and answers their addresses."""
+    if request.param == "sqlite":
+        yield lambda: f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
+        return
+    server: str = request.getfixturevalue("postgres_server")
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"empty_{uuid.uuid4().hex}")
+        run_on_postgres(server, f"CREATE DATABASE {names[-1]}")
+        return server.replace("/postgres?", f"/{names[-1]}?")
+
+    yield make
+    for name in names:
+        run_on_postgres(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def run_on_postgres(server: str, statement: str) -> None:
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+async def describe_after(url: str, *steps: Callable[[Database], Awaitable[None]]) -> Description:
+    """Take these steps on the database, and say what is in it then."""
+    database = open_database(url)
+    try:
+        for step in steps:
+            await step(database)
+        async with database.write() as connection:
+            return await connection.run_sync(describe_schema)
+    finally:
+        await database.close()
+
+
+def describe_schema(connection: Connection) -> Description:
+    """All tables as SQLAlchemy sees them, and what only the database's own catalogue tells."""
+    inspector = inspect(connection)
+    seen: Description = {name: describe_table(inspector, name) for name in inspector.get_table_names()}
+    catalogue = _SQLITE_CATALOGUE if connection.dialect.name == "sqlite" else _POSTGRESQL_CATALOGUE
+    rows = [tuple(row) for row in connection.execute(text(catalogue))]
+    seen["the catalogue"] = sorted(tuple(re.sub(r"\s+", " ", str(value)) for value in row) for row in rows)
+    return seen
+
+
+def describe_table(inspector: Any, name: str) -> Description:
+    columns = {
+        column["name"]: (str(column["type"]), column["nullable"], column["default"])
+        for column in inspector.get_columns(name)
+    }
+    indexes = {
+        index["name"]: (index["column_names"], bool(index["unique"]), describe_options(index))
+        for index in inspector.get_indexes(name)
+    }
+    unique = sorted(tuple(constraint["column_names"]) for constraint in inspector.get_unique_constraints(name))
+    key = inspector.get_pk_constraint(name)["constrained_columns"]
+    return {"columns": columns, "key": key, "indexes": indexes, "unique": unique}
+
+
+def describe_options(index: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+
+
+# AUTOINCREMENT, WITHOUT ROWID and the condition of a partial index stand in the statement itself. Alembic's own table
+# is written by two hands, so its text may differ; its columns are compared above.
+_SQLITE_CATALOGUE = (
+    "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE tbl_name != 'alembic_version' AND sql IS NOT NULL"
+)
+_POSTGRESQL_CATALOGUE = """
+SELECT relname, relkind, pg_get_expr(relpartbound, oid), pg_get_partkeydef(oid),
+    (SELECT string_agg(pg_get_constraintdef(pg_constraint.oid), ';' ORDER BY conname)
+        FROM pg_constraint WHERE conrelid = pg_class.oid),
+    CASE WHEN relkind IN ('i', 'I') THEN pg_get_indexdef(oid) END
+FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname NOT LIKE 'alembic_version%'
+"""
+
+
+async def downgrade_to_base(database: Database) -> None:
+    await downgrade_database(database, revision="base")
+
+
+async def test_a_new_database_equals_one_made_by_the_migrations(make_empty: Callable[[], str]) -> None:
+    """Decision 2: tables, columns, types, nullability, defaults, keys, indexes, partitions are the same both ways."""
+    prepared = await describe_after(make_empty(), prepare_database)
+    migrated = await describe_after(make_empty(), upgrade_database)
+    assert prepared == migrated
+    assert set(prepared) >= set(metadata.tables)
+
+
+async def test_the_index_that_excludes_a_second_execution_is_there(database_url: str) -> None:
+    """A39, C3: unique, and only over what is running."""
+    seen = await describe_after(database_url)
+    columns, unique, options = seen["executions"]["indexes"]["executions_one_running"]
+    assert (columns, unique) == (["workflow_name"], True)
+    assert "status = 'running'" in " ".join(options.values())
+
+
+async def test_the_ledger_has_sixteen_partitions_on_postgresql(postgres_url: str) -> None:
+    """A10, decision 2: every remainder has its partition, so that every site has a place."""
+    seen = await describe_after(postgres_url)
+    bounds = {row[2] for row in seen["the catalogue"] if row[0].startswith("ledger_") and row[1] == "r"}
+    assert bounds == {f"FOR VALUES WITH (modulus 16, remainder {number})" for number in range(16)}
+
+
+async def test_the_migrations_leave_no_difference_to_the_code(make_empty: Callable[[], str]) -> None:
+    """Decision 2: Alembic itself finds nothing that a further migration would have to do."""
+    database = open_database(make_empty())
+    await upgrade_database(database)
+    async with database.write() as connection:
+        differences = await connection.run_sync(list_differences)
+    await database.close()
+    assert differences == []
+
+
+def list_differences(connection: Connection) -> list[Any]:
+    def is_ours(_object: object, name: str | None, kind: str, _reflected: bool, _other: object) -> bool:
+        return not (kind == "table" and re.fullmatch(r"ledger_\d+", name or ""))
+
+    options = {"compare_type": True, "compare_server_default": True, "include_object": is_ours}
+    differences: list[Any] = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+    return differences
+
+
+async def test_the_way_down_removes_everything_and_the_way_up_works_again(make_empty: Callable[[], str]) -> None:
+    """A41, decision 2: a release can be taken back, as far as it goes."""
+    url = make_empty()
+    before = await describe_after(url, upgrade_database)
+    removed = await describe_after(url, downgrade_to_base)
+    after = await describe_after(url, upgrade_database)
+    assert set(removed) == {"alembic_version", "the catalogue"}
+    assert [row for row in removed["the catalogue"] if "sqlite_sequence" not in row] == []
+    assert after == before
+
+
+@pytest.mark.parametrize("revision", ["base", *EVERY_REVISION])
+async def test_a_database_of_any_older_revision_is_brought_up_to_date(
+    make_empty: Callable[[], str], revision: str
+) -> None:
+    """A41, decision 2: also one that was taken back to nothing and still knows of Alembic; twice does no harm."""
+    url, expected = make_empty(), await describe_after(make_empty(), upgrade_database)
+
+    async def make_old(database: Database) -> None:
+        await upgrade_database(database)
+        await downgrade_database(database, revision=revision)
+
+    async def check_newest(database: Database) -> None:
+        assert await find_revision(database) == newest_revision() == EVERY_REVISION[-1]
+
+    assert await describe_after(url, make_old, prepare_database, prepare_database, check_newest) == expected
+
+
+async def test_a_database_of_a_newer_release_is_left_alone(database: Database) -> None:
+    """A41: an older release says so in one line, and changes nothing."""
+    async with database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(NewerDatabaseError, match="9999") as caught:
+        await prepare_database(database)
+    assert len(str(caught.value).splitlines()) == 1
+    assert await find_revision(database) == "9999"
+
+
+async def test_preparing_again_keeps_what_was_written(database: Database) -> None:
+    """Decision 1: every start prepares, and no start loses anything."""
+    async with database.write() as connection:
+        await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('one', 7)"))
+    await prepare_database(database)
+    async with database.read() as connection:
+        rows = [tuple(row) for row in await connection.execute(text("SELECT host, next_at FROM pace"))]
+    assert rows == [("one", 7)]
+
+
+def keep_barrier(barrier: Any) -> None:
+    _KEPT["barrier"] = barrier
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Two other processes that can start from one line."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(2, initializer=keep_barrier, initargs=(spawn.Barrier(2),)) as made:
+        yield made
+        made.close()
+        made.join()
+
+
+def prepare_in_process(url: str) -> str | None:
+    async def run() -> str | None:
+        database = open_database(url)
+        try:
+            _KEPT["barrier"].wait(SOON)
+            await prepare_database(database)
+            return await find_revision(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def test_two_processes_prepare_an_empty_database_at_once(pool: Pool, make_empty: Callable[[], str]) -> None:
+    """Decision 2: one does it, the other finds it done; there is one set of tables and one revision."""
+    url = make_empty()
+    assert pool.map(prepare_in_process, [url, url], chunksize=1) == [newest_revision()] * 2
+    assert asyncio.run(describe_after(url)) == asyncio.run(describe_after(make_empty(), prepare_database))
+    assert asyncio.run(count_revisions(url)) == 1
+
+
+async def count_revisions(url: str) -> int:
+    database = open_database(url)
+    async with database.read() as connection:
+        count: int = (await connection.execute(text("SELECT count(*) FROM alembic_version"))).scalar_one()
+    await database.close()
+    return count

@@ -1,0 +1,233 @@
+"""The environment becomes one frozen Settings, or start is refused in one line that names the variable and the rule."""
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from tidings.core.logs import LogFormat
+from tidings.core.secrets import Secret
+from tidings.settings import SettingError, Settings, SiteSettings, read_settings
+
+CANARY = "canary-5ecret-0123456789"
+SITEMAP = "https://example.com/sitemap.xml"
+SECRET_NAMES = ("INDEXNOW_API_KEY", "COOKIE_MASTER_KEY", "TIDINGS_DATABASE_URL")
+
+
+def find_refusal(environment: Mapping[str, str]) -> SettingError:
+    with pytest.raises(SettingError) as caught:
+        read_settings(environment)
+    return caught.value
+
+
+def test_an_empty_environment_gives_every_default() -> None:
+    """A1, A12, A20: all that can be set has the default that the specification names."""
+    expected = {
+        "data_dir": Path("tidings-data"),
+        "database_url": None,
+        "allow_networks": (),
+        "log_format": LogFormat.CONSOLE,
+        "master_key": None,
+        "run_budget": timedelta(minutes=5),
+        "retry_scale": 1,
+        "resubmit_gap": timedelta(minutes=10),
+        "max_concurrent_requests": 3,
+        "request_interval": timedelta(milliseconds=100),
+        "cache_ttl": timedelta(days=30),
+        "max_retries": 3,
+        "engines": ("api.indexnow.org",),
+        "schedule": "0 0 * * *",
+        "indexnow_key": None,
+        "site": None,
+        "secrets": (),
+    }
+    settings = read_settings({})
+    assert {field.name: getattr(settings, field.name) for field in fields(Settings)} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("TIDINGS_DATA_DIR", "/var/lib/tidings", "data_dir", Path("/var/lib/tidings")),
+        ("TIDINGS_DATABASE_URL", "postgresql://u:p@h/d", "database_url", Secret("postgresql://u:p@h/d")),
+        (
+            "TIDINGS_ALLOW_NETWORKS",
+            "127.0.0.0/8, ::1/128",
+            "allow_networks",
+            (ip_network("127.0.0.0/8"), ip_network("::1/128")),
+        ),
+        ("TIDINGS_LOG_FORMAT", "json", "log_format", LogFormat.JSON),
+        ("COOKIE_MASTER_KEY", CANARY, "master_key", Secret(CANARY)),
+        ("INDEXNOW_API_KEY", CANARY, "indexnow_key", Secret(CANARY)),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "1", "run_budget", timedelta(seconds=1)),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "1.5", "run_budget", timedelta(seconds=1.5)),
+        ("TIDINGS_RETRY_SCALE", "0", "retry_scale", 0),
+        ("TIDINGS_RETRY_SCALE", "0.01", "retry_scale", 0.01),
+        ("TIDINGS_RESUBMIT_GAP_SECONDS", "0", "resubmit_gap", timedelta(0)),
+        ("TIDINGS_RESUBMIT_GAP_SECONDS", "60", "resubmit_gap", timedelta(minutes=1)),
+        ("MAX_CONCURRENT_REQUESTS", "1", "max_concurrent_requests", 1),
+        ("MAX_CONCURRENT_REQUESTS", "100", "max_concurrent_requests", 100),
+        ("REQUEST_INTERVAL_MS", "0", "request_interval", timedelta(0)),
+        ("REQUEST_INTERVAL_MS", "60000", "request_interval", timedelta(minutes=1)),
+        ("CACHE_TTL_DAYS", "1", "cache_ttl", timedelta(days=1)),
+        ("CACHE_TTL_DAYS", "3650", "cache_ttl", timedelta(days=3650)),
+        ("MAX_RETRIES", "0", "max_retries", 0),
+        ("MAX_RETRIES", "20", "max_retries", 20),
+        ("CRON_SCHEDULE", "30 */6 * * 1-5", "schedule", "30 */6 * * 1-5"),
+        ("INDEXNOW_SEARCH_ENGINES", "yandex.com", "engines", ("yandex.com",)),
+        ("INDEXNOW_SEARCH_ENGINES", "www.bing.com, yandex.com,", "engines", ("www.bing.com", "yandex.com")),
+        ("INDEXNOW_SEARCH_ENGINES", '["www.bing.com", "yandex.com"]', "engines", ("www.bing.com", "yandex.com")),
+        (
+            "INDEXNOW_SEARCH_ENGINES",
+            "http://127.0.0.1:8801/indexnow",
+            "engines",
+            ("http://127.0.0.1:8801/indexnow",),
+        ),
+    ],
+)
+def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str, field: str, expected: object) -> None:
+    """A1: each variable sets its own field, at both ends of its range, and no other field but the list of secrets."""
+    settings = read_settings({name: f" {value}\n"})
+    default = Settings()
+    changed = {each.name for each in fields(Settings) if getattr(settings, each.name) != getattr(default, each.name)}
+    assert getattr(settings, field) == expected
+    assert changed - {"secrets"} == {field}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("TIDINGS_ALLOW_NETWORKS", "127.0.0.0/8,elsewhere", "'elsewhere' is not a network"),
+        ("TIDINGS_ALLOW_NETWORKS", "10.0.0.1/8", "is not a network"),
+        ("TIDINGS_LOG_FORMAT", "xml", "one of console, json"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "0", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "1000001", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "inf", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "five", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "nan", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RETRY_SCALE", "-0.1", "a number from 0 to 1,000,000"),
+        ("TIDINGS_RESUBMIT_GAP_SECONDS", "-1", "a number from 0 to 1,000,000"),
+        ("MAX_CONCURRENT_REQUESTS", "0", "a whole number from 1 to 100"),
+        ("MAX_CONCURRENT_REQUESTS", "101", "a whole number from 1 to 100"),
+        ("MAX_CONCURRENT_REQUESTS", "three", "a whole number from 1 to 100"),
+        ("REQUEST_INTERVAL_MS", "-1", "a whole number from 0 to 60,000"),
+        ("REQUEST_INTERVAL_MS", "0.5", "a whole number from 0 to 60,000"),
+        ("REQUEST_INTERVAL_MS", "60001", "a whole number from 0 to 60,000"),
+        ("CACHE_TTL_DAYS", "0", "a whole number from 1 to 3,650"),
+        ("CACHE_TTL_DAYS", "²", "a whole number from 1 to 3,650"),
+        ("MAX_RETRIES", "21", "a whole number from 0 to 20"),
+        ("MAX_RETRIES", "1\n2", "a whole number from 0 to 20"),
+        ("CRON_SCHEDULE", "daily", "a cron expression such as 0 0 * * *"),
+        ("CRON_SCHEDULE", "60 * * * *", "a cron expression such as 0 0 * * *"),
+        ("CRON_SCHEDULE", "0 0 * *\n*,", "a cron expression such as 0 0 * * *"),
+        ("INDEXNOW_SEARCH_ENGINES", ",", "at least one search engine"),
+        ("INDEXNOW_SEARCH_ENGINES", "[]", "at least one search engine"),
+        ("INDEXNOW_SEARCH_ENGINES", '["yandex.com"', "a comma list, or JSON"),
+        ("INDEXNOW_SEARCH_ENGINES", "[1]", "must be a text"),
+        ("INDEXNOW_SEARCH_ENGINES", "bing dot com", "white space"),
+        ("INDEXNOW_SEARCH_ENGINES", "yandex.com/indexnow?key=1", "without a query"),
+        ("SITE_HOST", "https://example.com/", "a host name such as example.com"),
+        ("SITEMAP_URL", "ftp://example.com/sitemap.xml", "only http:// and https://"),
+        ("SITEMAP_URL", "sitemap.xml", "only http:// and https://"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_line_that_names_variable_and_rule(name: str, value: str, rule: str) -> None:
+    """A1: Bad values: start is refused with one line that names the variable and the rule."""
+    error = find_refusal({name: value})
+    message = str(error)
+    assert error.name == name
+    assert message.startswith(f"{name}: ")
+    assert rule in message
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["MAX_RETRIES", "REQUEST_INTERVAL_MS"])
+def test_a_number_of_thousands_of_digits_is_refused_by_the_same_rule(name: str) -> None:
+    """A1: also where the text is too long for Python to make a number of it."""
+    assert str(find_refusal({name: "9" * 5_000})).startswith(f"{name}: it must be a whole number from 0 to ")
+
+
+@pytest.mark.parametrize("value", ["* * * * * *", "0 0 0 1 1 *"])
+def test_a_schedule_of_six_fields_is_refused(value: str) -> None:
+    """A1, A38: a cron expression has five fields; with a sixth it would run every second, or on other days."""
+    assert str(find_refusal({"CRON_SCHEDULE": value})).startswith("CRON_SCHEDULE: ")
+
+
+@pytest.mark.parametrize("host", [None, "www.example.com"])
+def test_sitemap_and_key_alone_make_a_site(host: str | None) -> None:
+    """A1: zero-config single site; the host may be named and need not be."""
+    environment = {"SITEMAP_URL": SITEMAP, "INDEXNOW_API_KEY": CANARY} | ({"SITE_HOST": host} if host else {})
+    assert read_settings(environment).site == SiteSettings(sitemap_url=SITEMAP, key=Secret(CANARY), host=host)
+
+
+def test_a_sitemap_without_a_key_is_refused_and_the_missing_variable_named() -> None:
+    """A1: half a site is a mistake and not "no site"."""
+    error = find_refusal({"SITEMAP_URL": SITEMAP})
+    assert str(error) == "INDEXNOW_API_KEY: it must be set where SITEMAP_URL is"
+    assert error.name == "INDEXNOW_API_KEY"
+
+
+@pytest.mark.parametrize("key", ["a" * 8, "a" * 128, "Az09-Az09"])
+def test_a_key_of_the_allowed_form_is_taken(key: str) -> None:
+    """A4: 8..128 of [A-Za-z0-9-]."""
+    site = read_settings({"SITEMAP_URL": SITEMAP, "INDEXNOW_API_KEY": key}).site
+    assert site is not None
+    assert site.key.reveal() == key
+
+
+@pytest.mark.parametrize("key", ["canary7", "canary" * 22, "canary_0123", "canary 0123", "canáry0123", "canary\n0123"])
+def test_a_key_of_another_form_is_refused_and_not_repeated(key: str) -> None:
+    """A1, A4: the rule is named, the key is not shown."""
+    message = str(find_refusal({"SITEMAP_URL": SITEMAP, "INDEXNOW_API_KEY": key}))
+    assert message == "INDEXNOW_API_KEY: it must have 8 to 128 characters, all of them letters, digits or -"
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_secret_can_come_from_a_file_and_the_variable_itself_goes_first(name: str, tmp_path: Path) -> None:
+    """A1: NAME_FILE holds the path; white space at the end of the file does not belong to the secret."""
+    path = tmp_path / "secret"
+    path.write_text(f"{CANARY}\n")
+    others = {"SITEMAP_URL": SITEMAP, "INDEXNOW_API_KEY": "other-key-0123"}
+    others.pop(name, None)
+    from_file = read_settings({**others, f"{name}_FILE": str(path)})
+    from_both = read_settings({**others, f"{name}_FILE": str(path), name: "direct-0123"})
+    assert Secret(CANARY) in from_file.secrets
+    assert Secret("direct-0123") in from_both.secrets
+    assert Secret(CANARY) not in from_both.secrets
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+@pytest.mark.parametrize("kind", ["missing", "directory", "binary"])
+def test_a_secret_file_that_cannot_be_read_is_refused(name: str, kind: str, tmp_path: Path) -> None:
+    """A1: one line that names the variable; nothing of the file is shown."""
+    path = tmp_path / "secret"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "binary":
+        path.write_bytes(b"canary\xff\xfe")
+    message = str(find_refusal({f"{name}_FILE": str(path)}))
+    assert message.startswith(f"{name}_FILE: the file cannot be read")
+    assert "canary" not in message
+    assert len(message.splitlines()) == 1
+
+
+def test_no_secret_shows_in_the_settings_and_all_are_known_to_the_redactor() -> None:
+    """A4: repr(Settings) is safe to log, and every secret that was read is handed on to be kept out of the logs."""
+    values = {
+        "INDEXNOW_API_KEY": f"{CANARY}-1",
+        "COOKIE_MASTER_KEY": f"{CANARY}-2",
+        "TIDINGS_DATABASE_URL": f"postgresql://user:{CANARY}-3@host/name",
+    }
+    settings = read_settings({**values, "SITEMAP_URL": SITEMAP})
+    assert "canary" not in repr(settings)
+    assert "canary" not in str(settings)
+    assert {secret.reveal() for secret in settings.secrets} == set(values.values())
+
+
+def test_settings_cannot_be_changed() -> None:
+    """A1: read once, frozen."""
+    with pytest.raises(FrozenInstanceError):
+        read_settings({}).max_retries = 5  # type: ignore[misc]
