@@ -289,7 +289,7 @@ async def test_full_disk_ends_with_one_line_and_the_next_run_completes(terminal:
         said = [line for line in first.err.splitlines() if not line.startswith("a log line of tidings.")]
         assert (first.code, first.out, len(said)) == (1, "", 1)
         assert said[0].startswith("tidings: the database does not work (")
-        assert said[0].endswith("; what was saved before is kept")
+        assert "; what was saved before is kept" in said[0]
         assert second.code == 0
         assert set(engine.accepted) == set(sandbox.site.urls())
         assert engine.accepted.total() <= 60 + 3

@@ -15,8 +15,8 @@ from tidings.core.secrets import Secret
 DEFAULT_ENGINE = "api.indexnow.org"
 DEFAULT_SCHEDULE = "0 0 * * *"
 
-_EXAMPLE_URL = "https://example.com/sitemap.xml"
-_EXAMPLES = {"host": "example.com", "searchEngines": "api.indexnow.org", "keyLocation": "https://example.com/KEY.txt"}
+_WANTED = {"host": "a host such as example.com", "searchEngines": "an engine such as api.indexnow.org"}
+_WANTED_URL = "a URL such as https://example.com/sitemap.xml"
 
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
 
@@ -154,7 +154,7 @@ def check_url(field: str, url: str) -> Url:
     try:
         return parse_url(url.strip())
     except UrlError as error:
-        raise SiteError(field, f"{error}; it must be like {_EXAMPLES.get(field, _EXAMPLE_URL)}") from None
+        raise SiteError(field, f"{error}; it must be {_WANTED.get(field, _WANTED_URL)}") from None
 
 
 def check_schedule(schedule: str) -> str:
