@@ -43,7 +43,7 @@ class Subject:
     """A subject that runs. `wait` is to be called once."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-        self._output, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # closed by `wait`
+        self._output, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - `wait`
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.subject", *arguments],
             cwd=ROOT,

