@@ -49,7 +49,10 @@ async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
         )
     problem = _judge_key_file(answer, site)
     if problem is None:
-        return Finding("key file", good=True, message=f"{place} holds the key")
+        redirected = (
+            " (after a redirect, which not every engine follows)" if answer.url.text != site.key_location else ""
+        )
+        return Finding("key file", good=True, message=f"{place} holds the key{redirected}")
     message, advice = problem
     return Finding("key file", good=False, message=f"{place} {message}", advice=advice)
 
