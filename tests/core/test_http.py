@@ -651,7 +651,7 @@ async def test_timeout_covers_the_whole_answer(scene: Scene, serve: Serve, clien
     with pytest.raises(FetchTimeoutError, match=r"in 0\.2 s") as caught:
         await client.request("GET", server.url(), timeout=SHORT)
     assert caught.value.sent
-    assert asyncio.get_running_loop().time() - started < 1
+    assert asyncio.get_running_loop().time() - started < 2
 
 
 async def test_timeout_covers_all_hops_together(serve: Serve, client: GuardedClient) -> None:

@@ -3,6 +3,7 @@ request and closes at once, whatever hangs on it. What a stand-in answers is its
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -44,7 +45,7 @@ class Exchange:
 A = TypeVar("A", bound=Asked)
 
 
-class StandIn(Generic[A]):
+class StandIn(ABC, Generic[A]):
     """A server on its own port (0: any that is free, kept over a restart). Subclasses say what a request tells
     (`read_request`), what it gets (`judge`) and what follows from that (`settle`)."""
 
@@ -130,11 +131,13 @@ class StandIn(Generic[A]):
         counts: dict[str, object] = {"requests": len(self.requests), "maxInFlight": self.max_in_flight}
         return counts | ({"record": [entry.describe() for entry in self.requests]} if full else {})
 
+    @abstractmethod
     def read_request(self, request: web.BaseRequest, body: bytes) -> A:
-        raise NotImplementedError
+        """What is asked, as far as it can be read."""
 
+    @abstractmethod
     async def judge(self, exchange: Exchange, asked: A) -> Answer:
-        raise NotImplementedError
+        """What the real one would answer."""
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
         """Note what a judgement means; called even where its answer will never be sent."""
