@@ -10,9 +10,10 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tests.cli.terminal import Terminal, count_each_once, end, make_sandbox
+from tests.cli.terminal import Terminal, announce_words, count_each_once, end, make_sandbox
 from tidings import __version__
 from tidings.cli.main import app
+from tidings.sandbox import Fault
 
 ADDRESS = "https://site.example/sitemap.xml"
 MASK = "****...****"
@@ -41,6 +42,19 @@ async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -
         assert (removed.code, removed.out) == (0, "Removed mine.\n")
         assert again.code == 2
         assert "there is no site 'mine'" in again.complaint
+
+
+async def test_status_of_a_site_names_the_urls_that_failed_and_why(terminal: Terminal) -> None:
+    """A13, A36, A37: the URL, the engine, its reason, and how often it was tried."""
+    async with make_sandbox() as sandbox:
+        bad = sandbox.site.url(7)
+        sandbox.engines[0].misbehave(Fault(status=422, body="not welcome", matching=bad))
+        ran = await terminal.run(*announce_words(sandbox), "--json")
+        shown = await terminal.run("status", sandbox.site.host)
+        document = (await terminal.run("status", sandbox.site.host, "--json")).document
+        assert (ran.code, ran.document["failed"]) == (1, 1)
+        assert f"{bad} at {sandbox.engines[0].endpoint}: HTTP 422: not welcome (1 attempts" in shown.out
+        assert [(page["url"], page["attempts"]) for page in document["failed"]] == [(bad, 1)]
 
 
 async def test_environment_alone_sets_a_site_up(terminal: Terminal) -> None:

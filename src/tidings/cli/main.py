@@ -3,7 +3,7 @@
 import typer
 
 from tidings import __version__
-from tidings.cli import announce, demo, keys, maintenance, sandbox, sites
+from tidings.cli import announce, demo, keys, maintenance, sandbox, sites, status
 
 app = typer.Typer(
     name="tidings",
@@ -15,7 +15,7 @@ app = typer.Typer(
 app.command("announce")(announce.announce)
 app.command("check")(announce.check)
 app.command("run")(announce.run_site)
-app.command("status")(sites.show_status)
+app.command("status")(status.show_status)
 app.command("demo")(demo.demo)
 app.command("sandbox")(sandbox.sandbox)
 app.add_typer(sites.app, name="sites")

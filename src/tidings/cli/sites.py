@@ -1,4 +1,4 @@
-"""`tidings sites` and `tidings status`: what is set up, and how it went last."""
+"""`tidings sites`: what is set up."""
 
 import json
 from typing import Annotated, Any
@@ -12,8 +12,6 @@ from tidings.announce.sites import Site, SubmitMethod, make_site
 from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import load_settings, open_session, run
-from tidings.core.clock import to_text
-from tidings.core.executions import ExecutionRecord
 
 app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -101,44 +99,6 @@ def remove(site_id: str) -> None:
     typer.echo(f"Removed {site_id}.")
 
 
-def show_status(
-    site: Annotated[str | None, typer.Argument(help="A site's id; without it, all sites.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the last executions of a site, or the last one of every site."""
-    settings = load_settings()
-
-    async def work() -> list[ExecutionRecord]:
-        async with open_session(settings) as installation:
-            if site is not None:
-                found = await require_site(installation, site)
-                return await installation.executions.list_recent(found.workflow_name)
-            sites = await installation.sites.list_all()
-            recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
-            return [record for records in recent for record in records]
-
-    records = run(work)
-    if as_json:
-        typer.echo(json.dumps({"executions": [describe_record(record) for record in records]}, ensure_ascii=False))
-        return
-    if not records:
-        typer.echo("Nothing has run yet.")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("site", "started", "status", "submitted", "failed", "execution"):
-        table.add_column(name)
-    for record in records:
-        table.add_row(
-            escape(record.workflow_name.partition(":")[2]),
-            f"{record.started_at:%Y-%m-%d %H:%M:%S}",
-            record.status.value,
-            f"{record.items_processed:,}",
-            f"{record.items_failed:,}",
-            record.public_id,
-        )
-    if records:
-        make_console().print(table)
-
-
 def describe_site(site: Site) -> dict[str, Any]:
     """A site for people: the key is masked, also where it is part of the key file's name."""
     return {
@@ -153,15 +113,4 @@ def describe_site(site: Site) -> dict[str, Any]:
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
         "enabled": site.enabled,
-    }
-
-
-def describe_record(record: ExecutionRecord) -> dict[str, Any]:
-    return {
-        "executionId": record.public_id,
-        "site": record.workflow_name.partition(":")[2],
-        "status": record.status.value,
-        "startedAt": to_text(record.started_at),
-        "completedAt": None if record.completed_at is None else to_text(record.completed_at),
-        "result": record.result or record.progress,
     }
