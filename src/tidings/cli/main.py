@@ -4,6 +4,7 @@ import typer
 
 from tidings import __version__
 from tidings.cli import announce, demo, keys, maintenance, sandbox, sites, status
+from tidings.core.heap import return_large_blocks
 
 app = typer.Typer(
     name="tidings",
@@ -42,4 +43,5 @@ def tidings(
 
 def main() -> None:
     """The `tidings` command."""
+    return_large_blocks()
     app()

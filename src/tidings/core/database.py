@@ -11,15 +11,18 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from sqlalchemy import BigInteger, Connection, Integer, MetaData, Table, event, inspect
-from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+if TYPE_CHECKING:
+    # Loaded where it is used: 2 MB that an installation on SQLite does not need.
+    from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 
 metadata = MetaData()
 
@@ -78,9 +81,13 @@ class Database:
             return f"(SELECT value AS {column} FROM json_each(:{parameter}))"
         return f"(SELECT unnest(CAST(:{parameter} AS bigint[])) AS {column})"
 
-    def insert(self, table: Table) -> SqliteInsert | PostgresqlInsert:
+    def insert(self, table: Table) -> "SqliteInsert | PostgresqlInsert":
         """An INSERT that understands ON CONFLICT, which both databases have and SQLAlchemy spells by dialect."""
-        return SqliteInsert(table) if self.dialect == "sqlite" else PostgresqlInsert(table)
+        if self.dialect == "sqlite":
+            return SqliteInsert(table)
+        from sqlalchemy.dialects.postgresql import Insert
+
+        return Insert(table)
 
     async def close(self) -> None:
         await self._reader.dispose()
