@@ -63,8 +63,7 @@ def _format_comparison(table: Comparison) -> str:
 
 
 def _format_verdicts(verdicts: Sequence[Verdict]) -> str:
-    marks = {True: "PASS", False: "FAIL", None: ""}
-    rows = [(each.promise, each.measured, marks[each.kept]) for each in verdicts]
+    rows = [(each.promise, each.measured, each.mark) for each in verdicts]
     return _format_table(("required", "measured", ""), rows, numbers=False)
 
 

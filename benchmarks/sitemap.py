@@ -17,7 +17,7 @@ from benchmarks.files import Variant
 from benchmarks.measurement import ROOT, SubjectError
 from benchmarks.report import describe_machine, format_results, save_results, write_readme
 from benchmarks.spacing import measure_spacing
-from benchmarks.verdicts import judge_comparison, judge_spacings
+from benchmarks.verdicts import Mark, judge_comparison, judge_spacings
 
 README = Path(__file__).parent / "README.md"
 RESULTS = Path(__file__).parent / "results"
@@ -48,7 +48,7 @@ def main() -> int:
     if options.record:
         write_readme(README, text)
     _say(f"each run is in {path}")
-    return 1 if any(verdict.kept is False for verdict in verdicts) else 0
+    return 1 if any(verdict.mark is Mark.FAIL for verdict in verdicts) else 0
 
 
 def _compare(parts: set[Part], *, urls: int, variant: Variant) -> Comparison | None:

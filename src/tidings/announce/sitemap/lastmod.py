@@ -20,7 +20,7 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=1_024)
 def parse_lastmod(raw: bytes) -> tuple[int, int] | None:
     """Give the earliest and the latest millisecond since the epoch (UTC, both included) that a stamp can mean.
 
