@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tidings.announce.sites import SiteError
 from tidings.core.database import DatabaseUrlError, NewerDatabaseError
 from tidings.core.executions import ExecutionError
+from tidings.core.heap import spare_the_collector
 from tidings.core.logs import bind_request_id, configure_logging, get_logger, log_uncaught_exceptions
 from tidings.core.master_key import KeyFileError, KeyRingError
 from tidings.core.redaction import Redactor
@@ -118,6 +119,7 @@ async def open_session(settings: Settings, *, verbose: bool = False) -> AsyncIte
     )
     log_uncaught_exceptions()
     async with open_installation(settings, redactor=redactor) as installation:
+        spare_the_collector()
         if installation.made_key is not None:
             typer.echo(
                 f"A master key was made in {installation.made_key}. Keep a copy of it apart from the data.", err=True
