@@ -11,8 +11,8 @@ _LARGE = 64 * 1024
 def return_large_blocks() -> None:
     """Let glibc map blocks of 64 KiB and more by themselves, so that freeing one frees its memory.
 
-    Other C libraries are left as they are. By itself it would raise that limit each time such a block is freed, up to 32 MiB, and keep what lies between the
-    blocks still in use: 6 MB after a first run over a million pages.
+    Other C libraries are left as they are. By itself glibc would raise that limit each time such a block is freed, up
+    to 32 MiB, and keep what lies between the blocks still in use: 6 MB after a first run over a million pages.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").mallopt(_M_MMAP_THRESHOLD, _LARGE)
