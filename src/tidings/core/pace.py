@@ -27,6 +27,8 @@ _LEAST_TOLERANCE = 0.0035
 _LEEWAY_SHARE = 0.3
 _FIRST_LEAD = 0.005
 _FINE_WAIT = 0.002
+# The first request to a host takes longer to the wire: there is a connection to be made.
+_FIRST_REQUEST = 0.015
 _DOUBT_FADES = 0.9
 
 # All moments and lengths in this table are microseconds: a millisecond is too coarse for what is kept here.
@@ -70,6 +72,7 @@ class Pace:
         self._under_way: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(concurrency))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slowed: set[str] = set()
+        self._met: set[str] = set()
         self._doubt = 0.0
 
     @asynccontextmanager
@@ -78,6 +81,7 @@ class Pace:
         async with self._under_way[host]:
             async with self._turns[host]:
                 await self._wait_turn(host, stop=stop)
+                self._met.add(host)
             yield
 
     async def rest(self, host: str, duration: timedelta) -> None:
@@ -170,7 +174,7 @@ class Pace:
                     "host": host,
                     "now": self._now(),
                     "interval": _microseconds(self._interval),
-                    "tolerance": int(tolerance * 1_000_000),
+                    "tolerance": int((tolerance + (0 if host in self._met else _FIRST_REQUEST)) * 1_000_000),
                     **values,
                 },
             )
