@@ -182,7 +182,7 @@ async def prepare_database(database: Database) -> None:
 
     When several processes start at once, one does it and the others find it done. Every module that defines tables
     must have been imported: a new database gets what `metadata` knows, which a test holds equal to the migrations.
-    Alembic is for older ones only; it would cost every first start a quarter of a second and 11 MB.
+    Alembic is for older ones only; it would cost every first start 11 MB.
     """
     revision = await find_revision(database)
     if revision is None:
