@@ -15,6 +15,7 @@ import pytest
 
 import tidings.wiring  # noqa: F401 - defines every table
 from tests.fakes import FakeClock
+from tidings.announce.bing import DEFAULT_BASE
 from tidings.announce.due import DueRules
 from tidings.announce.pipeline import Announcer
 from tidings.announce.site_records import Origin, SiteRecords
@@ -173,6 +174,7 @@ def make_bench(database: Database, client: GuardedClient, holder: Holder, keys: 
         scale: float = 0.001,
         rules: DueRules | None = None,
         clock: Clock | None = None,
+        bing_base: str = DEFAULT_BASE,
     ) -> Bench:
         used = clock or SystemClock()
         executions = Executions(database, clock=used, holder=holder)
@@ -185,6 +187,7 @@ def make_bench(database: Database, client: GuardedClient, holder: Holder, keys: 
             policy=RetryPolicy(retries=retries, scale=scale),
             rules=rules or DueRules(resubmit_gap=timedelta(0)),
             concurrency=concurrency,
+            bing_base=bing_base,
         )
         return Bench(announcer, SiteRecords(database, keys=keys, clock=used), database, executions, used)
 

@@ -11,10 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from tidings.announce.bing import DEFAULT_BASE
 from tidings.announce.sites import (
+    DEFAULT_BING_QUOTA,
     DEFAULT_ENGINE,
     DEFAULT_SCHEDULE,
+    MOST_BING_QUOTA,
+    BingPriority,
+    BingSettings,
     SiteError,
+    check_bing_key,
     check_host,
     check_key,
     check_schedule,
@@ -46,6 +52,7 @@ class SiteSettings:
     sitemap_url: str
     key: Secret
     host: str | None
+    bing: BingSettings = field(default_factory=BingSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Settings:
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     schedule: str = DEFAULT_SCHEDULE
     indexnow_key: Secret | None = None
+    bing_base: str = DEFAULT_BASE
     site: SiteSettings | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
@@ -96,6 +104,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
+        bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
         site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
     )
@@ -105,11 +114,23 @@ def _read_site(variables: "_Variables", *, key: Secret | None) -> SiteSettings |
     """The environment's site, where there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
+    bing = _read_bing(variables)
     if sitemap is None:
         return None
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
-    return SiteSettings(sitemap_url=sitemap, key=key, host=host)
+    return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing)
+
+
+def _read_bing(variables: "_Variables") -> BingSettings:
+    """Bing is on where its key is set."""
+    key = variables.secret("BING_API_KEY")
+    return BingSettings(
+        enabled=key is not None,
+        key=None if key is None else variables.check("BING_API_KEY", lambda: check_bing_key(key.reveal())),
+        daily_quota=variables.whole("BING_DAILY_QUOTA", default=DEFAULT_BING_QUOTA, least=1, most=MOST_BING_QUOTA),
+        priority=variables.read("BING_PRIORITY", _parse_priority, BingPriority.NEWEST),
+    )
 
 
 class _Variables:
@@ -182,6 +203,20 @@ def _parse_log_format(text: str) -> LogFormat:
         return LogFormat(text)
     except ValueError:
         raise ValueError(f"it must be one of {', '.join(LogFormat)}") from None
+
+
+def _parse_priority(text: str) -> BingPriority:
+    try:
+        return BingPriority(text)
+    except ValueError:
+        raise ValueError(f"it must be one of {', '.join(BingPriority)}") from None
+
+
+def _parse_base(text: str) -> str:
+    url = check_url("BING_API_BASE", text.rstrip("/"))
+    if url.query:
+        raise ValueError("it must be a URL without a query")
+    return url.text
 
 
 def _parse_engine_names(text: str) -> tuple[str, ...]:

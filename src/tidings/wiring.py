@@ -53,9 +53,15 @@ class Installation:
             found = everything[0] if len(everything) == 1 else None
         return found if found is None else self.know(found)
 
+    def is_from_environment(self, site_id: str) -> bool:
+        """Whether this site is set up by the environment, which then decides its settings."""
+        own = self._make_own_site()
+        return own is not None and own.id == site_id
+
     def know(self, site: Site) -> Site:
-        """Keep the site's key out of every log from now on."""
-        self.redactor.add(site.key)
+        """Keep the site's keys out of every log from now on."""
+        for secret in site.secrets:
+            self.redactor.add(secret)
         return site
 
     def _make_own_site(self) -> Site | None:
@@ -69,6 +75,7 @@ class Installation:
                 host=settings.site.host,
                 engines=settings.engines,
                 schedule=settings.schedule,
+                bing=settings.site.bing,
             )
         )
 
@@ -109,6 +116,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
             rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
             concurrency=settings.max_concurrent_requests,
+            bing_base=settings.bing_base,
         )
         await executions.recover()
         yield Installation(

@@ -32,9 +32,16 @@ async def remember(
     validators: Validators,
     pages: int = 3,
     oldest: int = NOON,
+    channels: int = Channel.INDEXNOW,
 ) -> None:
     async with database.write() as connection:
-        await memory.remember(connection, url, validators=validators, pages=pages, oldest=oldest)
+        await memory.remember(connection, url, validators=validators, pages=pages, oldest=oldest, channels=channels)
+
+
+async def recall(
+    memory: SitemapMemory, url: str, *, expired_before: int, channels: int = Channel.INDEXNOW
+) -> Remembered | None:
+    return await memory.recall(url, expired_before=expired_before, channels=channels)
 
 
 async def test_validators_are_recalled_only_until_a_page_expires(database: Database) -> None:
@@ -42,10 +49,10 @@ async def test_validators_are_recalled_only_until_a_page_expires(database: Datab
     memory = SitemapMemory(database, site=1)
     for validators in (Validators('"v1"', "yesterday"), Validators('W/"v1"'), Validators(last_modified="today")):
         await remember(database, memory, NEWS, validators=validators)
-        assert await memory.recall(NEWS, expired_before=NOON) == Remembered(validators, pages=3)
-        assert await memory.recall(NEWS, expired_before=NOON + 1) is None
-    assert await memory.recall(SHOP, expired_before=NOON) is None
-    assert await SitemapMemory(database, site=2).recall(NEWS, expired_before=NOON) is None
+        assert await recall(memory, NEWS, expired_before=NOON) == Remembered(validators, pages=3)
+        assert await recall(memory, NEWS, expired_before=NOON + 1) is None
+    assert await recall(memory, SHOP, expired_before=NOON) is None
+    assert await recall(SitemapMemory(database, site=2), NEWS, expired_before=NOON) is None
 
 
 async def test_newer_validators_take_the_place_of_older_ones(database: Database) -> None:
@@ -53,7 +60,7 @@ async def test_newer_validators_take_the_place_of_older_ones(database: Database)
     memory = SitemapMemory(database, site=1)
     await remember(database, memory, NEWS, validators=Validators('"v1"', "yesterday"))
     await remember(database, memory, NEWS, validators=Validators('"v2"'), pages=4, oldest=NOON + 9)
-    assert await memory.recall(NEWS, expired_before=NOON + 9) == Remembered(Validators('"v2"', None), pages=4)
+    assert await recall(memory, NEWS, expired_before=NOON + 9) == Remembered(Validators('"v2"', None), pages=4)
 
 
 async def test_forgetting_validators_is_for_one_site(database: Database) -> None:
@@ -64,8 +71,24 @@ async def test_forgetting_validators_is_for_one_site(database: Database) -> None
             await remember(database, memory, url, validators=Validators('"v1"'))
     async with database.write() as connection:
         await mine.forget(connection)
-    assert [await mine.recall(url, expired_before=0) for url in (NEWS, SHOP)] == [None, None]
-    assert None not in [await other.recall(url, expired_before=0) for url in (NEWS, SHOP)]
+    assert [await recall(mine, url, expired_before=0) for url in (NEWS, SHOP)] == [None, None]
+    assert None not in [await recall(other, url, expired_before=0) for url in (NEWS, SHOP)]
+
+
+async def test_a_file_counts_for_a_channel_once_all_its_pages_were_accepted_there(database: Database) -> None:
+    """A9, A10: IndexNow alone does not spare the read that Bing needs; the older of both submissions limits it."""
+    memory, validators = SitemapMemory(database, site=1), Validators('"v1"', "yesterday")
+    both = Channel.INDEXNOW + Channel.BING
+    await remember(database, memory, NEWS, validators=validators)
+    assert await recall(memory, NEWS, expired_before=NOON, channels=both) is None
+    async with database.write() as connection:
+        for old in (Validators('"v0"', "yesterday"), Validators('"v1"')):
+            await memory.add_channel(connection, NEWS, validators=old, oldest=None, channel=Channel.BING)
+    assert await recall(memory, NEWS, expired_before=NOON, channels=both) is None
+    async with database.write() as connection:
+        await memory.add_channel(connection, NEWS, validators=validators, oldest=NOON - 5, channel=Channel.BING)
+    assert await recall(memory, NEWS, expired_before=NOON - 5, channels=both) == Remembered(validators, pages=3)
+    assert await recall(memory, NEWS, expired_before=NOON - 4, channels=both) is None
 
 
 class Crawled:

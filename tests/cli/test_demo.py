@@ -11,6 +11,7 @@ import pytest
 from tests.cli.terminal import Ended, Terminal
 
 PAGES = 4_000
+QUOTA = 250
 REFUSED = 3
 
 
@@ -34,19 +35,20 @@ class Step:
 
 
 async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> None:
-    """A11, A12, A13, A18: three steps, nothing twice in the second, exactly the changed page in the third."""
+    """A11, A12, A13, A18, A28: three steps, nothing twice in the second, exactly the changed page in the third; Bing
+    gets as much as its quota allows, once."""
     first = await terminal.run("demo")
     second = await terminal.run("demo", REQUEST_INTERVAL_MS="5")
     for ended in (first, second):
         assert ended.code == 0, ended
         announced, repeated, changed = _read_steps(ended)
         assert announced.heading.startswith("1. Announce the site.")
-        assert (announced.status, announced.accepted) == ("partial", [PAGES, PAGES - REFUSED])
+        assert (announced.status, announced.accepted) == ("partial", [PAGES, PAGES - REFUSED, QUOTA])
         assert repeated.heading.startswith("2. Announce it again. Nothing goes out twice")
-        assert (repeated.status, repeated.accepted) == ("succeeded", [0, REFUSED])
+        assert (repeated.status, repeated.accepted) == ("succeeded", [0, REFUSED, 0])
         assert changed.heading == "3. Page 2718 changes. Only that page is sent."
-        assert (changed.status, changed.accepted) == ("succeeded", [1, 1])
-        assert "each page once, and page 2718 twice, as it should be." in ended.out
+        assert (changed.status, changed.accepted) == ("succeeded", [1, 1, 0])
+        assert "page 2718 twice, and Bing's quota used up: as it should be." in ended.out
         assert str(terminal.data_dir) in ended.out
     assert [path.name for path in terminal.folder.iterdir()] == ["tidings-data"]
 
@@ -69,6 +71,7 @@ def _read_steps(ended: Ended) -> list[Step]:
 
 
 def _read_step(lines: list[str]) -> Step:
-    rows = [re.match(r"127\.0\.0\.1:\d+ +([\d,]+) +[\d,]+ +[\d,]+ +[\d,]+ ", line) for line in lines]
+    rows = [re.match(r"(?:127\.0\.0\.1:\d+|bing) +([\d,]+) +[\d,]+ +[\d,]+ +[\d,]+ ", line) for line in lines]
     accepted = [int(row[1].replace(",", "")) for row in rows if row]
-    return Step(heading=lines[0], status=lines[1].split()[0], accepted=accepted)
+    status = next(line for line in lines[1:] if not line.startswith(" ")).split()[0]
+    return Step(heading=lines[0], status=status, accepted=accepted)

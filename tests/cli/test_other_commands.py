@@ -135,7 +135,7 @@ async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
         await terminal.run("run")
         forgotten = await terminal.run("ledger", "forget", sandbox.site.host, "--since", "2020-01-01")
         ran = await terminal.run("run", "--json")
-        assert forgotten.out == "5 pages are due again.\n"
+        assert forgotten.out == "5 entries are forgotten; their pages are due again.\n"
         assert (ran.document["new"], ran.document["filesUnchanged"]) == (5, 0)
         assert dict(engine.accepted) == dict.fromkeys(sandbox.site.urls(), 2)
 
@@ -155,17 +155,21 @@ async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
 
 
 async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -> None:
-    """The line it shows works as it stands, in another terminal."""
+    """The lines it shows work as they stand, in another terminal."""
     process = await terminal.start("sandbox", "--port", "0", "--pages", "3")
     assert process.stdout is not None
-    lines = [(await process.stdout.readline()).decode() for _ in range(6)]
-    variable, _, *words = lines[-1].split()
-    name, _, value = variable.partition("=")
-    announced = await terminal.run(*words, **{name: value})
+    lines: list[str] = []
+    while not lines or lines[-1] != "Ctrl-C ends it.":
+        lines.append((await process.stdout.readline()).decode().rstrip())
+    at_once, variables, *with_bing = [line.split() for line in lines if line.startswith("  ")]
+    setting, _, *announcing = at_once
+    settings = dict(word.split("=", 1) for word in [setting, *variables[1:]])
+    ran = [await terminal.run(*words, **settings) for words in (announcing, *(words[1:] for words in with_bing))]
     process.send_signal(signal.SIGINT)
     ended = await end(process)
     assert lines[0].startswith("Site:    http://127.0.0.1:")
-    assert (announced.code, announced.err) == (0, "")
+    assert [(each.code, each.err) for each in ran] == [(0, "")] * 3
+    assert "Bing: 3 of 100 used today, 97 remain" in ran[-1].out
     assert (ended.code, ended.err) == (0, "")
 
 

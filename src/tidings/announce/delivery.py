@@ -137,6 +137,7 @@ class Delivery:
                 validators=progress.file.validators,
                 pages=progress.pages,
                 oldest=progress.oldest,
+                channels=progress.channels,
             )
 
     async def note_seen(self, listing: Listing, *, sitemap: str) -> None:

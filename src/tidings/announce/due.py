@@ -88,6 +88,12 @@ async def find_due(
     return due
 
 
+def count_stamped_now(listing: Listing, *, fetched_at: int) -> int:
+    """How many of these carry the time of the fetch as lastmod."""
+    recent = _find_recent(listing.lastmods, since=fetched_at)
+    return _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
+
+
 def _find_positions(listing: Listing, wanted: set[int]) -> list[int]:
     """Where each of the wanted hashes stands first."""
     positions = []

@@ -1,13 +1,14 @@
 """From the crawl's events to due pages: looks blocks up in the ledger, and hands a file's due pages to the delivery
-once the whole file is known to be good.
+once the whole file is known to be good. What is due on Bing is found on the same way, by its chooser.
 """
 
 from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
-from tidings.announce.due import DueRules, find_due
-from tidings.announce.ledger import Ledger
+from tidings.announce.choice import Chooser
+from tidings.announce.due import DueRules, count_stamped_now, find_due
+from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.pages import DistinctCount, Listing, PageFilter, Pages
 from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress
@@ -62,9 +63,19 @@ class Destination(Protocol):
 class Intake:
     """One execution's way from sitemap files to due pages."""
 
-    def __init__(self, site: Site, *, destination: Destination, rules: DueRules, clock: Clock, report: Report) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        destination: Destination | None,
+        chooser: Chooser | None = None,
+        rules: DueRules,
+        clock: Clock,
+        report: Report,
+    ) -> None:
         self._site = site
         self._destination = destination
+        self._chooser = chooser
         self._rules = rules
         self._clock = clock
         self._report = report
@@ -95,6 +106,8 @@ class Intake:
 
     async def send_removed(self) -> None:
         """Announce the pages that stood in the sitemap before and are gone. Only after a complete crawl."""
+        if self._destination is None:
+            return
         after = None
         while pages := await self._destination.list_gone(unchanged=self._unchanged, after=after, limit=REMOVED_BATCH):
             after = pages.hashes[-1]
@@ -123,44 +136,57 @@ class Intake:
 
     def _take_back(self) -> None:
         """What came of this file does not count: its pages are not on their way after all."""
-        for pages in (self._new, self._changed):
-            self._destination.on_their_way.difference_update(pages.hashes)
+        if self._chooser is not None:
+            self._chooser.take_back()
+        if self._destination is not None:
+            for pages in (self._new, self._changed):
+                self._destination.on_their_way.difference_update(pages.hashes)
 
     async def _look_up(self, file: SitemapFile) -> None:
         """Find out what of the block is due, and keep that until the file is done."""
         block, self._block = self._block, Listing()
         if not block:
             return
+        now = to_milliseconds(self._clock.now())
+        if self._destination is None:
+            self._hashes.append(array("q", sorted(block.hashes)))
+            self._stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
+        else:
+            await self._find_due(block, self._destination, fetched_at=file.fetched_at, now=now)
+        if self._chooser is not None:
+            await self._chooser.consider(block, file, now=now)
+        self._pages += len(block)
+        if self._site.announce_removed:
+            self._seen.append(block)
+
+    async def _find_due(self, block: Listing, destination: Destination, *, fetched_at: int, now: int) -> None:
         due = await find_due(
             block,
-            ledger=self._destination.ledger,
+            ledger=destination.ledger,
             rules=self._rules,
-            now=to_milliseconds(self._clock.now()),
-            fetched_at=file.fetched_at,
-            busy=self._destination.on_their_way,
+            now=now,
+            fetched_at=fetched_at,
+            busy=destination.on_their_way,
         )
         self._block_size = NEW_BLOCK if due.new else KNOWN_BLOCK
-        self._hold(due.new, self._new)
-        self._hold(due.changed, self._changed)
-        self._pages += len(block)
+        for pages, held in ((due.new, self._new), (due.changed, self._changed)):
+            # From here on they count as on their way: the same page further down, or in another file, is not due again.
+            destination.on_their_way.update(pages.hashes)
+            held.extend(pages)
         self._hashes.append(due.hashes)
         self._stamped_now += due.stamped_now
         self._too_soon += due.too_soon
         self._busy += due.busy
         if due.oldest is not None:
             self._oldest = due.oldest if self._oldest is None else min(self._oldest, due.oldest)
-        if self._site.announce_removed:
-            self._seen.append(block)
-
-    def _hold(self, pages: Pages, held: Pages) -> None:
-        # From here on they count as on their way: the same page further down, or in another file, is not due again.
-        self._destination.on_their_way.update(pages.hashes)
-        held.extend(pages)
 
     async def _release(self, file: SitemapFile) -> None:
         """The file is good as far as it was read: count it, and send what is due."""
         believed = self._believe(file)
         self._count(file, believed=believed)
+        standing = None if self._chooser is None else self._chooser.release(believed=believed)
+        if self._destination is None:
+            return
         for listing in self._seen:
             await self._destination.note_seen(listing, sitemap=file.url)
         progress = FileProgress(
@@ -173,14 +199,20 @@ class Intake:
             clean=not (self._too_soon or self._busy or self._filter.dropped.by_settings)
             and (believed or not self._changed),
         )
+        if standing is not None and not standing.due and standing.clean:
+            progress.channels |= Channel.BING
+            progress.note_oldest(standing.oldest)
+        await self._hand_over(progress, self._destination, believed=believed)
+
+    async def _hand_over(self, progress: FileProgress, destination: Destination, *, believed: bool) -> None:
         if not progress.outstanding:
-            await self._destination.settle_file(progress)
+            await destination.settle_file(progress)
         if not believed:
-            self._destination.on_their_way.difference_update(self._changed.hashes)
+            destination.on_their_way.difference_update(self._changed.hashes)
         if progress.outstanding:
             progress.note_oldest(to_milliseconds(self._clock.now()))
-            await self._destination.send(self._new, file=progress)
-            await self._destination.send(self._changed if believed else Pages(), file=progress)
+            await destination.send(self._new, file=progress)
+            await destination.send(self._changed if believed else Pages(), file=progress)
 
     def _believe(self, file: SitemapFile) -> bool:
         if self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * self._pages:

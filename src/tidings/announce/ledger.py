@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from sqlalchemy import DDL, BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, event, text
+from sqlalchemy import DDL, BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, event, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.pages import NO_LASTMOD, Pages
@@ -113,6 +113,22 @@ class Ledger:
         )
         rows = await connection.execute(statement, {**self._names, "hashes": self._database.bind_numbers(hashes)})
         return {row[0]: Entry(row[1], row[2]) for row in rows}
+
+    async def list_entries(self, *, since: int, most: int) -> dict[int, Entry] | None:
+        """All entries from `since` on; None where there are more than `most`."""
+        statement = (
+            select(ledger.c.url_hash, ledger.c.submitted_at, ledger.c.lastmod)
+            .where(
+                ledger.c.site == self._names["site"],
+                ledger.c.channel == self._names["channel"],
+                ledger.c.submitted_at >= since,
+            )
+            .limit(most + 1)
+        )
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement)
+            found = {row[0]: Entry(row[1], row[2]) for row in rows}
+        return found if len(found) <= most else None
 
     async def enter(self, connection: AsyncConnection, pages: Pages, *, at: int) -> None:
         """Note that these were accepted at `at`; an earlier entry is replaced."""

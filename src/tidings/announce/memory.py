@@ -1,8 +1,8 @@
 """What is remembered of a site between executions, apart from the ledger.
 
-Three small tables: the validators of files whose pages were all accepted (so that a 304 saves the rest), the pages of
-sites that announce removals (so that a page that is gone can be noticed), and the engines that refuse a site's key
-for good (so that they are left alone until the key is another one).
+Four small tables: the validators of files whose pages were all accepted (so that a 304 saves the rest), the pages of
+sites that announce removals (so that a page that is gone can be noticed), the engines that refuse a site's key for
+good (so that they are left alone until the key is another one), and the keys that Bing wants to rest.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    case,
     delete,
     select,
     text,
+    update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,8 +29,9 @@ from tidings.announce.ledger import Channel
 from tidings.announce.pages import Listing, Page, Pages, hash_urls
 from tidings.announce.sitemap.crawl import Remembered, Validators
 from tidings.announce.sites import Site
-from tidings.core.clock import from_milliseconds
+from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.database import Database, metadata
+from tidings.core.secrets import Secret
 
 _BEFORE_ALL = -(1 << 63)
 
@@ -41,6 +44,7 @@ sitemap_validators = Table(
     Column("last_modified", Text),
     Column("pages", BigInteger, nullable=False),
     Column("oldest", BigInteger, nullable=False),
+    Column("channels", SmallInteger, nullable=False),
     PrimaryKeyConstraint("site", "sitemap"),
     sqlite_with_rowid=False,
 )
@@ -70,6 +74,15 @@ broken_engines = Table(
     sqlite_with_rowid=False,
 )
 
+bing_key_rests = Table(
+    "bing_key_rests",
+    metadata,
+    Column("key_fingerprint", Text, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 
 class SitemapMemory:
     """The validators of one site's sitemap files."""
@@ -78,35 +91,58 @@ class SitemapMemory:
         self._database = database
         self._site = site
 
-    async def recall(self, url: str, *, expired_before: int) -> Remembered | None:
+    async def recall(self, url: str, *, expired_before: int, channels: int) -> Remembered | None:
         """What to ask again with, where nothing in that file can be due before the server says that it has changed.
 
-        A file in which an entry of before `expired_before` stands has pages that are due again.
+        A file in which an entry of before `expired_before` stands has pages that are due again, and so has one whose
+        pages were not all accepted on each of `channels` (a sum of channels).
         """
         statement = select(sitemap_validators).where(
             sitemap_validators.c.site == self._site,
             sitemap_validators.c.sitemap == hash_sitemap(url),
             sitemap_validators.c.oldest >= expired_before,
+            sitemap_validators.c.channels.bitwise_and(channels) == channels,
         )
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
         return None if row is None else Remembered(Validators(row.etag, row.last_modified), pages=row.pages)
 
     async def remember(
-        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, oldest: int
+        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, oldest: int, channels: int
     ) -> None:
-        """All pages of this file are accepted on every channel, the first of them at `oldest`."""
+        """All pages of this file are accepted on `channels` (a sum of them), the first of them at `oldest`."""
         values = {
             "etag": validators.etag,
             "last_modified": validators.last_modified,
             "pages": pages,
             "oldest": oldest,
+            "channels": channels,
         }
         statement = (
             self._database.insert(sitemap_validators)
             .values(site=self._site, sitemap=hash_sitemap(url), **values)
             .on_conflict_do_update(index_elements=["site", "sitemap"], set_=values)
         )
+        await connection.execute(statement)
+
+    async def add_channel(
+        self, connection: AsyncConnection, url: str, *, validators: Validators, oldest: int | None, channel: Channel
+    ) -> None:
+        """All pages of this file, in the state it is remembered in, are accepted on one more channel."""
+        columns = sitemap_validators.c
+        statement = (
+            update(sitemap_validators)
+            .where(
+                columns.site == self._site,
+                columns.sitemap == hash_sitemap(url),
+                columns.etag.is_not_distinct_from(validators.etag),
+                columns.last_modified.is_not_distinct_from(validators.last_modified),
+            )
+            .values(channels=columns.channels.bitwise_or(channel.value))
+        )
+        if oldest is not None:
+            older = case((columns.oldest > oldest, oldest), else_=columns.oldest)
+            statement = statement.values(oldest=older)
         await connection.execute(statement)
 
     async def forget(self, connection: AsyncConnection) -> None:
@@ -189,19 +225,21 @@ class BrokenEngine:
 
 
 class BrokenEngines:
-    """The engines that are left alone until the site has another key."""
+    """The engines that are left alone until the site has another key for this channel."""
 
     def __init__(self, database: Database, *, site: Site, channel: Channel) -> None:
         self._database = database
         self._site = site
         self._channel = channel
+        key = site.key if channel is Channel.INDEXNOW else site.bing.key
+        self._fingerprint = "" if key is None else key.fingerprint
 
     async def list_broken(self) -> list[BrokenEngine]:
         """Those that refused the present key."""
         statement = select(broken_engines).where(
             broken_engines.c.site == self._site.number,
             broken_engines.c.channel == self._channel.value,
-            broken_engines.c.key_fingerprint == self._site.key.fingerprint,
+            broken_engines.c.key_fingerprint == self._fingerprint,
         )
         async with self._database.read() as connection:
             return [
@@ -211,11 +249,52 @@ class BrokenEngines:
 
     async def mark(self, connection: AsyncConnection, engine: str, *, reason: str, at: int) -> None:
         """This engine refuses the present key."""
-        values: dict[str, Any] = {"key_fingerprint": self._site.key.fingerprint, "reason": reason, "since": at}
+        values: dict[str, Any] = {"key_fingerprint": self._fingerprint, "reason": reason, "since": at}
         statement = (
             self._database.insert(broken_engines)
             .values(site=self._site.number, channel=self._channel.value, engine=engine, **values)
             .on_conflict_do_update(index_elements=["site", "channel", "engine"], set_=values)
+        )
+        await connection.execute(statement)
+
+    async def free(self, connection: AsyncConnection) -> int:
+        """Try them all again, with the same key; returns how many there were."""
+        statement = delete(broken_engines).where(
+            broken_engines.c.site == self._site.number, broken_engines.c.channel == self._channel.value
+        )
+        return (await connection.execute(statement)).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Until when a key is not to be used, and why."""
+
+    until: datetime
+    reason: str
+
+
+class KeyRests:
+    """The keys that Bing wants to rest, each for all sites that use it. Only its fingerprint is kept."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, key: Secret, *, now: datetime) -> Rest | None:
+        """The rest that this key has, unless it is over."""
+        statement = select(bing_key_rests).where(
+            bing_key_rests.c.key_fingerprint == key.fingerprint, bing_key_rests.c.until > to_milliseconds(now)
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        return None if row is None else Rest(from_milliseconds(row.until), row.reason)
+
+    async def begin(self, connection: AsyncConnection, key: Secret, *, until: datetime, reason: str) -> None:
+        """This key rests until then."""
+        values = {"until": to_milliseconds(until), "reason": reason}
+        statement = (
+            self._database.insert(bing_key_rests)
+            .values(key_fingerprint=key.fingerprint, **values)
+            .on_conflict_do_update(index_elements=["key_fingerprint"], set_=values)
         )
         await connection.execute(statement)
 

@@ -1,9 +1,12 @@
-"""Announce one site: crawl → due → IndexNow → record. The story on one screen; the details are one call away."""
+"""Announce one site: crawl → due → IndexNow → Bing → record. The story on one screen; the details are one call away."""
 
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field
+from enum import StrEnum
 
+from tidings.announce.bing import DEFAULT_BASE, BingApi
+from tidings.announce.bing_channel import BingChannel
 from tidings.announce.delivery import Delivery
 from tidings.announce.due import DueRules
 from tidings.announce.indexnow import ROTATE_KEY
@@ -11,11 +14,11 @@ from tidings.announce.intake import Intake
 from tidings.announce.lanes import Means
 from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import BrokenEngines, SitemapMemory
-from tidings.announce.reports import ALERT_SHARE, EngineReport, Report
+from tidings.announce.reports import Report
 from tidings.announce.site_records import claim_purge
-from tidings.announce.sitemap.crawl import Crawl, CrawlResult, Remembered
+from tidings.announce.sitemap.crawl import Crawl, Remembered
 from tidings.announce.sites import Engine, Site
-from tidings.core.alerts import Alert, raise_alert
+from tidings.announce.summary import conclude, log_summary, raise_alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
@@ -26,6 +29,30 @@ from tidings.core.retry import RetryPolicy
 from tidings.core.stopping import Stop, StopRequestedError
 
 _log = get_logger(__name__)
+
+
+class ChannelChoice(StrEnum):
+    """Which channels an execution is for."""
+
+    ALL = "all"
+    INDEXNOW = "indexnow"
+    BING = "bing"
+
+
+class BingDisabledError(ValueError):
+    """Bing was asked for, and the site does not have it."""
+
+    def __init__(self) -> None:
+        super().__init__("Bing submission is not enabled for this site")
+
+
+def choose_channels(site: Site, choice: ChannelChoice) -> frozenset[Channel]:
+    """The channels of an execution of this site. Raises BingDisabledError."""
+    if choice is ChannelChoice.INDEXNOW or (choice is ChannelChoice.ALL and not site.bing.enabled):
+        return frozenset({Channel.INDEXNOW})
+    if not site.bing.enabled:
+        raise BingDisabledError
+    return frozenset({Channel.BING} if choice is ChannelChoice.BING else Channel)
 
 
 def ignore_progress(_: Report) -> None:
@@ -44,20 +71,41 @@ class Announcer:
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     rules: DueRules = field(default_factory=DueRules)
     concurrency: int = 3
+    bing_base: str = DEFAULT_BASE
 
     async def announce(
-        self, site: Site, *, stop: Stop, on_progress: Callable[[Report], None] = ignore_progress
+        self,
+        site: Site,
+        *,
+        stop: Stop,
+        channel: ChannelChoice = ChannelChoice.ALL,
+        on_progress: Callable[[Report], None] = ignore_progress,
     ) -> Report:
         """Run one execution for one site and return what it did.
 
-        Raises AlreadyRunningError, ExecutionLostError. Any other error ends the execution as `failed` and is raised.
+        Raises AlreadyRunningError, ExecutionLostError, BingDisabledError. Any other error ends the execution as
+        `failed` and is raised.
         """
+        channels = choose_channels(site, channel)
         execution = await self.executions.acquire(site.workflow_name)
+        return await self.carry_out(execution, site, channels=channels, stop=stop, on_progress=on_progress)
+
+    async def carry_out(
+        self,
+        execution: Execution,
+        site: Site,
+        *,
+        channels: frozenset[Channel],
+        stop: Stop,
+        on_progress: Callable[[Report], None] = ignore_progress,
+    ) -> Report:
+        """Do the work of an execution that has been acquired, and end it. Raises as `announce` does."""
         report = Report(site=site.id, execution_id=execution.public_id)
         _log.info("execution.started", site=site.id, execution=execution.public_id, key=site.key.hint)
+        run = _Run(self, site, execution, channels=channels, report=report, stop=stop, on_progress=on_progress)
         try:
             async with self.executions.keep_alive(execution):
-                report.status = await self._run(site, execution, report, stop=stop, on_progress=on_progress)
+                report.status = await run.carry_out()
         except ExecutionLostError:
             raise
         except BaseException as error:
@@ -69,81 +117,15 @@ class Announcer:
         await self._finish(execution, report)
         return report
 
-    async def _run(
-        self, site: Site, execution: Execution, report: Report, *, stop: Stop, on_progress: Callable[[Report], None]
-    ) -> ExecutionStatus:
-        engines, absent = await self._choose_engines(site, report)
-        if not engines:
-            return ExecutionStatus.FAILED
-        means = Means(self.client, self.clock, self.pace, self.policy, stop, self.concurrency)
-        crawl = self.make_crawl(site, stop=stop)
-        delivery = Delivery(
-            site,
-            execution,
-            engines=engines,
-            absent=absent,
-            database=self.database,
-            executions=self.executions,
-            means=means,
-            rules=self.rules,
-            report=report,
-            on_progress=on_progress,
-        )
-        intake = Intake(site, destination=delivery, rules=self.rules, clock=self.clock, report=report)
-        async with delivery:
-            with closing(intake):
-                try:
-                    await stop.wait_for(self._read_sitemaps(site, crawl, intake, report, on_progress=on_progress))
-                except StopRequestedError:
-                    report.total = intake.count_total()
-                    report.cut_short = True
-            await delivery.finish()
-        await self._purge(site, execution)
-        return _conclude(report, crawl.result, stop=stop)
-
-    async def _read_sitemaps(
-        self, site: Site, crawl: Crawl, intake: Intake, report: Report, *, on_progress: Callable[[Report], None]
-    ) -> None:
-        async with aclosing(crawl.events()) as events:
-            async for event in events:
-                await intake.take(event)
-                on_progress(report)
-        report.total = intake.count_total()
-        if site.announce_removed and crawl.result.complete and report.total:
-            await intake.send_removed()
-
-    async def _purge(self, site: Site, execution: Execution) -> None:
-        """Once a day, delete what no longer counts."""
-        now = to_milliseconds(self.clock.now())
-        async with self.executions.guard(execution) as connection:
-            if await claim_purge(connection, site=site.number, now=now):
-                ledger = Ledger(self.database, site=site.number, channel=Channel.INDEXNOW)
-                deleted = await ledger.purge(connection, before=self.rules.expired_before(now))
-                _log.info("ledger.purged", site=site.id, entries=deleted)
-
-    async def _choose_engines(self, site: Site, report: Report) -> tuple[list[Engine], list[Engine]]:
-        """The site's engines, and apart from them those that refuse its key for good."""
-        broken = await BrokenEngines(self.database, site=site, channel=Channel.INDEXNOW).list_broken()
-        reasons = {engine.engine: engine for engine in broken}
-        for engine in site.engines:
-            if engine.endpoint in reasons:
-                entry = report.add_engine(engine)
-                entry.broken = True
-                entry.reason = reasons[engine.endpoint].reason
-                entry.advice = ROTATE_KEY
-                report.warnings.append(f"{engine} refuses this key since {reasons[engine.endpoint].since:%Y-%m-%d}")
-        usable = [engine for engine in site.engines if engine.endpoint not in reasons]
-        if not usable:
-            report.errors.append(f"every engine refuses this site's key; nothing was sent. {ROTATE_KEY}")
-        return usable, [engine for engine in site.engines if engine.endpoint in reasons]
-
-    def make_crawl(self, site: Site, *, stop: Stop) -> Crawl:
+    def make_crawl(
+        self, site: Site, *, stop: Stop, channels: frozenset[Channel] = frozenset({Channel.INDEXNOW})
+    ) -> Crawl:
         """A walk over the site's sitemaps that asks again only for what may have changed."""
         memory = SitemapMemory(self.database, site=site.number)
 
         async def recall(url: str) -> Remembered | None:
             expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
-            return await memory.recall(url, expired_before=expired_before)
+            return await memory.recall(url, expired_before=expired_before, channels=sum(channels))
 
         return Crawl(site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall)
 
@@ -156,95 +138,164 @@ class Announcer:
             failed=report.failed,
             result=report.to_json(),
         )
-        _log_summary(report)
+        log_summary(report)
         raise_alerts(report)
 
 
-def _conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> ExecutionStatus:
-    """Gather what the crawl met into the report, and say how the execution went as a whole."""
-    report.add_crawl(crawl)
-    engines = report.engines.values()
-    if report.cut_short or (stop.requested and report.left):
-        report.warnings.append(
-            f"stopped early: {stop.reason}; all that was done is saved and the next execution goes on from there. "
-            "If this happens often, run it more often"
+class _Run:
+    """One execution at work."""
+
+    def __init__(
+        self,
+        announcer: Announcer,
+        site: Site,
+        execution: Execution,
+        *,
+        channels: frozenset[Channel],
+        report: Report,
+        stop: Stop,
+        on_progress: Callable[[Report], None],
+    ) -> None:
+        self._announcer = announcer
+        self._site = site
+        self._execution = execution
+        self._channels = channels
+        self._report = report
+        self._stop = stop
+        self._on_progress = on_progress
+        self._means = Means(
+            announcer.client, announcer.clock, announcer.pace, announcer.policy, stop, announcer.concurrency
         )
-        return ExecutionStatus.INTERRUPTED
-    if crawl.roots_read == 0:
-        return ExecutionStatus.FAILED
-    if report.new and any(engine.failed for engine in engines) and not any(engine.succeeded for engine in engines):
-        return ExecutionStatus.FAILED
-    if crawl.troubles or any(engine.failed or engine.left or engine.broken for engine in engines):
-        return ExecutionStatus.PARTIAL
-    return ExecutionStatus.SUCCEEDED
+        self._crawl = announcer.make_crawl(site, stop=stop, channels=channels)
 
+    async def carry_out(self) -> ExecutionStatus:
+        bing = await self._open_bing() if Channel.BING in self._channels else None
+        delivery = await self._open_delivery() if Channel.INDEXNOW in self._channels else None
+        if delivery is None and (bing is None or bing.chooser is None):
+            return self._conclude_without_crawl()
+        if delivery is None:
+            await self._read(None, bing)
+        else:
+            async with delivery:
+                await self._read(delivery, bing)
+                await delivery.finish()
+        if bing is not None and self._crawl.result.roots_read:
+            await self._save_progress()
+            await bing.submit()
+            if delivery is None:
+                self._report.count_bing(bing.report)
+        await self._purge(bing)
+        return conclude(self._report, self._crawl.result, stop=self._stop)
 
-def _log_summary(report: Report) -> None:
-    log = _log.warning if report.warnings or report.status is not ExecutionStatus.SUCCEEDED else _log.info
-    log(
-        "execution.finished",
-        site=report.site,
-        execution=report.execution_id,
-        status=report.status.value,
-        total=report.total,
-        new=report.new,
-        cached=report.cached,
-        submitted=report.submitted,
-        failed=report.failed,
-        seconds=round(report.duration.total_seconds(), 1),
-        warnings=report.warnings,
-        errors=report.errors,
-    )
-    for engine in report.engines.values():
-        _log.info(
-            "engine.summary",
-            site=report.site,
-            engine=engine.engine.host,
-            total=engine.attempted,
-            succeeded=engine.succeeded,
-            failed=engine.failed,
-            left=engine.left,
-            mean_ms=engine.mean_ms,
-        )
-
-
-def raise_alerts(report: Report) -> None:
-    """Tell people what needs them."""
-    if report.status is ExecutionStatus.FAILED:
-        raise_alert(
-            Alert(
-                kind="execution_failed",
-                subject=report.site,
-                reason="; ".join(report.errors) or _gather_reasons(report),
-                action="Check the sitemap's address and the key; `tidings check` says what is wrong.",
+    async def _save_progress(self) -> None:
+        """What the engines took is on record before Bing is asked for anything."""
+        report, executions = self._report, self._announcer.executions
+        async with executions.guard(self._execution) as connection:
+            await executions.save_progress(
+                connection,
+                self._execution,
+                processed=report.submitted,
+                failed=report.failed,
+                progress=report.to_json(),
             )
+
+    async def _open_bing(self) -> BingChannel:
+        announcer = self._announcer
+        channel = BingChannel(
+            self._site,
+            self._execution,
+            api=BingApi(announcer.client, announcer.clock, announcer.bing_base),
+            database=announcer.database,
+            executions=announcer.executions,
+            means=self._means,
+            rules=announcer.rules,
+            on_progress=lambda: self._on_progress(self._report),
         )
-    if report.status is not ExecutionStatus.FAILED and not report.total and not report.errors:
-        raise_alert(
-            Alert(
-                kind="no_urls",
-                subject=report.site,
-                reason="the sitemap lists no URLs",
-                action="Check that the sitemap is complete.",
-                count=0,
-            )
+        self._report.bing = channel.report
+        await channel.open()
+        # That the quota is used up is the normal course; all else is worth a warning.
+        if channel.report.skipped and (channel.report.trouble or channel.report.engine.broken):
+            self._report.warnings.append(f"Bing: {channel.report.skipped}")
+        return channel
+
+    async def _open_delivery(self) -> Delivery | None:
+        """The way to the engines; None where every one of them refuses the site's key."""
+        engines, absent = await self._choose_engines()
+        if not engines:
+            return None
+        announcer = self._announcer
+        return Delivery(
+            self._site,
+            self._execution,
+            engines=engines,
+            absent=absent,
+            database=announcer.database,
+            executions=announcer.executions,
+            means=self._means,
+            rules=announcer.rules,
+            report=self._report,
+            on_progress=self._on_progress,
         )
-    for engine in report.engines.values():
-        if engine.failed_share > ALERT_SHARE:
-            _raise_failure_alert(report, engine)
 
+    async def _choose_engines(self) -> tuple[list[Engine], list[Engine]]:
+        """The site's engines, and apart from them those that refuse its key for good."""
+        site, report = self._site, self._report
+        broken = await BrokenEngines(self._announcer.database, site=site, channel=Channel.INDEXNOW).list_broken()
+        reasons = {engine.engine: engine for engine in broken}
+        for engine in site.engines:
+            if engine.endpoint in reasons:
+                entry = report.add_engine(engine)
+                entry.broken = True
+                entry.reason = reasons[engine.endpoint].reason
+                entry.advice = ROTATE_KEY
+                report.warnings.append(f"{engine} refuses this key since {reasons[engine.endpoint].since:%Y-%m-%d}")
+        usable = [engine for engine in site.engines if engine.endpoint not in reasons]
+        if not usable:
+            report.errors.append(f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}")
+        return usable, [engine for engine in site.engines if engine.endpoint in reasons]
 
-def _raise_failure_alert(report: Report, engine: EngineReport) -> None:
-    raise_alert(
-        Alert(
-            kind="many_failures",
-            subject=f"{report.site} at {engine.engine}",
-            reason=f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}",
-            action=engine.advice,
-            count=engine.failed,
+    async def _read(self, delivery: Delivery | None, bing: BingChannel | None) -> None:
+        """Crawl, and hand over what is due. After a stop, what was read and handed over so far counts."""
+        intake = Intake(
+            self._site,
+            destination=delivery,
+            chooser=None if bing is None else bing.chooser,
+            rules=self._announcer.rules,
+            clock=self._announcer.clock,
+            report=self._report,
         )
-    )
+        with closing(intake):
+            try:
+                await self._stop.wait_for(self._read_sitemaps(intake))
+            except StopRequestedError:
+                self._report.total = intake.count_total()
+                self._report.cut_short = True
 
+    async def _read_sitemaps(self, intake: Intake) -> None:
+        async with aclosing(self._crawl.events()) as events:
+            async for event in events:
+                await intake.take(event)
+                self._on_progress(self._report)
+        self._report.total = intake.count_total()
+        if self._site.announce_removed and self._crawl.result.complete and self._report.total:
+            await intake.send_removed()
 
-def _gather_reasons(report: Report) -> str:
-    return "; ".join(f"{engine.engine}: {engine.reason}" for engine in report.engines.values() if engine.reason)
+    def _conclude_without_crawl(self) -> ExecutionStatus:
+        """Nothing can be sent on any channel: that Bing's quota is used up is no failure, all else is."""
+        bing = self._report.bing
+        if self._report.engines or bing is None or bing.trouble or bing.engine.broken:
+            return ExecutionStatus.FAILED
+        return ExecutionStatus.SUCCEEDED
+
+    async def _purge(self, bing: BingChannel | None) -> None:
+        """Once a day, delete what no longer counts."""
+        now = to_milliseconds(self._announcer.clock.now())
+        before = self._announcer.rules.expired_before(now)
+        async with self._announcer.executions.guard(self._execution) as connection:
+            if not await claim_purge(connection, site=self._site.number, now=now):
+                return
+            ledger = Ledger(self._announcer.database, site=self._site.number, channel=Channel.INDEXNOW)
+            deleted = await ledger.purge(connection, before=before)
+            if bing is not None:
+                await bing.purge(connection, before=before)
+        _log.info("ledger.purged", site=self._site.id, entries=deleted)

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from tidings.announce.bing import BING, BingOutcome, Verdict
 from tidings.announce.pages import Dropped
+from tidings.announce.quota import QuotaState
 from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.announce.sites import Engine
+from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
 
 ALERT_SHARE = 0.10
@@ -58,6 +61,62 @@ class EngineReport:
 
 
 @dataclass(slots=True)
+class BingReport:
+    """Bing's figures. `due` counts what the crawl found due; `skipped` says why nothing was sent, where that was so.
+
+    `trouble`: something went wrong, also where no page is to blame for it.
+    """
+
+    engine: EngineReport = field(default_factory=lambda: EngineReport(BING))
+    due: int = 0
+    skipped: str | None = None
+    trouble: bool = False
+    quota: QuotaState | None = None
+    at: datetime | None = None
+    last: BingOutcome | None = None
+
+    def note(self, outcome: BingOutcome, *, at: datetime) -> None:
+        """An answer came. The last error is kept: a success after it does not explain it."""
+        self.engine.requests += 1
+        self.engine.time_taken += outcome.elapsed
+        self.at = at
+        if self.last is None or not outcome.accepted:
+            self.last = outcome
+        # What was corrected and went on is no trouble.
+        self.trouble = self.trouble or outcome.verdict not in (Verdict.ACCEPTED, Verdict.QUOTA_REMAINING)
+
+    def to_json(self) -> dict[str, Any]:
+        error = None if self.last is None or self.last.accepted else self.last
+        return {
+            "success": not self.trouble and not self.engine.broken and self.skipped is None,
+            "urlCount": self.engine.succeeded,
+            "statusCode": None if self.last is None else self.last.status,
+            "errorCode": None if error is None else error.code,
+            "errorMessage": self.skipped if error is None else error.message or error.reason,
+            "timestamp": None if self.at is None else to_text(self.at),
+            "due": self.due,
+            "failed": self.engine.failed,
+            "left": self.engine.left,
+            "requests": self.engine.requests,
+            "meanResponseMs": self.engine.mean_ms,
+            "switchedOff": self.engine.broken,
+            "advice": self.engine.advice or None,
+            "quota": None if self.quota is None else describe_quota(self.quota),
+        }
+
+
+def describe_quota(quota: QuotaState) -> dict[str, Any]:
+    """A day's quota for people and scripts."""
+    return {
+        "day": quota.day.isoformat(),
+        "limit": quota.limit,
+        "used": quota.used,
+        "remaining": quota.remaining,
+        "resetsAt": to_text(quota.resets_at),
+    }
+
+
+@dataclass(slots=True)
 class Report:
     """One execution's figures. `total` are different URLs; `new` of them were due, `changed` by their lastmod."""
 
@@ -75,6 +134,7 @@ class Report:
     files_unchanged: int = 0
     dropped: Dropped = field(default_factory=Dropped)
     engines: dict[str, EngineReport] = field(default_factory=dict)
+    bing: BingReport | None = None
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     execution_id: str = ""
@@ -91,8 +151,18 @@ class Report:
     def left(self) -> int:
         return sum(engine.left for engine in self.engines.values())
 
+    @property
+    def lines(self) -> list[EngineReport]:
+        """Every engine's figures, and Bing's as one of them."""
+        return [*self.engines.values(), *([self.bing.engine] if self.bing else [])]
+
     def add_engine(self, engine: Engine) -> EngineReport:
         return self.engines.setdefault(engine.endpoint, EngineReport(engine))
+
+    def count_bing(self, bing: BingReport) -> None:
+        """In an execution for Bing alone, its figures are the execution's."""
+        self.new = bing.due
+        self.submitted, self.failed = bing.engine.succeeded, bing.engine.failed
 
     def add_crawl(self, crawl: CrawlResult) -> None:
         """Take over what the crawl met."""
@@ -124,6 +194,7 @@ class Report:
                 "outsideKeyLocation": self.dropped.outside_key_location,
             },
             "engines": [engine.to_json() for engine in self.engines.values()],
+            "bingStats": None if self.bing is None else self.bing.to_json(),
             "cutShort": self.cut_short,
             "errors": self.errors,
             "warnings": self.warnings,

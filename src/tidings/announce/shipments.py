@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tidings.announce.ledger import Channel
 from tidings.announce.pages import Pages
 from tidings.announce.sitemap.crawl import SitemapFile
 
@@ -12,7 +13,8 @@ from tidings.announce.sitemap.crawl import SitemapFile
 class FileProgress:
     """How far one sitemap file's pages are: its validators may be kept once all of them are accepted.
 
-    `oldest` is the oldest submission among them; the file is good until that one expires.
+    `oldest` is the oldest submission among them; the file is good until that one expires. `channels` (a sum) are those
+    on which nothing else of it is due.
     """
 
     file: SitemapFile
@@ -20,6 +22,7 @@ class FileProgress:
     outstanding: int = 0
     oldest: int | None = None
     clean: bool = True
+    channels: int = Channel.INDEXNOW
 
     def note_oldest(self, submitted_at: int | None) -> None:
         if submitted_at is not None and (self.oldest is None or submitted_at < self.oldest):

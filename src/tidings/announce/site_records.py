@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.announce.sites import DEFAULT_BING_QUOTA, BingPriority, Site, SubmitMethod, make_bing_settings, make_site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.database import Database, RowId, metadata
 from tidings.core.keyring import KeyRing
@@ -30,6 +30,7 @@ sites = Table(
     Column("purged_at", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Column("bing_key", LargeBinary),
     sqlite_autoincrement=True,
 )
 
@@ -60,13 +61,11 @@ class SiteRecords:
     async def save(self, site: Site, *, origin: Origin) -> Site:
         """Store a site, or replace the one of this id; returns it with its number."""
         stamp = to_milliseconds(self._clock.now())
-        blob, key_id = self._encrypt(site)
         values = {
+            **self._encrypt(site),
             "origin": origin.value,
             "host": site.host,
             "settings": json.dumps(_to_settings(site)),
-            "indexnow_key": blob,
-            "encryption_key_id": key_id,
             "enabled": site.enabled,
             "removed_at": None,
             "updated_at": stamp,
@@ -112,6 +111,7 @@ class SiteRecords:
             "removed_at": to_milliseconds(self._clock.now()),
             "enabled": False,
             "indexnow_key": None,
+            "bing_key": None,
             "encryption_key_id": None,
         }
         statement = update(sites).where(_is_there, sites.c.id == site_id).values(values)
@@ -141,21 +141,33 @@ class SiteRecords:
             ).first()
             if row is None or not self._keys.needs_rotation(row.encryption_key_id):
                 return 0
-            blob, key_id = self._encrypt(self._read(row))
-            await connection.execute(
-                update(sites).where(sites.c.id == site_id).values(indexnow_key=blob, encryption_key_id=key_id)
-            )
+            values = self._encrypt(self._read(row))
+            await connection.execute(update(sites).where(sites.c.id == site_id).values(values))
             return 1
 
-    def _encrypt(self, site: Site) -> tuple[bytes, str]:
-        return self._keys.encrypt(site.key, **_name_place(site.id))
+    def _encrypt(self, site: Site) -> dict[str, Any]:
+        """The columns of the site's keys; one master key encrypts both."""
+        blob, key_id = self._keys.encrypt(site.key, **_name_place(site.id, "indexnow_key"))
+        values: dict[str, Any] = {"indexnow_key": blob, "bing_key": None, "encryption_key_id": key_id}
+        if site.bing.key is not None:
+            values["bing_key"], _ = self._keys.encrypt(site.bing.key, **_name_place(site.id, "bing_key"))
+        return values
 
     def _read(self, row: Row[Any]) -> Site:
-        key = self._keys.decrypt(row.indexnow_key, key_id=row.encryption_key_id, **_name_place(row.id))
-        return replace(
-            _from_settings(json.loads(row.settings), key=key, site_id=row.id, host=row.host, enabled=row.enabled),
-            number=row.number,
+        keys = {
+            column: self._keys.decrypt(blob, key_id=row.encryption_key_id, **_name_place(row.id, column))
+            for column, blob in (("indexnow_key", row.indexnow_key), ("bing_key", row.bing_key))
+            if blob is not None
+        }
+        site = _from_settings(
+            json.loads(row.settings),
+            key=keys["indexnow_key"],
+            bing_key=keys.get("bing_key"),
+            site_id=row.id,
+            host=row.host,
+            enabled=row.enabled,
         )
+        return replace(site, number=row.number)
 
 
 async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
@@ -168,9 +180,9 @@ async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bo
     return bool((await connection.execute(statement)).rowcount)
 
 
-def _name_place(site_id: str) -> dict[str, str]:
-    """What the key's encryption is bound to: moved to another row, it cannot be read."""
-    return {"purpose": "indexnow-key", "table": "sites", "column": "indexnow_key", "row": site_id}
+def _name_place(site_id: str, column: str) -> dict[str, str]:
+    """What a key's encryption is bound to: moved to another row or column, it cannot be read."""
+    return {"purpose": column.replace("_", "-"), "table": "sites", "column": column, "row": site_id}
 
 
 def _to_settings(site: Site) -> dict[str, Any]:
@@ -183,10 +195,15 @@ def _to_settings(site: Site) -> dict[str, Any]:
         "submitMethod": site.submit_method.value,
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
+        "bingEnabled": site.bing.enabled,
+        "bingDailyQuota": site.bing.daily_quota,
+        "bingPriority": site.bing.priority.value,
     }
 
 
-def _from_settings(settings: dict[str, Any], *, key: Secret, site_id: str, host: str, enabled: bool) -> Site:
+def _from_settings(
+    settings: dict[str, Any], *, key: Secret, bing_key: Secret | None, site_id: str, host: str, enabled: bool
+) -> Site:
     return make_site(
         site_id=site_id,
         host=host,
@@ -199,6 +216,13 @@ def _from_settings(settings: dict[str, Any], *, key: Secret, site_id: str, host:
         schedule=settings["schedule"],
         announce_removed=settings["announceRemoved"],
         enabled=enabled,
+        # A row of the first release has nothing of Bing.
+        bing=make_bing_settings(
+            enabled=settings.get("bingEnabled", False),
+            key=None if bing_key is None else bing_key.reveal(),
+            daily_quota=settings.get("bingDailyQuota", DEFAULT_BING_QUOTA),
+            priority=BingPriority(settings.get("bingPriority", BingPriority.NEWEST)),
+        ),
     )
 
 

@@ -18,14 +18,20 @@ DEFAULT_SCHEDULE = "0 0 * * *"
 _WANTED = {"host": "a host such as example.com", "searchEngines": "an engine such as api.indexnow.org"}
 _WANTED_URL = "a URL such as https://example.com/sitemap.xml"
 
+_ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,252}")
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
+# Bing's keys are 32 hexadecimal digits today; all that is certain is that one has no white space.
+_BING_KEY = re.compile(r"[\x21-\x7e]{1,256}")
+
+DEFAULT_BING_QUOTA = 100
+MOST_BING_QUOTA = 500
 
 
 class SiteError(ValueError):
-    """A site's setting breaks a rule. `field` is its name in the API; the message is the rule."""
+    """A site's setting breaks a rule. `field` is its name in the API; the message names both."""
 
     def __init__(self, field: str, rule: str) -> None:
-        super().__init__(f"{field}: {rule}")
+        super().__init__(rule if rule.startswith(field) else f"{field}: {rule}")
         self.field = field
         self.rule = rule
 
@@ -36,6 +42,29 @@ class SubmitMethod(StrEnum):
     AUTO = "auto"
     GET = "get"
     POST = "post"
+
+
+class BingPriority(StrEnum):
+    """Which pages go first where more are due than the quota allows."""
+
+    NEWEST = "newest"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class BingSettings:
+    """Whether and how a site is submitted to Bing. The key is kept while it is switched off."""
+
+    enabled: bool = False
+    key: Secret | None = None
+    daily_quota: int = DEFAULT_BING_QUOTA
+    priority: BingPriority = BingPriority.NEWEST
+
+    def require_key(self) -> Secret:
+        """The key; raises SiteError where there is none."""
+        if self.key is None:
+            raise SiteError("bingApiKey", "bingApiKey is required when bingEnabled is true")
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +94,18 @@ class Site:
     schedule: str = DEFAULT_SCHEDULE
     announce_removed: bool = False
     enabled: bool = True
+    bing: BingSettings = field(default_factory=BingSettings)
     number: int = 0
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host of its sitemap: what Bing knows the site by."""
+        return find_origin(self.sitemap_urls[0])
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """All that must not show."""
+        return (self.key,) if self.bing.key is None else (self.key, self.bing.key)
 
     @property
     def workflow_name(self) -> str:
@@ -91,6 +131,7 @@ def make_site(
     schedule: str = DEFAULT_SCHEDULE,
     announce_removed: bool = False,
     enabled: bool = True,
+    bing: BingSettings | None = None,
 ) -> Site:
     """A site from plain values; what is left out gets its default. Raises SiteError."""
     if not sitemap_urls:
@@ -105,7 +146,7 @@ def make_site(
     if find_netloc(location) != checked_host:
         raise SiteError("keyLocation", f"the key file must be on the site's own host, {checked_host}")
     return Site(
-        id=site_id or checked_host,
+        id=check_id(site_id or checked_host),
         host=checked_host,
         sitemap_urls=tuple(url.text for url in sitemaps),
         key=checked_key,
@@ -116,7 +157,22 @@ def make_site(
         schedule=check_schedule(schedule),
         announce_removed=announce_removed,
         enabled=enabled,
+        bing=bing or BingSettings(),
     )
+
+
+def make_bing_settings(
+    *,
+    enabled: bool = False,
+    key: str | None = None,
+    daily_quota: int = DEFAULT_BING_QUOTA,
+    priority: BingPriority = BingPriority.NEWEST,
+) -> BingSettings:
+    """Bing's settings from plain values. Raises SiteError."""
+    settings = BingSettings(enabled, check_bing_key(key) if key else None, check_bing_quota(daily_quota), priority)
+    if enabled:
+        settings.require_key()
+    return settings
 
 
 def parse_engines(names: Sequence[str]) -> tuple[Engine, ...]:
@@ -143,6 +199,26 @@ def check_key(key: str) -> Secret:
     return Secret(key)
 
 
+def check_id(site_id: str) -> str:
+    """A site's name in commands and addresses."""
+    if not _ID.fullmatch(site_id):
+        raise SiteError("id", "it must have 1 to 253 characters, all of them letters, digits or one of . _ : - [ ]")
+    return site_id
+
+
+def check_bing_key(key: str) -> Secret:
+    """A key of Bing's Webmaster API, wrapped. Raises SiteError, which does not repeat it."""
+    if not _BING_KEY.fullmatch(key):
+        raise SiteError("bingApiKey", "it must have 1 to 256 printable ASCII characters without white space")
+    return Secret(key)
+
+
+def check_bing_quota(quota: int) -> int:
+    if not 1 <= quota <= MOST_BING_QUOTA:
+        raise SiteError("bingDailyQuota", f"it must be a whole number from 1 to {MOST_BING_QUOTA}")
+    return quota
+
+
 def check_host(host: str) -> str:
     """A bare host name, with its port where it has one."""
     if set(host) & set("/@?#"):
@@ -167,6 +243,12 @@ def check_schedule(schedule: str) -> str:
     except CronSimError as error:
         raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
     return schedule
+
+
+def find_origin(url: str) -> str:
+    """Scheme and host (and port) of a URL that is known to be good."""
+    split = urlsplit(url)
+    return f"{split.scheme}://{split.netloc}"
 
 
 def find_netloc(url: Url) -> str:

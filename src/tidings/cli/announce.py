@@ -8,7 +8,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from tidings.announce.bing import BingApi
+from tidings.announce.bing_status import check_bing, make_quota
 from tidings.announce.keycheck import check_site
+from tidings.announce.pipeline import ChannelChoice
 from tidings.announce.preview import preview
 from tidings.announce.reports import Report
 from tidings.announce.sites import Site, SubmitMethod, make_site
@@ -74,6 +77,7 @@ def announce(
 
 def run_site(
     site: Annotated[str | None, typer.Argument(help="The site's id; not needed where there is only one.")] = None,
+    channel: Annotated[ChannelChoice, typer.Option("--channel", help="What to submit to.")] = ChannelChoice.ALL,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -83,7 +87,7 @@ def run_site(
     async def work() -> Exit:
         async with open_session(settings, verbose=verbose) as installation:
             found = await require_site(installation, site)
-            return await announce_site(installation, found, as_json=as_json, quiet=as_json or verbose)
+            return await announce_site(installation, found, channel=channel, as_json=as_json, quiet=as_json or verbose)
 
     raise typer.Exit(run(work))
 
@@ -94,7 +98,7 @@ def check(
     key_location: KeyLocationOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch the key file as an engine would, and say what is wrong before anything is sent."""
+    """Fetch the key file as an engine would, ask Bing for its quota, and say what is wrong before anything is sent."""
     settings = load_settings()
 
     async def work() -> Exit:
@@ -112,6 +116,7 @@ async def announce_site(
     installation: Installation,
     site: Site,
     *,
+    channel: ChannelChoice = ChannelChoice.ALL,
     as_json: bool = False,
     quiet: bool = False,
     console: Console | None = None,
@@ -120,7 +125,7 @@ async def announce_site(
     stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     with stop_on_signals(stop), show_progress(enabled=is_terminal() and not quiet) as view:
         report = await installation.announcer.announce(
-            site, stop=stop, on_progress=view.show if view else lambda _: None
+            site, stop=stop, channel=channel, on_progress=view.show if view else lambda _: None
         )
     _print(report, as_json=as_json, console=console or make_console())
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
@@ -154,6 +159,10 @@ async def _show_due(installation: Installation, site: Site, *, as_json: bool) ->
 
 async def _check(installation: Installation, site: Site, *, as_json: bool) -> Exit:
     findings = await check_site(site, client=installation.client, clock=installation.clock)
+    if site.bing.enabled:
+        api = BingApi(installation.client, installation.clock, installation.settings.bing_base)
+        quota = await make_quota(site, database=installation.database, clock=installation.clock).read()
+        findings.append(await check_bing(site, api=api, quota=quota))
     if as_json:
         rows = [
             {"subject": each.subject, "good": each.good, "message": each.message, "advice": each.advice or None}

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidings.announce.sites import make_site
+from tidings.announce.sites import make_bing_settings, make_site
 from tidings.cli.announce import announce_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
@@ -22,22 +22,25 @@ if TYPE_CHECKING:
 
 BAD_PAGES = (411, 1789, 3003)
 CHANGED_PAGE = 2718
+QUOTA = 250
 
 
 def demo(
     pages: Annotated[int, typer.Option(help="How many pages the demo's site has.", min=3_100)] = 4_000,
 ) -> None:
-    """Announce a made-up site to two made-up engines, one of which has a bad day. Nothing leaves this machine."""
+    """Announce a made-up site to two engines, one of which has a bad day, and to Bing. Nothing leaves this machine."""
     # Loaded here, not above: every other command would pay for it in memory and time.
-    from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+    from tidings.sandbox import DEMO_BING_KEY, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 
     settings = _make_settings(load_settings())
     _clear(settings.data_dir)
 
     async def work() -> Exit:
-        site = SandboxSite(pages=pages)
-        async with Sandbox(site=site, engines=[SandboxEngine("alpha"), SandboxEngine("beta")]) as sandbox:
-            return await _tell(sandbox, settings)
+        engines = [SandboxEngine("alpha"), SandboxEngine("beta")]
+        bing = SandboxBing(keys={DEMO_BING_KEY: []}, daily_quota=QUOTA)
+        async with Sandbox(site=SandboxSite(pages=pages), engines=engines, bing=bing) as sandbox:
+            bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
+            return await _tell(sandbox, replace(settings, bing_base=bing.base_url))
 
     raise typer.Exit(run(work))
 
@@ -69,16 +72,21 @@ async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
     console = make_console()
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     site = make_site(
-        sitemap_urls=[sandbox.site.sitemap_url], key=sandbox.site.key, engines=[alpha.endpoint, beta.endpoint]
+        sitemap_urls=[sandbox.site.sitemap_url],
+        key=sandbox.site.key,
+        engines=[alpha.endpoint, beta.endpoint],
+        bing=make_bing_settings(enabled=True, key=sandbox.addresses.bing_key, daily_quota=QUOTA),
     )
     _give_bad_day(sandbox)
 
     console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
-    console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)\n")
+    console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)")
+    console.print(f"And Bing, which takes {QUOTA} URLs a day: {settings.bing_base}\n")
     async with open_session(settings) as installation:
         site = await installation.sites.adopt(installation.know(site))
 
         _begin_step(console, 1, "Announce the site. Beta asks to slow down, fails once, and refuses three URLs.")
+        console.print(f"   Bing gets the {QUOTA} pages that changed last; the others follow when its quota is new.")
         await announce_site(installation, site, console=console)
 
         beta.recover()
@@ -109,15 +117,22 @@ def _begin_step(console: Console, number: int, text: str) -> None:
 
 
 def _went_well(sandbox: "Sandbox") -> bool:
-    """Every page once at each engine, and the changed one twice."""
+    """Every page once at each engine, and the changed one twice; Bing's quota used to the last, nothing twice."""
     expected = dict.fromkeys(sandbox.site.urls(), 1) | {sandbox.site.url(CHANGED_PAGE): 2}
+    bing = sandbox.bing
+    # More than the quota where midnight has passed meanwhile.
+    if bing is None or set(bing.accepted.values()) != {1} or bing.accepted.total() < QUOTA:
+        return False
     return all(dict(engine.accepted) == expected for engine in sandbox.engines)
 
 
 def _end(console: Console, sandbox: "Sandbox", settings: Settings, *, went_well: bool) -> None:
-    accepted = " and ".join(f"{sum(engine.accepted.values()):,} by {engine.name}" for engine in sandbox.engines)
+    totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
+    if sandbox.bing is not None:
+        totals["Bing"] = sandbox.bing.accepted.total()
+    accepted = ", ".join(f"{total:,} by {name}" for name, total in totals.items())
     verdict = (
-        f"each page once, and page {CHANGED_PAGE} twice, as it should be."
+        f"each page once by the engines, page {CHANGED_PAGE} twice, and Bing's quota used up: as it should be."
         if went_well
         else "[red]which is not each page once, as it should be. The log says more.[/]"
     )

@@ -7,6 +7,7 @@ import typer
 
 from tidings.announce.ledger import Channel, Ledger
 from tidings.announce.memory import SitemapMemory
+from tidings.announce.pipeline import ChannelChoice
 from tidings.cli.announce import require_site
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import to_milliseconds, to_text
@@ -16,6 +17,12 @@ from tidings.wiring import find_database_url, prepare_data_dir
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
 ledger_app = typer.Typer(help="Correct what counts as announced.", no_args_is_help=True, rich_markup_mode=None)
+
+_LEDGERS = {
+    ChannelChoice.ALL: tuple(Channel),
+    ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
+    ChannelChoice.BING: (Channel.BING,),
+}
 
 
 @database_app.command("upgrade")
@@ -66,6 +73,7 @@ async def _downgrade(database: Database, revision: str) -> None:
 def forget(
     site: Annotated[str, typer.Argument(help="The site's id.")],
     since: Annotated[str, typer.Option("--since", help="A moment such as 2026-11-15T10:00Z, or a day.")],
+    channel: Annotated[ChannelChoice, typer.Option("--channel", help="On which channel.")] = ChannelChoice.ALL,
 ) -> None:
     """Undo a bad run: what was announced since then counts as not announced, and is due again."""
     settings = load_settings()
@@ -78,13 +86,15 @@ def forget(
             execution = await installation.executions.acquire(found.workflow_name)
             async with installation.executions.guard(execution) as connection:
                 await SitemapMemory(installation.database, site=found.number).forget(connection)
-                ledger = Ledger(installation.database, site=found.number, channel=Channel.INDEXNOW)
-                forgotten = await ledger.forget(connection, since=to_milliseconds(moment))
-            result = {"forgotten": forgotten, "since": to_text(moment)}
+                forgotten = 0
+                for each in _LEDGERS[channel]:
+                    ledger = Ledger(installation.database, site=found.number, channel=each)
+                    forgotten += await ledger.forget(connection, since=to_milliseconds(moment))
+            result = {"forgotten": forgotten, "since": to_text(moment), "channel": channel.value}
             await installation.executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result)
             return forgotten
 
-    typer.echo(f"{run(work):,} pages are due again.")
+    typer.echo(f"{run(work):,} entries are forgotten; their pages are due again.")
 
 
 def _parse_moment(text: str) -> datetime:

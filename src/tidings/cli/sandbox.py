@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def sandbox(
     port: Annotated[
-        int, typer.Option(help="The site's port; the engines take the next ones. 0: any free ones.")
+        int, typer.Option(help="The site's port; the engines and Bing take the next ones. 0: any free ones.")
     ] = 8801,
     pages: Annotated[int, typer.Option(help="How many pages the site has.", min=1)] = 3000,
 ) -> None:
-    """Start a site and two IndexNow engines on this machine that answer as the real ones do. Ctrl-C ends them."""
+    """Start a site, two IndexNow engines and Bing on this machine that answer as the real ones do. Ctrl-C ends them."""
     # Loaded here, not above: every other command would pay for it in memory and time.
     from tidings.sandbox import serve_sandbox
 
@@ -30,9 +30,16 @@ def _show_addresses(addresses: "Addresses") -> None:
     typer.echo(f"Site:    {addresses.sitemap_url}")
     for name, endpoint in addresses.endpoints.items():
         typer.echo(f"Engine:  {endpoint} ({name})")
+    typer.echo(f"Bing:    {addresses.bing_url} (key {addresses.bing_key})")
     typer.echo(f"Control: {addresses.control_url}")
     typer.echo("Try, in another terminal:")
     typer.echo(
         f"  TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}"
     )
+    typer.echo("or, with Bing:")
+    typer.echo(f"  export TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 BING_API_BASE={addresses.bing_url}")
+    typer.echo(
+        f"  tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key {addresses.bing_key}"
+    )
+    typer.echo(f"  tidings run {addresses.host}")
     typer.echo("Ctrl-C ends it.")

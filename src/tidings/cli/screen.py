@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tidings.announce.quota import QuotaState
 from tidings.announce.reports import EngineReport, Report
 from tidings.core.executions import ExecutionStatus
 
@@ -43,11 +44,21 @@ class ProgressView:
             self._crawl, description=f"{report.total:,} pages read, {report.new:,} due", completed=report.total
         )
         due = report.new + report.removed
+        self._show_bing(report)
         for endpoint, engine in report.engines.items():
             if endpoint not in self._engines:
                 self._engines[endpoint] = self._progress.add_task(engine.engine.host, total=None)
             total = max(due + report.repeated, engine.attempted) or None
             self._progress.update(self._engines[endpoint], total=total, completed=engine.attempted)
+
+    def _show_bing(self, report: Report) -> None:
+        if report.bing is None or not report.bing.engine.requests:
+            return
+        engine = report.bing.engine
+        if engine.engine.endpoint not in self._engines:
+            self._engines[engine.engine.endpoint] = self._progress.add_task(engine.engine.host, total=None)
+        total = None if report.bing.quota is None else min(report.bing.due, report.bing.quota.remaining)
+        self._progress.update(self._engines[engine.engine.endpoint], total=total, completed=engine.attempted)
 
 
 @contextmanager
@@ -77,10 +88,17 @@ def print_report(report: Report, *, console: Console) -> None:
         + (f", {report.removed:,} removed" if report.removed else "")
         + f", {report.cached:,} already announced"
     )
-    if any(engine.attempted or engine.left or engine.broken for engine in report.engines.values()):
+    if any(engine.attempted or engine.left or engine.broken for engine in report.lines):
         console.print(_make_table(report))
     for line in _describe(report):
         console.print(line)
+
+
+def describe_quota_line(quota: QuotaState) -> str:
+    return (
+        f"Bing: {quota.used:,} of {quota.limit:,} used today, {quota.remaining:,} remain; "
+        f"new at {quota.resets_at:%Y-%m-%d %H:%M} UTC."
+    )
 
 
 def _make_table(report: Report) -> Table:
@@ -89,7 +107,7 @@ def _make_table(report: Report) -> Table:
     for name in ("accepted", "failed", "left", "requests", "mean ms"):
         table.add_column(name, justify="right")
     table.add_column("last trouble", overflow="fold")
-    for engine in report.engines.values():
+    for engine in report.lines:
         table.add_row(*_make_row(engine))
     return table
 
@@ -117,11 +135,15 @@ def _describe(report: Report) -> Iterator[str]:
         yield f"{report.too_soon:,} pages changed within the last minutes; the next run sends them."
     if report.files_unchanged:
         yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read again."
+    if report.bing is not None and report.bing.quota is not None:
+        yield describe_quota_line(report.bing.quota)
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
     yield from (f"[red]{escape(error)}[/]" for error in report.errors[:_MOST_LINES])
-    for engine in report.engines.values():
+    for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:
             yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"
+    if report.bing is not None and report.bing.engine.left:
+        yield f"{report.bing.engine.left:,} pages wait for Bing's quota of the next days."
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
         yield "What was not accepted is kept, and sent first next time."

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import typer
 from sqlalchemy.exc import DBAPIError
 
+from tidings.announce.pipeline import BingDisabledError
 from tidings.announce.sites import SiteError
 from tidings.core.database import DatabaseUrlError, NewerDatabaseError
 from tidings.core.executions import ExecutionError
@@ -70,6 +71,7 @@ def run(work: Callable[[], Awaitable[Result]]) -> Result:
 # What a person has given, and what the message is about where it does not say so itself.
 _BAD_INPUT: dict[type[Exception], str] = {
     SiteError: "",
+    BingDisabledError: "",
     NewerDatabaseError: "",
     KeyFileError: "",
     KeyRingError: "COOKIE_MASTER_KEY: ",

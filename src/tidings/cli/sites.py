@@ -7,13 +7,35 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from tidings.announce.site_documents import change_site, describe_site, read_site
 from tidings.announce.site_records import Origin
-from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.announce.sites import BingPriority, Site, SubmitMethod
 from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
-from tidings.cli.session import load_settings, open_session, run
+from tidings.cli.session import fail, load_settings, open_session, run
 
 app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
+
+SiteArgument = Annotated[str, typer.Argument(help="The site's id.")]
+EngineOption = Annotated[list[str] | None, typer.Option("--engine", help="An engine; may be repeated.")]
+BackupOption = Annotated[list[str] | None, typer.Option("--backup", help="A sitemap for when one cannot be read.")]
+MethodOption = Annotated[SubmitMethod | None, typer.Option("--method", help="How URLs are sent. [auto]")]
+KeyLocationOption = Annotated[str | None, typer.Option("--key-location", help="Where the key file is.")]
+ScheduleOption = Annotated[
+    str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC. [0 0 * * *]")
+]
+RemovedOption = Annotated[
+    bool | None, typer.Option("--announce-removed/--no-announce-removed", help="Announce pages that are gone.")
+]
+BingKeyOption = Annotated[
+    str | None, typer.Option("--bing-key", help="A key of Bing's Webmaster API; switches Bing on. -: ask for it.")
+]
+BingQuotaOption = Annotated[
+    int | None, typer.Option("--bing-quota", help="How many URLs a day go to Bing, 1 to 500. [100]")
+]
+BingPriorityOption = Annotated[
+    BingPriority | None, typer.Option("--bing-priority", help="Which pages go first. [newest]")
+]
 
 
 @app.command("add")
@@ -22,33 +44,96 @@ def add(
     key: KeyOption = None,
     site_id: Annotated[str | None, typer.Option("--id", help="A name for it. [the host]")] = None,
     host: Annotated[str | None, typer.Option("--host", help="The site's host, if not the sitemap's.")] = None,
-    engine: Annotated[list[str] | None, typer.Option("--engine", help="An engine; may be repeated.")] = None,
-    backup: Annotated[list[str] | None, typer.Option("--backup", help="A sitemap for when one cannot be read.")] = None,
-    method: Annotated[SubmitMethod, typer.Option("--method", help="How URLs are sent.")] = SubmitMethod.AUTO,
-    key_location: Annotated[str | None, typer.Option("--key-location", help="Where the key file is.")] = None,
-    schedule: Annotated[str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC.")] = None,
-    announce_removed: Annotated[bool, typer.Option("--announce-removed", help="Announce pages that are gone.")] = False,
+    engine: EngineOption = None,
+    backup: BackupOption = None,
+    method: MethodOption = None,
+    key_location: KeyLocationOption = None,
+    schedule: ScheduleOption = None,
+    announce_removed: RemovedOption = None,
+    bing_key: BingKeyOption = None,
+    bing_quota: BingQuotaOption = None,
+    bing_priority: BingPriorityOption = None,
 ) -> None:
     """Store a site, so that `tidings run ID` needs nothing else. One of the same id is replaced."""
     settings = load_settings()
+    document = {
+        "id": site_id,
+        "host": host,
+        "sitemapUrls": sitemap_url,
+        "backupSitemapUrls": backup,
+        "indexnowKey": require_key(key, settings),
+        "keyLocation": key_location,
+        "searchEngines": engine,
+        "submitMethod": method,
+        "schedule": schedule,
+        "announceRemoved": announce_removed,
+        **_read_bing(bing_key, bing_quota, bing_priority),
+    }
 
     async def work() -> Site:
-        site = make_site(
-            sitemap_urls=sitemap_url,
-            key=require_key(key, settings),
-            host=host,
-            site_id=site_id,
-            engines=engine or settings.engines,
-            key_location=key_location,
-            backup_sitemap_urls=backup or (),
-            submit_method=method,
-            schedule=schedule or settings.schedule,
-            announce_removed=announce_removed,
-        )
+        site = read_site(document, engines=settings.engines, schedule=settings.schedule)
         async with open_session(settings) as installation:
             return await installation.sites.save(installation.know(site), origin=Origin.API)
 
     typer.echo(f"Stored {run(work).id}.")
+
+
+@app.command("set")
+def set_site(
+    site_id: SiteArgument,
+    sitemap: Annotated[list[str] | None, typer.Option("--sitemap", help="A sitemap; may be repeated.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Another IndexNow key.")] = None,
+    engine: EngineOption = None,
+    backup: BackupOption = None,
+    method: MethodOption = None,
+    key_location: KeyLocationOption = None,
+    schedule: ScheduleOption = None,
+    announce_removed: RemovedOption = None,
+    enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it runs by itself.")] = None,
+    bing: Annotated[bool | None, typer.Option("--bing/--no-bing", help="Whether it is submitted to Bing.")] = None,
+    bing_key: BingKeyOption = None,
+    bing_quota: BingQuotaOption = None,
+    bing_priority: BingPriorityOption = None,
+) -> None:
+    """Change some settings of a stored site; the others stay."""
+    settings = load_settings()
+    changes = {
+        "sitemapUrls": sitemap,
+        "backupSitemapUrls": backup,
+        "indexnowKey": key,
+        "keyLocation": key_location,
+        "searchEngines": engine,
+        "submitMethod": method,
+        "schedule": schedule,
+        "announceRemoved": announce_removed,
+        "enabled": enabled,
+        **_read_bing(bing_key, bing_quota, bing_priority),
+        **({} if bing is None else {"bingEnabled": bing}),
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        fail("nothing to change: give at least one option; `tidings sites set --help` lists them")
+
+    async def work() -> Site:
+        async with open_session(settings) as installation:
+            if installation.is_from_environment(site_id):
+                fail(f"{site_id} is set up by SITEMAP_URL and its fellow variables; change those")
+            changed = change_site(await require_site(installation, site_id), given)
+            return await installation.sites.save(installation.know(changed), origin=Origin.API)
+
+    typer.echo(f"Changed {run(work).id}: {', '.join(given)}.")
+
+
+def _read_bing(key: str | None, quota: int | None, priority: BingPriority | None) -> dict[str, Any]:
+    """Bing's fields; a key that is given switches it on."""
+    if key == "-":
+        key = typer.prompt("Bing API key", hide_input=True, err=True)
+    return {
+        "bingApiKey": key,
+        "bingEnabled": True if key else None,
+        "bingDailyQuota": quota,
+        "bingPriority": priority,
+    }
 
 
 @app.command("list")
@@ -65,17 +150,18 @@ def list_sites(as_json: JsonOption = False) -> None:
         typer.echo(json.dumps({"sites": [describe_site(site) for site in found]}, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("id", "sitemap", "engines", "schedule"):
+    for name in ("id", "sitemap", "engines", "bing", "schedule"):
         table.add_column(name, overflow="fold")
     for site in found:
         engines = ", ".join(map(str, site.engines))
-        table.add_row(escape(site.id), escape(site.sitemap_urls[0]), escape(engines), site.schedule)
+        bing = f"{site.bing.daily_quota} a day" if site.bing.enabled else "-"
+        table.add_row(escape(site.id), escape(site.sitemap_urls[0]), escape(engines), bing, site.schedule)
     make_console().print(table)
 
 
 @app.command("show")
-def show(site_id: str) -> None:
-    """Show one site as JSON; its key is masked."""
+def show(site_id: SiteArgument) -> None:
+    """Show one site as JSON; its keys are masked."""
     settings = load_settings()
 
     async def work() -> Site:
@@ -86,7 +172,7 @@ def show(site_id: str) -> None:
 
 
 @app.command("remove")
-def remove(site_id: str) -> None:
+def remove(site_id: SiteArgument) -> None:
     """Delete a site. Its history and what was announced for it stay, should it come back."""
     settings = load_settings()
 
@@ -97,20 +183,3 @@ def remove(site_id: str) -> None:
 
     run(work)
     typer.echo(f"Removed {site_id}.")
-
-
-def describe_site(site: Site) -> dict[str, Any]:
-    """A site for people: the key is masked, also where it is part of the key file's name."""
-    return {
-        "id": site.id,
-        "host": site.host,
-        "sitemapUrls": list(site.sitemap_urls),
-        "backupSitemapUrls": list(site.backup_sitemap_urls),
-        "indexnowKey": site.key.masked,
-        "keyLocation": site.key_location.replace(site.key.reveal(), site.key.masked),
-        "searchEngines": [engine.endpoint for engine in site.engines],
-        "submitMethod": site.submit_method.value,
-        "schedule": site.schedule,
-        "announceRemoved": site.announce_removed,
-        "enabled": site.enabled,
-    }

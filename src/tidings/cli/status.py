@@ -1,6 +1,7 @@
 """`tidings status`: how it went last, and what an engine has yet to take."""
 
 import json
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -8,10 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tidings.announce.bing_status import BingStatus, read_bing_status
 from tidings.announce.ledger import Channel
 from tidings.announce.undelivered import FailedPage, Undelivered
 from tidings.cli.announce import JsonOption, require_site
-from tidings.cli.screen import make_console
+from tidings.cli.screen import describe_quota_line, make_console
 from tidings.cli.session import load_settings, open_session, run
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord
@@ -20,45 +22,71 @@ from tidings.wiring import Installation
 MOST_FAILED = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is shown: executions, what failed, and how one site stands with Bing."""
+
+    records: list[ExecutionRecord]
+    failed: list[FailedPage] = field(default_factory=list)
+    bing: BingStatus | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "executions": [describe_record(record) for record in self.records],
+            "failed": [describe_failed(page) for page in self.failed],
+            **({} if self.bing is None else {"bing": self.bing.to_json()}),
+        }
+
+
 def show_status(
     site: Annotated[str | None, typer.Argument(help="A site's id; without it, all sites.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last executions of a site and the URLs that failed, or the last execution of every site."""
+    """Show a site's last executions, its quota at Bing and the URLs that failed; or every site's last execution."""
     settings = load_settings()
 
-    async def work() -> tuple[list[ExecutionRecord], list[FailedPage]]:
+    async def work() -> Standing:
         async with open_session(settings) as installation:
             if site is not None:
                 return await _read_site(installation, site)
             sites = await installation.sites.list_all()
             recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
-            return [record for records in recent for record in records], []
+            return Standing([record for records in recent for record in records])
 
-    records, failed = run(work)
+    standing = run(work)
     if as_json:
-        document = {
-            "executions": [describe_record(record) for record in records],
-            "failed": [describe_failed(page) for page in failed],
-        }
-        typer.echo(json.dumps(document, ensure_ascii=False))
-        return
-    console = make_console()
-    _print_records(records, console=console)
-    if failed:
-        console.print("\nNot accepted yet; sent first next time:")
-        for page in failed:
-            console.print(
-                f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
-                f"({page.attempts} attempts, last {page.failed_at:%Y-%m-%d %H:%M})"
-            )
+        typer.echo(json.dumps(standing.to_json(), ensure_ascii=False))
+    else:
+        _print(standing, console=make_console())
 
 
-async def _read_site(installation: Installation, name: str) -> tuple[list[ExecutionRecord], list[FailedPage]]:
+async def _read_site(installation: Installation, name: str) -> Standing:
     site = await require_site(installation, name)
-    undelivered = Undelivered(installation.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
+    failed = [
+        page
+        for channel in Channel
+        for page in await Undelivered(
+            installation.database, site=site.number, channel=channel, execution=0
+        ).list_failed(limit=MOST_FAILED)
+    ]
     records = await installation.executions.list_recent(site.workflow_name)
-    return records, await undelivered.list_failed(limit=MOST_FAILED)
+    bing = await read_bing_status(site, database=installation.database, clock=installation.clock)
+    return Standing(records, failed, bing)
+
+
+def _print(standing: Standing, *, console: Console) -> None:
+    _print_records(standing.records, console=console)
+    if standing.bing is not None and standing.bing.quota is not None:
+        console.print(f"\n{describe_quota_line(standing.bing.quota)}")
+        if standing.bing.reason:
+            console.print(f"[red]Bing: {escape(standing.bing.reason)}[/]")
+    if standing.failed:
+        console.print("\nNot accepted yet; sent first next time:")
+    for page in standing.failed:
+        console.print(
+            f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
+            f"({page.attempts} attempts, last {page.failed_at:%Y-%m-%d %H:%M})"
+        )
 
 
 def _print_records(records: list[ExecutionRecord], *, console: Console) -> None:

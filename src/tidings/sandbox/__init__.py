@@ -1,7 +1,7 @@
 """Stand-ins for what Tidings talks to, on loopback only: they answer as the real ones do, fail on request and record
 everything. Imports nothing of the rest of Tidings."""
 
-from tidings.sandbox.bing import ErrorStyle, SandboxBing, ThrottleKind
+from tidings.sandbox.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
 from tidings.sandbox.documents import Layout
 from tidings.sandbox.faults import Fault, FaultKind
@@ -10,6 +10,7 @@ from tidings.sandbox.record import Recorded
 from tidings.sandbox.site import SandboxSite
 
 __all__ = [
+    "DEMO_BING_KEY",
     "Addresses",
     "ErrorStyle",
     "Fault",

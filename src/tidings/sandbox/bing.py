@@ -20,6 +20,7 @@ from tidings.sandbox.record import Recorded
 from tidings.sandbox.standin import Exchange, StandIn
 from tidings.sandbox.wire import Answer, answer_fault, answer_json
 
+DEMO_BING_KEY = "tidings-sandbox-bing-key-5d81c0e2"
 BASE_PATH = "/webmaster/api.svc/json"
 SUBMIT_PATH = f"{BASE_PATH}/SubmitUrlbatch"
 QUOTA_PATH = f"{BASE_PATH}/GetUrlSubmissionQuota"

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tidings.sandbox.bing import SandboxBing
+from tidings.sandbox.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.control import Control
 from tidings.sandbox.indexnow import SandboxEngine
 from tidings.sandbox.site import SandboxSite
@@ -26,6 +26,7 @@ class Addresses:
     endpoints: Mapping[str, str]
     control_url: str
     bing_url: str | None = None
+    bing_key: str = DEMO_BING_KEY
 
 
 class Sandbox:
@@ -83,8 +84,10 @@ class Sandbox:
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages and two engines from `port` on (0: any free ports) until cancelled; `on_ready` is
-    called once they listen. Raises OSError where a port is taken."""
-    async with Sandbox(site=SandboxSite(pages=pages), port=port) as sandbox:
+    """Run a site of `pages` pages, two engines and Bing from `port` on (0: any free ports) until cancelled; `on_ready`
+    is called once they listen. Raises OSError where a port is taken."""
+    bing = SandboxBing(keys={DEMO_BING_KEY: []})
+    async with Sandbox(site=SandboxSite(pages=pages), bing=bing, port=port) as sandbox:
+        bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
         on_ready(sandbox.addresses)
         await asyncio.Event().wait()

@@ -1,0 +1,88 @@
+"""How a site stands with Bing today, for people: what is used, what remains, when it is new, and what is wrong."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select
+
+from tidings.announce.bing import AskedQuota, BingApi
+from tidings.announce.keycheck import Finding
+from tidings.announce.ledger import Channel
+from tidings.announce.memory import BrokenEngines, KeyRests
+from tidings.announce.quota import Quota, QuotaState, bing_quota
+from tidings.announce.sites import Site
+from tidings.core.clock import Clock, from_milliseconds, to_text
+from tidings.core.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class BingStatus:
+    """`quota` is None where Bing is off; `reason` says why nothing is sent, `broken` that a person is needed."""
+
+    quota: QuotaState | None = None
+    last_submission: datetime | None = None
+    broken: bool = False
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        if self.quota is None:
+            return {"enabled": False}
+        return {
+            "enabled": True,
+            "todayQuotaUsed": self.quota.used,
+            "todayQuotaRemaining": self.quota.remaining,
+            "dailyQuota": self.quota.limit,
+            "resetsAt": to_text(self.quota.resets_at),
+            "lastSubmission": None if self.last_submission is None else to_text(self.last_submission),
+            "switchedOff": self.broken,
+            "reason": self.reason,
+        }
+
+
+async def read_bing_status(site: Site, *, database: Database, clock: Clock) -> BingStatus:
+    """How the site stands with Bing now."""
+    if not site.bing.enabled:
+        return BingStatus()
+    quota = await make_quota(site, database=database, clock=clock).read()
+    broken = await BrokenEngines(database, site=site, channel=Channel.BING).list_broken()
+    rest = await KeyRests(database).find(site.bing.require_key(), now=clock.now())
+    reason = None
+    if broken:
+        reason = f"switched off since {to_text(broken[0].since)}: {broken[0].reason}"
+    elif rest is not None:
+        reason = f"the key rests until {to_text(rest.until)}: {rest.reason}"
+    return BingStatus(quota, await _find_last_submission(site, database), bool(broken), reason)
+
+
+async def _find_last_submission(site: Site, database: Database) -> datetime | None:
+    statement = select(func.max(bing_quota.c.submitted_at)).where(bing_quota.c.site == site.number)
+    async with database.read() as connection:
+        moment = (await connection.execute(statement)).scalar()
+    return None if moment is None else from_milliseconds(moment)
+
+
+def make_quota(site: Site, *, database: Database, clock: Clock) -> Quota:
+    """The quota of the present UTC day."""
+    day = clock.now().astimezone(UTC).date()
+    return Quota(database, site=site.number, day=day, limit=site.bing.daily_quota, clock=clock)
+
+
+async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> Finding:
+    """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
+    told = await api.ask_quota(site)
+    if not isinstance(told, AskedQuota):
+        return Finding("Bing", good=False, message=told.reason, advice=told.advice)
+    counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
+    if told.daily > quota.limit:
+        message = f"Bing allows {told.daily:,} today and {told.monthly:,} this month; {counted}"
+        return Finding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
+    # Whether Bing tells the total or what remains of it, reports differ: either is as it should be.
+    if told.daily >= quota.remaining:
+        return Finding("Bing", good=True, message=f"Bing tells {told.daily:,} for today; {counted}")
+    return Finding(
+        "Bing",
+        good=False,
+        message=f"Bing takes only {told.daily:,} today; {counted}",
+        advice="Set bingDailyQuota to what Bing allows, or find out what else uses this quota.",
+    )

@@ -1,0 +1,149 @@
+"""What the tests of Bing play on: a site, an engine and Bing of the sandbox, all on one clock that the test sets, and a
+real announcer between them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+
+from tests.conftest import Bench, BenchMaker
+from tests.fakes import FakeClock
+from tidings.announce.due import DueRules
+from tidings.announce.ledger import Channel, Ledger
+from tidings.announce.pages import hash_urls
+from tidings.announce.pipeline import ChannelChoice
+from tidings.announce.quota import Quota, QuotaState
+from tidings.announce.reports import BingReport, Report
+from tidings.announce.sites import BingPriority, Site, make_bing_settings, make_site
+from tidings.announce.undelivered import FailedPage, Undelivered
+from tidings.core.executions import HEARTBEAT_EVERY, ExecutionRecord
+from tidings.core.stopping import Stop
+from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
+
+KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
+MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
+
+
+class StageClock(FakeClock):
+    """Moved by the test and by whoever waits, but not by heartbeats: those come as the time goes by."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__(now)
+        self._moved = asyncio.Event()
+
+    def advance(self, duration: timedelta) -> None:
+        super().advance(duration)
+        self._moved.set()
+
+    async def sleep(self, duration: timedelta) -> None:
+        # The very object, not one of the same length: a rate limit asks for a minute too.
+        if duration is not HEARTBEAT_EVERY:
+            await super().sleep(duration)
+            return
+        due_at = self.monotonic() + duration.total_seconds()
+        while self.monotonic() < due_at:
+            self._moved.clear()
+            await self._moved.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class BingStage:
+    """A stored site with Bing switched on, and everything it is announced to."""
+
+    bench: Bench
+    clock: FakeClock
+    web: SandboxSite
+    engine: SandboxEngine
+    bing: SandboxBing
+    site: Site
+
+    async def announce(self, *, channel: ChannelChoice = ChannelChoice.ALL, stop: Stop | None = None) -> Report:
+        return await self.bench.announcer.announce(
+            self.site, stop=stop or Stop(clock=self.clock, budget=timedelta(hours=1)), channel=channel
+        )
+
+    async def submit(self, *, channel: ChannelChoice = ChannelChoice.ALL) -> BingReport:
+        """Bing's part of an execution."""
+        report = (await self.announce(channel=channel)).bing
+        assert report is not None
+        return report
+
+    def quota(self, day: date | None = None) -> Quota:
+        return Quota(
+            self.bench.database,
+            site=self.site.number,
+            day=day or self.clock.now().date(),
+            limit=self.site.bing.daily_quota,
+            clock=self.clock,
+        )
+
+    async def read_quota(self, day: date | None = None) -> QuotaState:
+        return await self.quota(day).read()
+
+    async def use(self, count: int) -> None:
+        """So many of today's quota are used, here and at Bing."""
+        async with self.bench.database.write() as connection:
+            await self.quota().record(connection, count)
+        self.bing.spend(self.web.origin, count)
+
+    def used_at_bing(self, day: date | None = None) -> int:
+        return self.bing.used(self.web.origin, day or self.clock.now().date())
+
+    async def find_entered(self, channel: Channel = Channel.BING) -> set[str]:
+        """The site's pages that stand in the ledger of a channel."""
+        asked = dict(zip(hash_urls(url.encode() for url in self.web.urls()), self.web.urls(), strict=True))
+        ledger = Ledger(self.bench.database, site=self.site.number, channel=channel)
+        return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
+
+    async def list_failed(self) -> list[FailedPage]:
+        rows = Undelivered(self.bench.database, site=self.site.number, channel=Channel.BING, execution=0)
+        return await rows.list_failed()
+
+    async def list_executions(self) -> list[ExecutionRecord]:
+        """The newest first."""
+        return await self.bench.executions.list_recent(self.site.workflow_name)
+
+    def batches(self) -> list[list[str]]:
+        """The URLs of every submission that Bing was sent, in order."""
+        return [list(request.urls) for request in self.bing.requests if request.method == "POST"]
+
+    def misbehave(self, *faults: Fault) -> None:
+        for fault in faults:
+            self.bing.misbehave(fault)
+
+    async def change(self, **settings: object) -> "BingStage":
+        """The same site with other settings of Bing."""
+        changed = replace(self.site, bing=replace(self.site.bing, **settings))  # type: ignore[arg-type]
+        return replace(self, site=await self.bench.store(changed))
+
+
+@asynccontextmanager
+async def open_bing_stage(
+    make_bench: BenchMaker,
+    *,
+    web: SandboxSite | None = None,
+    pages: int = 20,
+    quota: int = 100,
+    priority: BingPriority = BingPriority.NEWEST,
+    now: datetime = MORNING,
+    bing: SandboxBing | None = None,
+    key: str = KEY,
+    bing_enabled: bool = True,
+    sitemaps: Sequence[str] = (),
+    rules: DueRules | None = None,
+) -> AsyncIterator[BingStage]:
+    """Set a stage up. Waits cost nothing: the clock moves by itself when somebody sleeps."""
+    clock = StageClock(now)
+    served = web or SandboxSite(pages=pages)
+    stand_in = bing or SandboxBing(keys={key: []}, daily_quota=quota, now=clock.now)
+    async with served, SandboxEngine("alpha") as engine, stand_in:
+        stand_in.add_site(served.origin, key=key)
+        bench = make_bench(clock=clock, scale=1, bing_base=stand_in.base_url, rules=rules)
+        site = make_site(
+            sitemap_urls=[served.origin + path for path in sitemaps] or [served.sitemap_url],
+            key=served.key,
+            engines=[engine.endpoint],
+            bing=make_bing_settings(enabled=bing_enabled, key=key, daily_quota=quota, priority=priority),
+        )
+        yield BingStage(bench, clock, served, engine, stand_in, await bench.store(site))
