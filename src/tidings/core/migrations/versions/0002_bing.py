@@ -8,8 +8,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("sites", recreate="auto", table_kwargs={"sqlite_autoincrement": True}) as sites:
-        sites.add_column(sa.Column("bing_key", sa.LargeBinary))
+    op.add_column("sites", sa.Column("bing_key", sa.LargeBinary))
     create_validators(sa.Column("channels", sa.SmallInteger, nullable=False))
     op.create_table(
         "bing_quota",
@@ -35,8 +34,7 @@ def downgrade() -> None:
     op.drop_table("bing_key_rests")
     op.drop_table("bing_quota")
     create_validators()
-    with op.batch_alter_table("sites", recreate="auto", table_kwargs={"sqlite_autoincrement": True}) as sites:
-        sites.drop_column("bing_key")
+    op.drop_column("sites", "bing_key")
 
 
 def create_validators(*added: sa.Column[int]) -> None:
