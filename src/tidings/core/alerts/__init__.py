@@ -1,0 +1,37 @@
+"""What a person has to know: conditions with a duration, told once when they fire and once when they are over, and kept
+until they were delivered. `Alerts` is the way in; `WebhookDestination` and `AppriseDestination` are the ways out.
+"""
+
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.delivery import DeliveryPolicy
+from tidings.core.alerts.events import (
+    Alert,
+    AlertEvent,
+    DeliveryError,
+    Destination,
+    DestinationError,
+    EventType,
+    Language,
+    raise_alert,
+)
+from tidings.core.alerts.messengers import AppriseDestination, split_urls
+from tidings.core.alerts.service import Alerts
+from tidings.core.alerts.webhook import WebhookDestination, new_webhook_secret
+
+__all__ = [
+    "Alert",
+    "AlertEvent",
+    "Alerts",
+    "AppriseDestination",
+    "DeliveryError",
+    "DeliveryPolicy",
+    "Destination",
+    "DestinationError",
+    "EventType",
+    "Language",
+    "OpenCondition",
+    "WebhookDestination",
+    "new_webhook_secret",
+    "raise_alert",
+    "split_urls",
+]

@@ -1,0 +1,159 @@
+"""The conditions that hold now, one row for each kind and subject. A row is written when a condition is first noted,
+marked when it fires and deleted when it ends, so the table is exactly what is open. Who is told is not known here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Index,
+    RowMapping,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    delete,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.alerts.events import Alert
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.database import Database, RowId, metadata
+
+_has_not_fired = text("fired_at IS NULL")
+
+alert_conditions = Table(
+    "alert_conditions",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("count", BigInteger),
+    Column("since", BigInteger, nullable=False),
+    Column("fires_at", BigInteger, nullable=False),
+    Column("fired_at", BigInteger),
+    UniqueConstraint("kind", "subject"),
+    Index("alert_conditions_waiting", "fires_at", sqlite_where=_has_not_fired, postgresql_where=_has_not_fired),
+    sqlite_autoincrement=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCondition:
+    """A condition that holds; `fired_at` is None while it has not lasted long enough for people to be told."""
+
+    kind: str
+    subject: str
+    reason: str
+    action: str
+    count: int | None
+    since: datetime
+    fired_at: datetime | None
+
+
+class Conditions:
+    """The table of what is open. Of several processes that fire one condition at once, one gets it as an answer."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def note(self, connection: AsyncConnection, alert: Alert, *, at: datetime, after: timedelta) -> None:
+        """The condition holds. One that is known keeps its beginning and takes the new reason, action and count."""
+        since, lasting = to_milliseconds(at), after // timedelta(milliseconds=1)
+        statement = self._database.insert(alert_conditions).values(
+            kind=alert.kind,
+            subject=alert.subject,
+            reason=alert.reason,
+            action=alert.action,
+            count=alert.count,
+            since=since,
+            fires_at=since + lasting,
+        )
+        new = statement.excluded
+        await connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["kind", "subject"],
+                set_={
+                    "reason": new.reason,
+                    "action": new.action,
+                    "count": new["count"],
+                    "fires_at": alert_conditions.c.since + lasting,
+                },
+            )
+        )
+
+    async def fire(self, connection: AsyncConnection, kind: str, subject: str, *, at: datetime) -> OpenCondition | None:
+        """Mark this condition as fired; None where it already is, or has not lasted long enough."""
+        fired = await self._fire(connection, _is_condition(kind, subject), at=at)
+        return fired[0] if fired else None
+
+    async def fire_due(self, connection: AsyncConnection, *, at: datetime, limit: int) -> list[OpenCondition]:
+        """Mark those that have lasted long enough. One that somebody is just writing to is left to the next call."""
+        due = (
+            select(alert_conditions.c.id)
+            .where(_has_not_fired, alert_conditions.c.fires_at <= to_milliseconds(at))
+            .order_by(alert_conditions.c.fires_at)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        return await self._fire(connection, alert_conditions.c.id.in_(due), at=at)
+
+    async def _fire(
+        self, connection: AsyncConnection, which: ColumnElement[bool], *, at: datetime
+    ) -> list[OpenCondition]:
+        now = to_milliseconds(at)
+        statement = (
+            update(alert_conditions)
+            .where(which, _has_not_fired, alert_conditions.c.fires_at <= now)
+            .values(fired_at=now)
+            .returning(alert_conditions)
+        )
+        return [_read_condition(row) for row in (await connection.execute(statement)).mappings()]
+
+    async def remove(self, connection: AsyncConnection, kind: str, subject: str) -> OpenCondition | None:
+        """The condition is over; the answer is what it was, None where it did not hold."""
+        statement = delete(alert_conditions).where(_is_condition(kind, subject)).returning(alert_conditions)
+        row = (await connection.execute(statement)).mappings().first()
+        return None if row is None else _read_condition(row)
+
+    async def list_open(self, *, limit: int) -> list[OpenCondition]:
+        """The newest first."""
+        statement = select(alert_conditions).order_by(alert_conditions.c.id.desc()).limit(limit)
+        async with self._database.read() as connection:
+            return [_read_condition(row) for row in (await connection.execute(statement)).mappings()]
+
+    async def count_open(self) -> int:
+        async with self._database.read() as connection:
+            statement = select(func.count()).select_from(alert_conditions)
+            return int((await connection.execute(statement)).scalar_one())
+
+    async def find_next_due(self, connection: AsyncConnection) -> int | None:
+        """When the next condition will have lasted long enough, in milliseconds."""
+        statement = select(func.min(alert_conditions.c.fires_at)).where(_has_not_fired)
+        found: int | None = (await connection.execute(statement)).scalar_one()
+        return found
+
+
+def _is_condition(kind: str, subject: str) -> ColumnElement[bool]:
+    return and_(alert_conditions.c.kind == kind, alert_conditions.c.subject == subject)
+
+
+def _read_condition(row: RowMapping) -> OpenCondition:
+    return OpenCondition(
+        kind=row["kind"],
+        subject=row["subject"],
+        reason=row["reason"],
+        action=row["action"],
+        count=row["count"],
+        since=from_milliseconds(row["since"]),
+        fired_at=None if row["fired_at"] is None else from_milliseconds(row["fired_at"]),
+    )

@@ -1,0 +1,230 @@
+"""Events on their way: one row for each event and destination, written in the transaction that makes the event, and
+kept until it was delivered. A claim is a lease: `due_at` moves beyond the time that a sending may take, so what a crash
+leaves behind becomes due again by itself. Rows of one condition leave for one destination in the order they were made.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Index,
+    Integer,
+    RowMapping,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql.expression import FromClause
+
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.events import AlertEvent, EventType, Language
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.database import Database, RowId, metadata
+
+LEASE = timedelta(minutes=5)
+
+
+class OutboxState(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    GIVEN_UP = "given_up"
+
+
+_is_pending = text("state = 'pending'")
+# Not a bound value: PostgreSQL would not see that the index over pending rows fits.
+_PENDING: ColumnElement[str] = literal_column("'pending'")
+
+alert_outbox = Table(
+    "alert_outbox",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("destination", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("count", BigInteger),
+    Column("since", BigInteger, nullable=False),
+    Column("occurred_at", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("waited", BigInteger, nullable=False, server_default="0"),
+    Column("failure", Text),
+    Column("finished_at", BigInteger),
+    UniqueConstraint("event_id", "destination"),
+    Index(
+        "alert_outbox_pending",
+        *("destination", "kind", "subject", "id"),
+        sqlite_where=_is_pending,
+        postgresql_where=_is_pending,
+    ),
+    sqlite_autoincrement=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to send one row until the lease ends, which is also what tells this claim from a later one."""
+
+    row: int
+    lease: int
+    event: AlertEvent
+    attempts: int
+    waited: timedelta
+
+
+class Outbox:
+    """The table of events on their way."""
+
+    def __init__(self, database: Database, *, language: Language) -> None:
+        self._database = database
+        self._language = language
+
+    async def add(
+        self,
+        connection: AsyncConnection,
+        condition: OpenCondition,
+        event_type: EventType,
+        *,
+        at: datetime,
+        destinations: Sequence[str],
+    ) -> None:
+        """One new event, due now at each destination."""
+        now = to_milliseconds(at)
+        event = {
+            "event_id": f"evt-{now}-{secrets.token_hex(8)}",
+            "type": event_type.value,
+            "kind": condition.kind,
+            "subject": condition.subject,
+            "reason": condition.reason,
+            "action": condition.action,
+            "count": condition.count,
+            "since": to_milliseconds(condition.since),
+            "occurred_at": now,
+            "state": OutboxState.PENDING.value,
+            "due_at": now,
+        }
+        if destinations:
+            await connection.execute(insert(alert_outbox), [{**event, "destination": name} for name in destinations])
+
+    async def claim(self, destination: str, *, at: datetime) -> Claim | None:
+        """The oldest row that is due there and has none of its condition before it, for the time of the lease."""
+        candidate = alert_outbox.alias("candidate")
+        find = (
+            select(candidate.c.id)
+            .where(
+                candidate.c.destination == destination,
+                candidate.c.due_at <= to_milliseconds(at),
+                _is_first(candidate),
+            )
+            .order_by(candidate.c.id)
+            .limit(1)
+            .with_for_update(skip_locked=True, of=candidate)
+        )
+        statement = (
+            update(alert_outbox)
+            .where(alert_outbox.c.id == find.scalar_subquery())
+            .values(due_at=to_milliseconds(at + LEASE), attempts=alert_outbox.c.attempts + 1)
+            .returning(alert_outbox)
+        )
+        async with self._database.write() as connection:
+            row = (await connection.execute(statement)).mappings().first()
+        return None if row is None else self._read_claim(row)
+
+    async def mark_delivered(self, claim: Claim, *, at: datetime) -> None:
+        """It was taken, which stays true when the lease is over."""
+        await self._change(
+            alert_outbox.c.id == claim.row,
+            state=OutboxState.DELIVERED.value,
+            finished_at=to_milliseconds(at),
+            failure=None,
+        )
+
+    async def postpone(self, claim: Claim, *, until: datetime, wait: timedelta, failure: str) -> None:
+        """Try again then; `wait` counts towards the time after which it is given up."""
+        waited = (claim.waited + wait) // timedelta(milliseconds=1)
+        await self._change(_is_held(claim), due_at=to_milliseconds(until), waited=waited, failure=failure)
+
+    async def give_up(self, claim: Claim, *, at: datetime, failure: str) -> None:
+        """Never try again; the row stays for people to find."""
+        await self._change(
+            _is_held(claim), state=OutboxState.GIVEN_UP.value, finished_at=to_milliseconds(at), failure=failure
+        )
+
+    async def _change(self, which: ColumnElement[bool], **values: int | str | None) -> None:
+        async with self._database.write() as connection:
+            await connection.execute(update(alert_outbox).where(which).values(values))
+
+    async def find_next_due(self, connection: AsyncConnection, destinations: Sequence[str]) -> int | None:
+        """When the next row can be claimed for one of these, in milliseconds."""
+        statement = select(func.min(alert_outbox.c.due_at)).where(
+            alert_outbox.c.destination.in_(destinations), _is_first(alert_outbox)
+        )
+        found: int | None = (await connection.execute(statement)).scalar_one()
+        return found
+
+    async def purge(self, *, before: datetime) -> None:
+        """Forget what was delivered before then."""
+        statement = delete(alert_outbox).where(
+            alert_outbox.c.state == OutboxState.DELIVERED.value,
+            alert_outbox.c.finished_at < to_milliseconds(before),
+        )
+        async with self._database.write() as connection:
+            await connection.execute(statement)
+
+    def _read_claim(self, row: RowMapping) -> Claim:
+        event = AlertEvent(
+            id=row["event_id"],
+            type=EventType(row["type"]),
+            kind=row["kind"],
+            subject=row["subject"],
+            reason=row["reason"],
+            action=row["action"],
+            count=row["count"],
+            since=from_milliseconds(row["since"]),
+            occurred_at=from_milliseconds(row["occurred_at"]),
+            language=self._language,
+        )
+        return Claim(
+            row=row["id"],
+            lease=row["due_at"],
+            event=event,
+            attempts=row["attempts"],
+            waited=timedelta(milliseconds=row["waited"]),
+        )
+
+
+def _is_first(row: FromClause) -> ColumnElement[bool]:
+    """Pending, and no pending row of the same condition and destination was made before it."""
+    earlier = alert_outbox.alias("earlier")
+    before = exists().where(
+        earlier.c.destination == row.c.destination,
+        earlier.c.kind == row.c.kind,
+        earlier.c.subject == row.c.subject,
+        earlier.c.id < row.c.id,
+        earlier.c.state == _PENDING,
+    )
+    return and_(row.c.state == _PENDING, ~before)
+
+
+def _is_held(claim: Claim) -> ColumnElement[bool]:
+    return and_(alert_outbox.c.id == claim.row, alert_outbox.c.due_at == claim.lease)

@@ -1,0 +1,64 @@
+"""A receiver of webhooks: takes every POST, whatever its path, and keeps what it took word for word, so that a test can
+check a signature over exactly what came. It judges nothing; faults make it fail (`faults`)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from tidings.sandbox.record import Recorded
+from tidings.sandbox.standin import Exchange, StandIn
+from tidings.sandbox.wire import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request's body, as text and, where it is a JSON object, as that."""
+
+    body: str
+    document: Mapping[str, object]
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        return {"body": self.body, "document": self.document}
+
+
+class SandboxSink(StandIn[Message]):
+    """Answers 204 to a POST and 405 to anything else. `taken` are the requests that it said yes to, in order."""
+
+    def __init__(self, name: str = "sink", *, port: int = 0) -> None:
+        super().__init__(name, port=port)
+        self._taken: list[Recorded] = []
+
+    @property
+    def url(self) -> str:
+        return f"{self.origin}/hook"
+
+    @property
+    def taken(self) -> Sequence[Recorded]:
+        return self._taken
+
+    def describe(self, *, full: bool = False) -> dict[str, object]:
+        return super().describe(full=full) | {"taken": len(self._taken)}
+
+    def read_request(self, request: web.BaseRequest, body: bytes) -> Message:
+        text = body.decode("utf-8", "replace")
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            document = None
+        return Message(text, document if isinstance(document, dict) else {})
+
+    async def judge(self, exchange: Exchange, asked: Message) -> Answer:
+        if exchange.request.method != "POST":
+            return Answer(405, headers={"Allow": "POST"})
+        return Answer(204)
+
+    def settle(self, recorded: Recorded, *, status: int) -> None:
+        if 200 <= status < 300:
+            self._taken.append(recorded)
