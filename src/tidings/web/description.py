@@ -1,0 +1,129 @@
+"""The API's description (OpenAPI): made once from the routes, then asked what each route takes.
+
+FastAPI makes the document; here it gets what FastAPI cannot know: one shape for problems, the scopes, and no 422,
+because bad input is answered with 400. How people read it is in `docs`.
+
+    ValueError
+    └── UnguardedRouteError   a route does not say who may use it
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+Json = Mapping[str, Any]
+
+SCHEMA_PATH: Final = "#/components/schemas/"
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_MEANINGS: Final = {
+    400: "The input breaks a rule; `errors` names each field.",
+    401: "There is no valid token.",
+    403: "The token does not reach this far.",
+    404: "There is no such thing.",
+    408: "The body came too slowly.",
+    409: "It cannot be done in the present state.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    429: "Too many wrong tokens.",
+    500: "The server failed; its log says why, under the request id.",
+    503: "Not now.",
+}
+OF_EVERY_ROUTE: Final = (400, 408, 413, 415, 500)
+OF_GUARDED_ROUTES: Final = (401, 403, 429)
+
+
+class UnguardedRouteError(ValueError):
+    """A route does not say who may use it."""
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"{method.upper()} {path} must depend on auth.require")
+
+
+def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers with these problems, besides those that every route has."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": f"{SCHEMA_PATH}Problem"}}}
+    return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
+
+
+def name_operation(route: APIRoute) -> str:
+    """The function's name: `list_sites`."""
+    return route.name
+
+
+def finish_description(document: dict[str, Any], *, problem: type[BaseModel]) -> None:
+    """Take out FastAPI's 422 and put the shape of problems in."""
+    for _, _, operation in list_operations(document):
+        operation["responses"].pop("422", None)
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    schema = problem.model_json_schema(ref_template=f"{SCHEMA_PATH}{{model}}")
+    schemas |= schema.pop("$defs", {})
+    schemas["Problem"] = schema
+
+
+def list_operations(document: Json) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Path, method in small letters, operation."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield path, method, operation
+
+
+def check_guarded(document: Json, *, open_paths: frozenset[str]) -> None:
+    """Raises UnguardedRouteError where a route neither is open nor names its scopes."""
+    for path, method, operation in list_operations(document):
+        if path not in open_paths and not operation.get("security"):
+            raise UnguardedRouteError(method, path)
+
+
+def list_scopes(operation: Json) -> list[str]:
+    """The scopes that open this operation, beside admin."""
+    return [scope for need in operation.get("security", []) for scopes in need.values() for scope in scopes]
+
+
+def list_query(operation: Json) -> dict[str, bool]:
+    """The query parameters' names, and whether each may be given several times."""
+    return {
+        each["name"]: any(schema.get("type") == "array" for schema in list_choices(each["schema"]))
+        for each in operation.get("parameters", [])
+        if each["in"] == "query"
+    }
+
+
+def list_choices(schema: Json) -> Sequence[Json]:
+    """The schema itself, or those of which one has to fit."""
+    choices: Sequence[Json] = schema.get("anyOf") or schema.get("oneOf") or [schema]
+    return choices
+
+
+def find_operation(request: Request) -> dict[str, Any] | None:
+    """What is described of the route that this request has come to."""
+    app, route = request.app, request.scope.get("route")
+    if not isinstance(app, FastAPI) or not isinstance(route, APIRoute):
+        return None
+    path: dict[str, dict[str, Any]] = app.openapi()["paths"].get(route.path_format, {})
+    return path.get(request.method.lower())
+
+
+def find_body_schema(document: Json, operation: Json) -> Json | None:
+    """The JSON body's schema; None where the route takes none."""
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    return None if content is None else resolve(document, content["schema"])
+
+
+def list_body_fields(request: Request) -> list[str]:
+    """The fields that the JSON body of this request's route may have."""
+    operation = find_operation(request)
+    schema = None if operation is None else find_body_schema(request.app.openapi(), operation)
+    return [] if schema is None else list(schema.get("properties", {}))
+
+
+def resolve(document: Json, schema: Json) -> Json:
+    """The schema behind a reference."""
+    while "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].removeprefix(SCHEMA_PATH)]
+    return schema

@@ -1,0 +1,200 @@
+"""Errors become HTTP here and nowhere else: one table, and one shape for every problem answer (RFC 9457).
+
+A route says `problem(409, "already_running", "…")`, or lets an exception of its pipeline pass and adds a row for it.
+Nothing a client sent is ever repeated: it may hold a key. What is too large, too slow or malformed is refused in
+`limits` before a route is chosen, with the same shape.
+
+    Exception
+    └── ProblemError   carries the Problem that becomes the answer
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, NoReturn
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
+
+from tidings.core.request_id import current_request_id
+from tidings.web.description import PROBLEM_TYPE, list_body_fields
+
+_FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_HIDDEN_NAME: Final = "…"
+_MOST_ERRORS: Final = 20
+_DETAILS: Final = {404: "there is nothing at this path", 405: "this path does not take this method"}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field or parameter, and what is allowed there."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An answer that is not a success. `code` is for programs and never changes, `detail` is for people."""
+
+    status: int
+    code: str
+    detail: str
+    errors: Sequence[FieldError] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    execution_id: str | None = None
+
+
+class ProblemError(Exception):
+    """Ends a request with this problem as its answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.status} {problem.code}: {problem.detail}")
+        self.problem = problem
+
+
+ProblemRow = tuple[type[Exception], Callable[[Any], Problem]]
+
+INTERNAL: Final = Problem(
+    500, "internal_error", "the server failed on this request; its log has the cause, under the request id"
+)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Sequence[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
+) -> NoReturn:
+    """End this request with a problem. Raises ProblemError."""
+    raise ProblemError(Problem(status, code, detail, errors, headers or {}))
+
+
+class ProblemBody(BaseModel):
+    """The shape of every problem answer, as JSON."""
+
+    model_config = {"alias_generator": to_camel, "populate_by_name": True, "title": "Problem"}
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldError] | None = None
+    execution_id: str | None = None
+    request_id: str
+
+
+class ProblemResponse(JSONResponse):
+    """A problem as an answer; also an ASGI application, for middleware."""
+
+    media_type = PROBLEM_TYPE
+
+    def __init__(self, problem: Problem) -> None:
+        content = {
+            "type": "about:blank",
+            "title": HTTPStatus(problem.status).phrase,
+            "status": problem.status,
+            "detail": problem.detail,
+            "code": problem.code,
+            "requestId": current_request_id() or "-",
+        }
+        if problem.errors:
+            content["errors"] = [{"field": each.field, "message": each.message} for each in problem.errors]
+        if problem.execution_id is not None:
+            content["executionId"] = problem.execution_id
+        super().__init__(content, status_code=problem.status, headers=dict(problem.headers))
+
+
+def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:
+    """Answer these exceptions, and their subclasses, as their rows say; the nearest class counts."""
+    for kind, translate in ((ProblemError, lambda error: error.problem), *rows):
+        app.add_exception_handler(kind, _make_handler(translate))
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_bad_input)
+
+
+def _make_handler(translate: Callable[[Any], Problem]) -> Callable[[Request, Exception], Any]:
+    async def handle(_request: Request, error: Exception) -> ProblemResponse:
+        return ProblemResponse(translate(error))
+
+    return handle
+
+
+async def _answer_http_error(request: Request, error: Exception) -> ProblemResponse:
+    """What the framework itself refuses: no such route, no such method."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
+    status = HTTPStatus(error.status_code)
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {"Allow": ", ".join(list_methods(request))}
+    return ProblemResponse(
+        Problem(status.value, status.name.lower(), _DETAILS.get(status.value, status.description), (), headers)
+    )
+
+
+def list_methods(request: Request) -> list[str]:
+    """Every method that some route takes at this path; the framework would name only the first route's."""
+    methods: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        if route.methods and route.path_regex.match(request.scope["path"]):
+            methods |= route.methods
+    return sorted(methods)
+
+
+async def _answer_bad_input(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
+    known = list_body_fields(request)
+    return ProblemResponse(refuse_input([_read_error(each, known=known) for each in error.errors()]))
+
+
+def refuse_input(errors: Sequence[FieldError]) -> Problem:
+    """A 400 that names each field; the detail shows the first."""
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    detail = f"{errors[0].field}: {errors[0].message}{more}"
+    return Problem(400, "invalid_input", detail, errors[:_MOST_ERRORS])
+
+
+def _read_error(error: Mapping[str, Any], *, known: Sequence[str]) -> FieldError:
+    where = error["loc"]
+    return FieldError(name_field(where), _word_error(error, known=known if len(where) == 2 else ()))
+
+
+def name_field(where: Sequence[str | int]) -> str:
+    """`sitemapUrls[0]`; the first part says body, query or path, and is left out unless it is all there is."""
+    name = ""
+    for part in where[1:] or where:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        else:
+            shown = part if _FIELD_NAME.fullmatch(part) else _HIDDEN_NAME
+            name += f".{shown}" if name else shown
+    return name
+
+
+def word_unknown(known: Iterable[str]) -> str:
+    """What to say of a name that is not among the known ones."""
+    names = ", ".join(known)
+    return f"it is not known; allowed are {names}" if names else "it is not known"
+
+
+def _word_error(error: Mapping[str, Any], *, known: Sequence[str]) -> str:
+    match error["type"]:
+        case "extra_forbidden":
+            return word_unknown(known)
+        case "missing":
+            return "it is required"
+        case "union_tag_invalid":
+            # The library's own message would repeat what was sent.
+            return f"its kind must be one of {error['ctx']['expected_tags']}"
+        case "value_error":
+            return str(error["msg"]).removeprefix("Value error, ")
+    return str(error["msg"])

@@ -1,0 +1,174 @@
+"""What a request may be, checked before a route sees it: its size, its speed, and JSON that every reader would read
+alike. The body is read here as a whole, at most 1 MiB, and handed on as one piece.
+"""
+
+import asyncio
+import json
+import math
+import re
+from datetime import timedelta
+from typing import Any, Final, NoReturn
+
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidings.web.description import find_operation, list_query
+from tidings.web.errors import (
+    FieldError,
+    ProblemError,
+    ProblemResponse,
+    name_field,
+    problem,
+    refuse_input,
+    word_unknown,
+)
+
+LARGEST_BODY: Final = 1024 * 1024
+SLOWEST_BODY: Final = timedelta(seconds=30)
+DEEPEST: Final = 32
+
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+class _DisconnectedError(Exception):
+    """The client went away before its request was complete."""
+
+
+class BodyMiddleware:
+    """Reads the body within its limits, and hands it on. A body that breaks a rule is answered here."""
+
+    def __init__(self, app: ASGIApp, *, slowest: timedelta = SLOWEST_BODY) -> None:
+        self._app = app
+        self._slowest = slowest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            check_target(scope)
+            body = await self._read_body(scope, receive)
+            check_body(body, content_type=Headers(scope=scope).get("content-type", ""))
+        except ProblemError as refused:
+            await ProblemResponse(refused.problem)(scope, receive, send)
+        except _DisconnectedError:
+            return
+        else:
+            await self._app(scope, _replay(body, receive), send)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+        length = Headers(scope=scope).get("content-length", "0")
+        if not length.isascii() or not length.isdigit() or len(length) > 12 or int(length) > LARGEST_BODY:
+            _refuse_large()
+        try:
+            async with asyncio.timeout(self._slowest.total_seconds()):
+                return await _collect(receive)
+        except TimeoutError:
+            seconds = f"{self._slowest.total_seconds():g}"
+            problem(408, "body_too_slow", f"the body was not complete after {seconds} s")
+
+
+async def _collect(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _DisconnectedError
+        body += message.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            _refuse_large()
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _refuse_large() -> NoReturn:
+    problem(413, "body_too_large", f"a body may have at most {LARGEST_BODY:,} bytes")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body as one message; after it, whatever the server has to say, such as that the client went away."""
+    given = False
+
+    async def receive_again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
+def check_target(scope: Scope) -> None:
+    """Path and query without NUL, which no database takes as text."""
+    if _UNSTORABLE.search(scope["path"]) or b"%00" in scope["query_string"]:
+        problem(400, "invalid_target", "the path and the query may not hold a NUL character")
+
+
+def check_body(body: bytes, *, content_type: str) -> None:
+    """A body is JSON, and every reader's JSON. Raises ProblemError."""
+    if not body:
+        return
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != "application/json":
+        problem(415, "not_json", "send the body as `Content-Type: application/json`")
+    try:
+        check_value(json.loads(body.decode("utf-8"), parse_constant=_refuse_constant))
+    except UnicodeDecodeError:
+        _refuse_json("it is not UTF-8")
+    except RecursionError:
+        _refuse_json(f"it is more than {DEEPEST} levels deep")
+    except json.JSONDecodeError as error:
+        _refuse_json(f"{error.msg}, at line {error.lineno}, column {error.colno}")
+    except ValueError as error:
+        _refuse_json(str(error))
+
+
+def _refuse_json(reason: str) -> NoReturn:
+    problem(400, "invalid_json", f"the body is not the JSON that is taken here: {reason}")
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not allowed")
+
+
+def check_value(document: Any) -> None:
+    """No numbers without end, no text that cannot be stored, not too deep. Raises ValueError."""
+    level = [document]
+    for _ in range(DEEPEST + 1):
+        if not level:
+            return
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += [*value.keys(), *value.values()]
+            elif isinstance(value, list):
+                below += value
+            else:
+                _check_scalar(value)
+        level = below
+    raise ValueError(f"it is more than {DEEPEST} levels deep")
+
+
+def _check_scalar(value: object) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is too large")
+    if isinstance(value, str) and _UNSTORABLE.search(value):
+        raise ValueError("text may hold neither a NUL character nor half a surrogate pair")
+
+
+def check_query(request: Request) -> None:
+    """Every query parameter is one that the route knows, and is given once unless it is a list. Raises ProblemError."""
+    operation = find_operation(request) if request.scope["query_string"] else None
+    if operation is None:
+        return
+    known = list_query(operation)
+    errors = []
+    for name in request.query_params:
+        if name not in known:
+            errors.append(FieldError(name_field(("query", name)), word_unknown(known)))
+        elif not known[name] and len(request.query_params.getlist(name)) > 1:
+            errors.append(FieldError(name, "it may be given only once"))
+    if errors:
+        raise ProblemError(refuse_input(errors))

@@ -1,0 +1,122 @@
+"""Runs the application on a socket until it is told to stop. Signals belong to the command that calls this."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from typing import Final
+
+import uvicorn
+from fastapi import FastAPI
+
+from tidings.core.stopping import Stop
+
+# Ten seconds are promised for all of the shutdown, and this is only its first part.
+_GRACE_SECONDS: Final = 5
+# A name may stand for addresses of a family that this machine has not set up.
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+Listening = Callable[[str, int], None]
+
+
+async def serve(
+    app: FastAPI, *, host: str, port: int, stop: Stop, on_listening: Listening = lambda host, port: None
+) -> None:
+    """Answer requests until `stop`; then finish what is under way, within ten seconds.
+
+    `on_listening` is told the host and the port in use, once requests are accepted. Raises OSError where the port is
+    taken, before anything of the application has begun, and whatever the application's lifespan raises.
+    """
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(each)) for each in bind_sockets(host, port=port)]
+        actual = sockets[0].getsockname()[1]
+        server = _Server(_make_config(app), on_started=lambda: on_listening(host, actual))
+        # Not uvicorn's own lifespan: it would end the process where the application cannot start.
+        async with app.router.lifespan_context(app), _ended_by(stop, server):
+            await server.serve(sockets=sockets)
+
+
+def bind_sockets(host: str, *, port: int) -> list[socket.socket]:
+    """A socket for each address of this host, all with one port; a free one where 0 is asked for. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+        try:
+            bound.append(_bind_socket(family, (address[0], port, *address[2:])))
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                for each in bound:
+                    each.close()
+                raise
+            missing = error
+        else:
+            port = bound[-1].getsockname()[1]
+    if missing is not None and not bound:
+        raise missing
+    return bound
+
+
+def _bind_socket(family: int, address: tuple[str | int, ...]) -> socket.socket:
+    # Only of a socket that says it is TCP does asyncio switch off Nagle's delay, which costs each answer 40 ms.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _make_config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        # X-Forwarded-For is read in `callers`, and believed only from the proxies that were named.
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, without its hold on the process's signals."""
+
+    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+    def close_listeners(self) -> None:
+        for each in getattr(self, "servers", ()):
+            each.close()
+
+
+@asynccontextmanager
+async def _ended_by(stop: Stop, server: _Server) -> AsyncIterator[None]:
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    try:
+        yield
+    finally:
+        server.close_listeners()
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
