@@ -20,6 +20,7 @@ from tidings.announce.due import DueRules
 from tidings.announce.pipeline import Announcer
 from tidings.announce.site_records import Origin, SiteRecords
 from tidings.announce.sites import Site
+from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.database import Database, open_database, prepare_database
 from tidings.core.executions import Executions
@@ -183,6 +184,7 @@ def make_bench(database: Database, client: GuardedClient, holder: Holder, keys: 
             executions=executions,
             client=client,
             clock=used,
+            alerts=Alerts(database, clock=used, destinations=()),
             pace=Pace(database, clock=SystemClock(), interval=interval, concurrency=concurrency),
             policy=RetryPolicy(retries=retries, scale=scale),
             rules=rules or DueRules(resubmit_gap=timedelta(0)),

@@ -5,6 +5,7 @@ from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never r
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,13 +29,16 @@ from tidings.announce.sites import (
     parse_engines,
 )
 from tidings.core.addresses import Network, parse_networks
+from tidings.core.alerts.events import Language
 from tidings.core.logs import LogFormat
 from tidings.core.secrets import Secret
+from tidings.core.tokens import Scope
 
 Value = TypeVar("Value")
 
 _LARGEST = 1_000_000
 _MOST_DIGITS = 9
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 class SettingError(ValueError):
@@ -74,6 +78,16 @@ class Settings:
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     schedule: str = DEFAULT_SCHEDULE
     indexnow_key: Secret | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens: Mapping[Scope, Secret] = field(default_factory=dict)
+    trusted_proxies: tuple[Network, ...] = ()
+    alert_urls: Secret | None = None
+    webhook_url: Secret | None = None
+    webhook_secret: Secret | None = None
+    language: Language = Language.ENGLISH
+    schedule_spread: timedelta = timedelta(seconds=300)
+    max_executions: int = 4
     bing_base: str = DEFAULT_BASE
     site: SiteSettings | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
@@ -104,6 +118,16 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
+        host=variables.text("TIDINGS_HOST") or default.host,
+        port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
+        tokens=_read_tokens(variables),
+        trusted_proxies=variables.read("TIDINGS_TRUSTED_PROXIES", parse_networks, default.trusted_proxies),
+        alert_urls=variables.secret("TIDINGS_ALERT_URLS"),
+        webhook_url=variables.secret("TIDINGS_WEBHOOK_URL"),
+        webhook_secret=variables.secret("TIDINGS_WEBHOOK_SECRET"),
+        language=variables.read("TIDINGS_LANGUAGE", _parse_language, default.language),
+        schedule_spread=timedelta(seconds=variables.number("TIDINGS_SCHEDULE_SPREAD_SECONDS", default=300, least=0)),
+        max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
         bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
         site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
@@ -120,6 +144,22 @@ def _read_site(variables: "_Variables", *, key: Secret | None) -> SiteSettings |
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
     return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing)
+
+
+_TOKENS = {
+    Scope.ADMIN: "TIDINGS_TOKEN",
+    Scope.CRAWL: "TIDINGS_CRAWL_TOKEN",
+    Scope.WORKFLOW: "TIDINGS_WORKFLOW_TOKEN",
+    Scope.METRICS: "TIDINGS_METRICS_TOKEN",
+}
+
+
+def _read_tokens(variables: "_Variables") -> dict[Scope, Secret]:
+    tokens = {scope: token for scope, name in _TOKENS.items() if (token := variables.secret(name)) is not None}
+    for scope, token in tokens.items():
+        if not _TOKEN.fullmatch(token.reveal()):
+            raise SettingError(_TOKENS[scope], "it must have printable ASCII characters only, without white space")
+    return tokens
 
 
 def _read_bing(variables: "_Variables") -> BingSettings:
@@ -203,6 +243,13 @@ def _parse_log_format(text: str) -> LogFormat:
         return LogFormat(text)
     except ValueError:
         raise ValueError(f"it must be one of {', '.join(LogFormat)}") from None
+
+
+def _parse_language(text: str) -> Language:
+    try:
+        return Language(text)
+    except ValueError:
+        raise ValueError(f"it must be one of {', '.join(Language)}") from None
 
 
 def _parse_priority(text: str) -> BingPriority:

@@ -1,6 +1,7 @@
 """The composition root: builds everything from Settings, and nothing else does."""
 
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,22 @@ from urllib.parse import quote
 
 from tidings import __version__
 from tidings.announce.due import DueRules
+from tidings.announce.live import LiveExecutions
 from tidings.announce.pipeline import Announcer
+from tidings.announce.schedule import Schedules
+from tidings.announce.service import AnnounceService
 from tidings.announce.site_records import Origin, SiteRecords
 from tidings.announce.sites import Site, make_site
-from tidings.core.clock import SystemClock
+from tidings.core.alerts import (
+    Alerts,
+    AppriseDestination,
+    DeliveryPolicy,
+    Destination,
+    WebhookDestination,
+    new_webhook_secret,
+    split_urls,
+)
+from tidings.core.clock import Clock, SystemClock
 from tidings.core.database import Database, open_database, prepare_database
 from tidings.core.executions import Executions
 from tidings.core.holders import Holder
@@ -21,6 +34,8 @@ from tidings.core.master_key import load_or_create_key_file
 from tidings.core.pace import Pace
 from tidings.core.redaction import Redactor
 from tidings.core.retry import RetryPolicy
+from tidings.core.secrets import Secret
+from tidings.core.tokens import Tokens
 from tidings.settings import Settings
 
 USER_AGENT = f"Tidings/{__version__}"
@@ -39,7 +54,18 @@ class Installation:
     announcer: Announcer
     redactor: Redactor
     keys: KeyRing
+    schedules: Schedules
+    alerts: Alerts
+    destinations: Sequence[Destination]
+    tokens: Tokens
+    service: AnnounceService
+    wakers: list[Callable[[], None]]
     made_key: Path | None = None
+
+    def wake(self) -> None:
+        """There may be something new to do: tell whoever waits for that."""
+        for waker in self.wakers:
+            waker()
 
     async def find_site(self, name: str | None) -> Site | None:
         """The site of this id; without a name, the environment's own, or the only one there is."""
@@ -53,6 +79,12 @@ class Installation:
             found = everything[0] if len(everything) == 1 else None
         return found if found is None else self.know(found)
 
+    async def store_own_site(self) -> None:
+        """Store the environment's site, so that it runs by its schedule."""
+        own = self._make_own_site()
+        if own is not None:
+            await self.sites.save(own, origin=Origin.ENVIRONMENT)
+
     def is_from_environment(self, site_id: str) -> bool:
         """Whether this site is set up by the environment, which then decides its settings."""
         own = self._make_own_site()
@@ -60,9 +92,7 @@ class Installation:
 
     def know(self, site: Site) -> Site:
         """Keep the site's keys out of every log from now on."""
-        for secret in site.secrets:
-            self.redactor.add(secret)
-        return site
+        return know_site(site, redactor=self.redactor)
 
     def _make_own_site(self) -> Site | None:
         settings = self.settings
@@ -101,22 +131,46 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             )
         )
         executions = Executions(database, clock=clock, holder=holder)
-        pace = Pace(
+        schedules = Schedules(database, clock=clock, spread=settings.schedule_spread)
+        sites = SiteRecords(database, keys=keys, clock=clock, planner=schedules)
+        destinations = open_destinations(settings, client=client, clock=clock, redactor=redactor)
+        alerts = Alerts(
             database,
             clock=clock,
-            interval=settings.request_interval,
-            concurrency=settings.max_concurrent_requests,
+            destinations=destinations,
+            language=settings.language,
+            policy=DeliveryPolicy(scale=settings.retry_scale),
+            redactor=redactor,
         )
         announcer = Announcer(
             database=database,
             executions=executions,
             client=client,
             clock=clock,
-            pace=pace,
+            pace=Pace(
+                database,
+                clock=clock,
+                interval=settings.request_interval,
+                concurrency=settings.max_concurrent_requests,
+            ),
+            alerts=alerts,
             policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
             rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
             concurrency=settings.max_concurrent_requests,
             bing_base=settings.bing_base,
+        )
+        service = AnnounceService(
+            database=database,
+            sites=sites,
+            schedules=schedules,
+            announcer=announcer,
+            executions=executions,
+            alerts=alerts,
+            clock=clock,
+            budget=settings.run_budget,
+            limit=settings.max_executions,
+            live=LiveExecutions(clock=clock),
+            know=functools.partial(know_site, redactor=redactor),
         )
         await executions.recover()
         yield Installation(
@@ -125,12 +179,54 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             clock=clock,
             client=client,
             executions=executions,
-            sites=SiteRecords(database, keys=keys, clock=clock),
+            sites=sites,
             announcer=announcer,
             redactor=redactor,
             keys=keys,
+            schedules=schedules,
+            alerts=alerts,
+            destinations=destinations,
+            tokens=Tokens(database, clock=clock),
+            service=service,
+            wakers=[],
             made_key=made_key,
         )
+
+
+def know_site(site: Site, *, redactor: Redactor) -> Site:
+    """Keep the site's keys out of every log from now on."""
+    for secret in site.secrets:
+        redactor.add(secret)
+    return site
+
+
+def open_destinations(
+    settings: Settings, *, client: GuardedClient, clock: Clock, redactor: Redactor
+) -> list[Destination]:
+    """Where alerts go. Raises DestinationError where the webhook cannot be used."""
+    destinations: list[Destination] = []
+    if settings.webhook_url is not None:
+        url, secret = settings.webhook_url.reveal(), open_webhook_secret(settings, redactor=redactor)
+        destinations.append(WebhookDestination(url, secret=secret, client=client, clock=clock))
+    urls = [] if settings.alert_urls is None else split_urls(settings.alert_urls)
+    for number, each in enumerate(urls, start=1):
+        redactor.add(each)
+        destinations.append(AppriseDestination(each, number=number))
+    return destinations
+
+
+def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
+    """What webhooks are signed with: from the settings, or from the data directory, where one is made at first need."""
+    if settings.webhook_secret is not None:
+        return settings.webhook_secret
+    text, _ = load_or_create_key_file(
+        settings.data_dir / "webhook.secret",
+        make=lambda: new_webhook_secret().reveal(),
+        setting="TIDINGS_WEBHOOK_SECRET",
+    )
+    secret = Secret(text)
+    redactor.add(secret)
+    return secret
 
 
 def prepare_data_dir(data_dir: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock
@@ -15,14 +16,16 @@ from tidings.announce.pages import hash_urls
 from tidings.announce.pipeline import ChannelChoice
 from tidings.announce.quota import Quota, QuotaState
 from tidings.announce.reports import BingReport, Report
-from tidings.announce.sites import BingPriority, Site, make_bing_settings, make_site
+from tidings.announce.sites import BingPriority, BingSettings, Site, make_bing_settings, make_site
 from tidings.announce.undelivered import FailedPage, Undelivered
-from tidings.core.executions import HEARTBEAT_EVERY, ExecutionRecord
+from tidings.core.executions import HEARTBEAT_EVERY, ExecutionRecord, ExecutionStatus
 from tidings.core.stopping import Stop
 from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
+# What belongs to the one run, and not to what IndexNow did in it.
+_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats")
 
 
 class StageClock(FakeClock):
@@ -108,6 +111,10 @@ class BingStage:
         """The URLs of every submission that Bing was sent, in order."""
         return [list(request.urls) for request in self.bing.requests if request.method == "POST"]
 
+    def list_waits(self) -> list[float]:
+        """The seconds that were waited by rule; the fractions of one are the pace's."""
+        return [each.total_seconds() for each in self.clock.slept if each >= timedelta(seconds=1)]
+
     def misbehave(self, *faults: Fault) -> None:
         for fault in faults:
             self.bing.misbehave(fault)
@@ -147,3 +154,31 @@ async def open_bing_stage(
             bing=make_bing_settings(enabled=bing_enabled, key=key, daily_quota=quota, priority=priority),
         )
         yield BingStage(bench, clock, served, engine, stand_in, await bench.store(site))
+
+
+@asynccontextmanager
+async def open_twin(stage: BingStage, *, bing: BingSettings) -> AsyncIterator[BingStage]:
+    """Another site with as many pages, and an engine of its own, on the same database and the same Bing."""
+    served = SandboxSite(pages=len(list(stage.web.urls())))
+    async with served, SandboxEngine("twin") as engine:
+        if bing.key is not None:
+            stage.bing.add_site(served.origin, key=bing.key.reveal())
+        site = make_site(sitemap_urls=[served.sitemap_url], key=served.key, engines=[engine.endpoint], bing=bing)
+        yield replace(stage, web=served, engine=engine, site=await stage.bench.store(site))
+
+
+async def check_indexnow(stage: BingStage, report: Report) -> None:
+    """A27: the same ledger and the same figures as a site of the same pages has that knows nothing of Bing."""
+    every = dict.fromkeys(stage.web.urls(), 1)
+    assert dict(stage.engine.accepted) == every
+    assert await stage.find_entered(Channel.INDEXNOW) == set(every)
+    async with open_twin(stage, bing=BingSettings()) as twin:
+        alone = await twin.announce()
+    assert alone.status is ExecutionStatus.SUCCEEDED
+    assert _describe_indexnow(report) == _describe_indexnow(alone)
+
+
+def _describe_indexnow(report: Report) -> dict[str, Any]:
+    figures = {name: value for name, value in report.to_json().items() if name not in _OF_THE_RUN}
+    engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in figures.pop("engines")]
+    return {**figures, "engines": engines}

@@ -152,20 +152,27 @@ async def test_an_engine_that_forbids_the_key_is_left_alone_until_there_is_a_new
 async def test_a_site_whose_key_every_engine_forbids_fails_and_asks_nobody(
     open_stage: StageMaker, events: Events
 ) -> None:
-    """A22, A24: the execution fails with an alert, without a single request, and a new key ends it."""
+    """A22, A24: the execution fails without a single request; people are told once, and once more when a new key has
+    ended it."""
     stage = await open_stage()
     engine = stage.engines[0]
     engine.misbehave(FORBIDDEN)
     await stage.announce()
     engine.recover()
     asked = len(engine.requests)
-    events.clear()
     report = await stage.announce()
     assert (report.status, len(engine.requests)) == (FAILED, asked)
     assert len(pick_events(events, "alert", kind="execution_failed")) == 1
+    assert pick_events(events, "execution.finished", status="failed")[-1]["log_level"] == "error"
     rotated = await stage.rotate_key("a-new-key-0123456789")
     assert (await rotated.announce()).status is SUCCEEDED
     assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+    over = {event["kind"] for event in pick_events(events, "alert.resolved")}
+    assert (
+        over
+        == {event["kind"] for event in pick_events(events, "alert")}
+        == {"execution_failed", "many_failures", "channel_broken"}
+    )
 
 
 @ON_SQLITE

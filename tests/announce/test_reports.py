@@ -139,6 +139,7 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "files": 8,
         "filesUnchanged": 2,
         "dropped": {"invalid": 11, "foreignHost": 12, "outsideKeyLocation": 13},
+        "bingStats": None,
         "cutShort": False,
         "errors": ["news.xml: HTTP 500"],
         "warnings": ["shop.xml: 60,000 URLs"],

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from tidings.announce.bing import BING, BingApi
 from tidings.announce.bing_delivery import BingDelivery, BingRecord, log_exhausted
 from tidings.announce.choice import Candidate, Chooser, FileStanding
+from tidings.announce.daily import DailyCount
 from tidings.announce.due import DueRules
 from tidings.announce.lanes import Means
 from tidings.announce.ledger import Channel, Ledger
@@ -63,6 +62,9 @@ class BingChannel:
             undelivered=Undelivered(database, site=site.number, channel=Channel.BING, execution=execution.id),
             broken=BrokenEngines(database, site=site, channel=Channel.BING),
             rests=KeyRests(database),
+            daily=DailyCount(
+                database, site=site.number, channel=Channel.BING, execution=execution.id, clock=means.clock
+            ),
         )
         self._delivery = BingDelivery(
             site, api=api, record=self._record, means=means, report=self.report, on_progress=on_progress
@@ -118,7 +120,7 @@ class BingChannel:
     async def _submit(self, chooser: Chooser) -> None:
         assert self.report.quota is not None  # noqa: S101 - read before the chooser was made
         chosen = chooser.choose(self.report.quota.remaining)
-        self.report.due = chooser.due + len(self._debts)
+        self.report.due = chooser.count_due() + len(self._debts)
         try:
             await self._delivery.send(self._debts)
             await self._delivery.send(gather_pages(chosen))
@@ -167,10 +169,12 @@ class BingChannel:
         async with self._record.transaction() as connection:
             await self._record.undelivered.sweep(connection)
 
-    async def purge(self, connection: AsyncConnection, *, before: int) -> None:
+    async def purge(self, *, before: int) -> None:
         """Delete what no longer counts."""
-        await self._record.ledger.purge(connection, before=before)
-        await self._quota.purge(connection)
+        with self._keep_harmless():
+            async with self._record.transaction() as connection:
+                await self._quota.purge(connection)
+                await self._record.ledger.purge(connection, before=before)
 
 
 def gather_pages(chosen: list[tuple[int, Candidate]]) -> Pages:

@@ -14,6 +14,7 @@ from datetime import timedelta
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.bing import BING, MOST_URLS, BingApi, BingOutcome, Verdict
+from tidings.announce.daily import DailyCount
 from tidings.announce.lanes import Means
 from tidings.announce.ledger import Ledger
 from tidings.announce.memory import BrokenEngines, KeyRests
@@ -22,7 +23,6 @@ from tidings.announce.quota import Quota
 from tidings.announce.reports import BingReport
 from tidings.announce.sites import Site
 from tidings.announce.undelivered import Undelivered
-from tidings.core.alerts import Alert, raise_alert
 from tidings.core.clock import to_milliseconds, to_text
 from tidings.core.logs import get_logger
 from tidings.core.retry import Trouble
@@ -57,6 +57,7 @@ class BingRecord:
     undelivered: Undelivered
     broken: BrokenEngines
     rests: KeyRests
+    daily: DailyCount
 
 
 class BingDelivery:
@@ -187,6 +188,7 @@ class BingDelivery:
             match outcome.verdict:
                 case Verdict.ACCEPTED:
                     await quota.confirm(connection)
+                    await record.daily.note_taken(connection, pages.hashes, look=True)
                     await record.ledger.enter(connection, pages, at=to_milliseconds(self._means.clock.now()))
                     await record.undelivered.settle(connection, pages.hashes, engine=BING.endpoint)
                 case Verdict.UNCERTAIN:
@@ -243,6 +245,7 @@ class BingDelivery:
 
     async def _fail(self, pages: Pages, outcome: BingOutcome, *, attempts: int) -> None:
         async with self._record.transaction() as connection:
+            await self._record.daily.note_failed(connection, pages.hashes, look=True)
             await self._record.undelivered.fail(
                 connection,
                 pages,
@@ -266,9 +269,6 @@ class BingDelivery:
         async with self._record.transaction() as connection:
             await self._record.broken.mark(connection, BING.endpoint, reason=outcome.reason, at=now)
         self._report.engine.broken = True
-        raise_alert(
-            Alert(kind="channel_off", subject=f"{self._site.id} at bing", reason=outcome.reason, action=outcome.advice)
-        )
 
     def _log_answer(self, pages: Pages, outcome: BingOutcome) -> None:
         recovered = outcome.verdict not in (Verdict.BAD_KEY, Verdict.INVALID_URL, Verdict.REFUSED)

@@ -11,6 +11,7 @@ from tidings.announce.keycheck import Finding
 from tidings.announce.ledger import Channel
 from tidings.announce.memory import BrokenEngines, KeyRests
 from tidings.announce.quota import Quota, QuotaState, bing_quota
+from tidings.announce.reports import describe_quota
 from tidings.announce.sites import Site
 from tidings.core.clock import Clock, from_milliseconds, to_text
 from tidings.core.database import Database
@@ -32,12 +33,14 @@ class BingStatus:
             "enabled": True,
             "todayQuotaUsed": self.quota.used,
             "todayQuotaRemaining": self.quota.remaining,
-            "dailyQuota": self.quota.limit,
-            "resetsAt": to_text(self.quota.resets_at),
             "lastSubmission": None if self.last_submission is None else to_text(self.last_submission),
-            "switchedOff": self.broken,
-            "reason": self.reason,
         }
+
+    def describe_quota(self) -> dict[str, Any] | None:
+        """The quota in full, with what keeps it from being used; None where Bing is off."""
+        if self.quota is None:
+            return None
+        return {**describe_quota(self.quota), "switchedOff": self.broken, "reason": self.reason}
 
 
 async def read_bing_status(site: Site, *, database: Database, clock: Clock) -> BingStatus:

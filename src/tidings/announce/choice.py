@@ -99,7 +99,6 @@ class Chooser:
         skip: Collection[int] = (),
         seed: random.Random | None = None,
     ) -> None:
-        self.due = 0
         self._size = size
         self._by_lastmod = priority is BingPriority.NEWEST
         self._ledger = ledger
@@ -107,6 +106,10 @@ class Chooser:
         self._skip = frozenset(skip)
         self._factor = (seed or random.SystemRandom()).getrandbits(64) | 1
         self._best = Best(size)
+        self._read = 0
+        # Pages that were read and need nothing, and those of them that another listing of theirs makes due.
+        self._quiet: set[int] = set()
+        self._loud: set[int] = set()
         self._known: dict[int, Entry] | None = None
         self.take_back()
 
@@ -117,7 +120,8 @@ class Chooser:
     def take_back(self) -> None:
         """What came of the present file does not count."""
         self._standing: FileStanding | None = None
-        self._changed_due = 0
+        self._file_quiet: set[int] = set()
+        self._file_loud: set[int] = set()
         self._new = Best(self._size, floor=self._best.floor)
         self._changed = Best(self._size, floor=self._best.floor)
 
@@ -129,6 +133,7 @@ class Chooser:
         if known or self._skip:
             fresh = [at for at, h in enumerate(listing.hashes) if h not in known and h not in self._skip]
             self._judge_known(listing, known, standing, now=now)
+            self._file_quiet.update(self._skip.intersection(listing.hashes))
         standing.due += len(fresh)
         self._offer(listing, fresh, self._new, standing)
 
@@ -137,14 +142,23 @@ class Chooser:
         standing = self._standing
         if standing is not None:
             self._best.merge(self._new)
+            self._quiet |= self._file_quiet
             if believed:
-                standing.due += self._changed_due
+                standing.due += len(self._file_loud)
+                self._loud |= self._file_loud
                 self._best.merge(self._changed)
-            elif self._changed_due:
+            elif self._file_loud:
                 standing.clean = False
-            self.due += standing.due
         self.take_back()
         return standing
+
+    def note_read(self, pages: int) -> None:
+        """So many different pages were read in all."""
+        self._read = pages
+
+    def count_due(self) -> int:
+        """How many different pages are due, those that were left out from the start not counted."""
+        return max(0, self._read - len(self._quiet - self._loud))
 
     def choose(self, count: int) -> list[tuple[int, Candidate]]:
         """The best `count`, the best first."""
@@ -171,7 +185,8 @@ class Chooser:
             standing.clean = standing.clean and verdict is not Standing.TOO_SOON
             if verdict is Standing.CHANGED:
                 changed.append(at)
-        self._changed_due += len(changed)
+            self._file_quiet.add(url_hash)
+        self._file_loud.update(listing.hashes[at] for at in changed)
         self._offer(listing, changed, self._changed, standing)
 
     def _offer(self, listing: Listing, positions: Sequence[int], best: Best, standing: FileStanding) -> None:

@@ -14,6 +14,7 @@ from typing import Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.daily import DailyCount
 from tidings.announce.due import DueRules
 from tidings.announce.indexnow import Outcome
 from tidings.announce.lanes import Lane, Means
@@ -24,7 +25,6 @@ from tidings.announce.reports import Report
 from tidings.announce.shipments import FileProgress, Shipment
 from tidings.announce.sites import Engine, Site
 from tidings.announce.undelivered import Undelivered
-from tidings.core.alerts import Alert, raise_alert
 from tidings.core.clock import to_milliseconds
 from tidings.core.database import Database
 from tidings.core.executions import Execution, Executions
@@ -63,6 +63,9 @@ class Delivery:
         self._broken = BrokenEngines(database, site=site, channel=Channel.INDEXNOW)
         self._sitemaps = SitemapMemory(database, site=site.number)
         self._pages = PageMemory(database, site=site.number, execution=execution.id)
+        self._daily = DailyCount(
+            database, site=site.number, channel=Channel.INDEXNOW, execution=execution.id, clock=means.clock
+        )
         self._moved = asyncio.Event()
         self._lanes = {
             engine.endpoint: Lane(
@@ -80,6 +83,7 @@ class Delivery:
     async def __aenter__(self) -> Self:
         """Let the lanes begin, with what their engines failed to take before."""
         await self._sweep()
+        await self._daily.begin()
         self._tasks = [asyncio.create_task(lane.run()) for lane in self._lanes.values()]
         for task in self._tasks:
             task.add_done_callback(lambda _: self._moved.set())
@@ -140,6 +144,11 @@ class Delivery:
                 channels=progress.channels,
             )
 
+    async def purge(self, connection: AsyncConnection, *, before: int) -> int:
+        """Delete what no longer counts; returns how many entries of the ledger."""
+        await self._daily.purge(connection)
+        return await self.ledger.purge(connection, before=before)
+
     async def note_seen(self, listing: Listing, *, sitemap: str) -> None:
         """These pages stand in the sitemap now."""
         async with self._executions.guard(self._execution) as connection:
@@ -169,6 +178,13 @@ class Delivery:
                     # Another engine may have taken it since this was read from the record.
                     shipment.entered.update(await self._read_known(connection, pages))
                 fresh = pages.without(shipment.entered)
+                await self._daily.note_taken(
+                    connection,
+                    pages.hashes,
+                    attempted=shipment.failed,
+                    taken=() if shipment.from_earlier else shipment.entered,
+                    look=shipment.from_earlier,
+                )
                 if fresh.removed:
                     # One that came back meanwhile stands in the sitemap, and in the ledger, by right.
                     await self.ledger.remove(connection, await self._pages.forget(connection, fresh.hashes))
@@ -184,6 +200,12 @@ class Delivery:
 
     async def fail(self, lane: Lane, shipment: Shipment, pages: Pages, outcome: Outcome, *, attempts: int) -> None:
         async with shipment.lock, self._executions.guard(self._execution) as connection:
+            await self._daily.note_failed(
+                connection,
+                pages.hashes,
+                attempted=shipment.failed | shipment.entered,
+                look=shipment.from_earlier,
+            )
             await self._undelivered.fail(
                 connection,
                 pages,
@@ -200,14 +222,6 @@ class Delivery:
     async def break_engine(self, lane: Lane, outcome: Outcome) -> None:
         async with self._executions.guard(self._execution) as connection:
             await self._broken.mark(connection, lane.engine.endpoint, reason=outcome.reason, at=self._now())
-        raise_alert(
-            Alert(
-                kind="channel_broken",
-                subject=f"{self._site.id} at {lane.engine.host}",
-                reason=outcome.reason,
-                action=outcome.advice,
-            )
-        )
 
     async def finish_shipment(self, lane: Lane, shipment: Shipment) -> None:
         if lane.closed_by is None and not self._means.stop.requested:

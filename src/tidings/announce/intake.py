@@ -116,7 +116,10 @@ class Intake:
 
     def count_total(self) -> int:
         """How many different pages stand in the sitemap; those of unchanged files as they were counted last time."""
-        return self._distinct.count() + self._unchanged_pages
+        read = self._distinct.count()
+        if self._chooser is not None:
+            self._chooser.note_read(read)
+        return read + self._unchanged_pages
 
     def close(self) -> None:
         self._distinct.close()

@@ -157,12 +157,13 @@ class Ledger:
             },
         )
 
-    async def remove(self, connection: AsyncConnection, hashes: Sequence[int]) -> None:
-        """Take these out: should they come back, they are new."""
-        await connection.execute(
+    async def remove(self, connection: AsyncConnection, hashes: Sequence[int]) -> int:
+        """Take these out: should they come back, they are new. Returns how many there were."""
+        result = await connection.execute(
             text(f"DELETE FROM ledger WHERE site = :site AND channel = :channel AND url_hash IN {self._asked}"),
             {**self._names, "hashes": self._database.bind_numbers(hashes)},
         )
+        return result.rowcount
 
     async def forget(self, connection: AsyncConnection, *, since: int) -> int:
         """Undo what was entered at or after `since`; those pages are due again. Returns how many."""

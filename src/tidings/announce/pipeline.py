@@ -2,23 +2,25 @@
 
 from collections.abc import Callable
 from contextlib import aclosing, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tidings.announce.bing import DEFAULT_BASE, BingApi
 from tidings.announce.bing_channel import BingChannel
 from tidings.announce.delivery import Delivery
 from tidings.announce.due import DueRules
+from tidings.announce.given import GivenPages
 from tidings.announce.indexnow import ROTATE_KEY
 from tidings.announce.intake import Intake
 from tidings.announce.lanes import Means
-from tidings.announce.ledger import Channel, Ledger
+from tidings.announce.ledger import Channel
 from tidings.announce.memory import BrokenEngines, SitemapMemory
 from tidings.announce.reports import Report
 from tidings.announce.site_records import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, Remembered
 from tidings.announce.sites import Engine, Site
-from tidings.announce.summary import conclude, log_summary, raise_alerts
+from tidings.announce.summary import conclude, examine, log_summary, tell
+from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
@@ -27,6 +29,8 @@ from tidings.core.logs import get_logger
 from tidings.core.pace import Pace
 from tidings.core.retry import RetryPolicy
 from tidings.core.stopping import Stop, StopRequestedError
+
+_USUAL_EXECUTIONS = 6
 
 _log = get_logger(__name__)
 
@@ -68,6 +72,7 @@ class Announcer:
     client: GuardedClient
     clock: Clock
     pace: Pace
+    alerts: Alerts
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     rules: DueRules = field(default_factory=DueRules)
     concurrency: int = 3
@@ -98,11 +103,27 @@ class Announcer:
         channels: frozenset[Channel],
         stop: Stop,
         on_progress: Callable[[Report], None] = ignore_progress,
+        given: GivenPages | None = None,
     ) -> Report:
-        """Do the work of an execution that has been acquired, and end it. Raises as `announce` does."""
+        """Do the work of an execution that has been acquired, and end it. Raises as `announce` does.
+
+        Where pages are `given`, they are announced instead of what the sitemaps list.
+        """
         report = Report(site=site.id, execution_id=execution.public_id)
         _log.info("execution.started", site=site.id, execution=execution.public_id, key=site.key.hint)
-        run = _Run(self, site, execution, channels=channels, report=report, stop=stop, on_progress=on_progress)
+        if given is not None:
+            # Nothing can be said of what has left the sitemap, which is not read.
+            site = replace(site, announce_removed=False)
+        run = _Run(
+            self,
+            site,
+            execution,
+            channels=channels,
+            report=report,
+            stop=stop,
+            on_progress=on_progress,
+            crawl=given or self.make_crawl(site, stop=stop, channels=channels),
+        )
         try:
             async with self.executions.keep_alive(execution):
                 report.status = await run.carry_out()
@@ -131,15 +152,25 @@ class Announcer:
 
     async def _finish(self, execution: Execution, report: Report) -> None:
         report.duration = self.clock.now() - execution.started_at
+        findings = examine(report, usual_total=await self._find_usual_total(execution))
         await self.executions.finish(
             execution,
             report.status,
             processed=report.submitted,
             failed=report.failed,
             result=report.to_json(),
+            also=lambda connection: tell(connection, findings, alerts=self.alerts),
         )
         log_summary(report)
-        raise_alerts(report)
+        self.alerts.wake()
+
+    async def _find_usual_total(self, execution: Execution) -> int:
+        """The largest sitemap among the last executions that read it whole."""
+        recent = await self.executions.list_recent(execution.workflow_name, limit=_USUAL_EXECUTIONS)
+        whole = (
+            record.result for record in recent if record.status in (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
+        )
+        return max((result.get("total", 0) for result in whole), default=0)
 
 
 class _Run:
@@ -155,6 +186,7 @@ class _Run:
         report: Report,
         stop: Stop,
         on_progress: Callable[[Report], None],
+        crawl: Crawl | GivenPages,
     ) -> None:
         self._announcer = announcer
         self._site = site
@@ -166,7 +198,7 @@ class _Run:
         self._means = Means(
             announcer.client, announcer.clock, announcer.pace, announcer.policy, stop, announcer.concurrency
         )
-        self._crawl = announcer.make_crawl(site, stop=stop, channels=channels)
+        self._crawl = crawl
 
     async def carry_out(self) -> ExecutionStatus:
         bing = await self._open_bing() if Channel.BING in self._channels else None
@@ -184,7 +216,7 @@ class _Run:
             await bing.submit()
             if delivery is None:
                 self._report.count_bing(bing.report)
-        await self._purge(bing)
+        await self._purge(delivery, bing)
         return conclude(self._report, self._crawl.result, stop=self._stop)
 
     async def _save_progress(self) -> None:
@@ -268,15 +300,14 @@ class _Run:
             try:
                 await self._stop.wait_for(self._read_sitemaps(intake))
             except StopRequestedError:
-                self._report.total = intake.count_total()
                 self._report.cut_short = True
+            self._report.total = intake.count_total()
 
     async def _read_sitemaps(self, intake: Intake) -> None:
         async with aclosing(self._crawl.events()) as events:
             async for event in events:
                 await intake.take(event)
                 self._on_progress(self._report)
-        self._report.total = intake.count_total()
         if self._site.announce_removed and self._crawl.result.complete and self._report.total:
             await intake.send_removed()
 
@@ -287,15 +318,14 @@ class _Run:
             return ExecutionStatus.FAILED
         return ExecutionStatus.SUCCEEDED
 
-    async def _purge(self, bing: BingChannel | None) -> None:
+    async def _purge(self, delivery: Delivery | None, bing: BingChannel | None) -> None:
         """Once a day, delete what no longer counts."""
         now = to_milliseconds(self._announcer.clock.now())
         before = self._announcer.rules.expired_before(now)
         async with self._announcer.executions.guard(self._execution) as connection:
             if not await claim_purge(connection, site=self._site.number, now=now):
                 return
-            ledger = Ledger(self._announcer.database, site=self._site.number, channel=Channel.INDEXNOW)
-            deleted = await ledger.purge(connection, before=before)
-            if bing is not None:
-                await bing.purge(connection, before=before)
+            deleted = 0 if delivery is None else await delivery.purge(connection, before=before)
         _log.info("ledger.purged", site=self._site.id, entries=deleted)
+        if bing is not None:
+            await bing.purge(before=before)

@@ -117,7 +117,7 @@ class Quota:
     async def correct(self, connection: AsyncConnection, *, remaining: int, reserved: int) -> None:
         """Bing says what remains: somebody else has used the rest. A reservation that it refused comes back first."""
         state = await self._lock(connection)
-        used = max(state.used - reserved, self.limit - remaining)
+        used = max(0, state.used - reserved, self.limit - remaining)
         _log.warning(
             "bing.quota_corrected", site_number=self._site, day=str(self.day), counted=state.used - reserved, used=used
         )

@@ -148,6 +148,11 @@ class Report:
         return max(0, self.total - self.new)
 
     @property
+    def crawled(self) -> bool:
+        """Whether a sitemap was read, in part at least."""
+        return self.files > 0
+
+    @property
     def left(self) -> int:
         return sum(engine.left for engine in self.engines.values())
 

@@ -1,10 +1,10 @@
 """Where sites are stored. Their keys are encrypted at rest; everything else is plain JSON."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -50,16 +50,29 @@ class Origin(StrEnum):
     API = "api"
 
 
+class Planner(Protocol):
+    """Plans when a site runs, in the transaction that stores or removes it."""
+
+    async def plan(self, connection: AsyncConnection, site: Site) -> None: ...
+
+    async def drop(self, connection: AsyncConnection, number: int) -> None: ...
+
+
 class SiteRecords:
     """The sites of this installation."""
 
-    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock) -> None:
+    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock, planner: Planner | None = None) -> None:
         self._database = database
         self._keys = keys
         self._clock = clock
+        self._planner = planner
 
     async def save(self, site: Site, *, origin: Origin) -> Site:
         """Store a site, or replace the one of this id; returns it with its number."""
+        async with self._database.write() as connection:
+            return await self._store(connection, site, origin=origin)
+
+    async def _store(self, connection: AsyncConnection, site: Site, *, origin: Origin) -> Site:
         stamp = to_milliseconds(self._clock.now())
         values = {
             **self._encrypt(site),
@@ -76,8 +89,18 @@ class SiteRecords:
             .on_conflict_do_update(index_elements=["id"], set_=values)
             .returning(sites.c.number)
         )
+        stored = replace(site, number=(await connection.execute(statement)).scalar_one())
+        if self._planner is not None:
+            await self._planner.plan(connection, stored)
+        return stored
+
+    async def add(self, site: Site) -> Site | None:
+        """Store a site of the API; None where one of this id is there already."""
         async with self._database.write() as connection:
-            return replace(site, number=(await connection.execute(statement)).scalar_one())
+            taken = select(sites.c.id).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
+            if (await connection.execute(taken)).first() is not None:
+                return None
+            return await self._store(connection, site, origin=Origin.API)
 
     async def adopt(self, site: Site) -> Site:
         """Number a site that was given by hand. One that was set up under this id keeps its settings."""
@@ -95,6 +118,34 @@ class SiteRecords:
         async with self._database.read() as connection:
             row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
         return None if row is None else self._read(row)
+
+    async def change(self, site_id: str, change: Callable[[Site], Site]) -> Site | None:
+        """Replace a site by what `change` makes of it, with nobody else in between; None where there is none."""
+        async with self._database.write() as connection:
+            found = select(sites).where(_is_there, sites.c.id == site_id).with_for_update()
+            row = (await connection.execute(found)).first()
+            if row is None:
+                return None
+            return await self._store(connection, change(self._read(row)), origin=Origin.API)
+
+    async def find_by_number(self, number: int) -> Site | None:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(sites).where(_is_there, sites.c.number == number))).first()
+        return None if row is None else self._read(row)
+
+    async def list_page(self, *, after: str | None = None, limit: int = 50) -> list[Site]:
+        """The next sites by id, those that were only announced by hand aside."""
+        statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)
+        if after is not None:
+            statement = statement.where(sites.c.id > after)
+        async with self._database.read() as connection:
+            return [self._read(row) for row in await connection.execute(statement)]
+
+    async def count(self) -> int:
+        """How many sites are set up."""
+        statement = select(func.count()).select_from(sites).where(_is_there, sites.c.origin != Origin.COMMAND)
+        async with self._database.read() as connection:
+            return int((await connection.execute(statement)).scalar_one())
 
     async def list_all(self) -> list[Site]:
         """Every site, by id."""
@@ -114,9 +165,12 @@ class SiteRecords:
             "bing_key": None,
             "encryption_key_id": None,
         }
-        statement = update(sites).where(_is_there, sites.c.id == site_id).values(values)
+        statement = update(sites).where(_is_there, sites.c.id == site_id).values(values).returning(sites.c.number)
         async with self._database.write() as connection:
-            return bool((await connection.execute(statement)).rowcount)
+            number = (await connection.execute(statement)).scalar()
+            if number is not None and self._planner is not None:
+                await self._planner.drop(connection, number)
+        return number is not None
 
     async def rotate_keys(self) -> int:
         """Encrypt with the newest master key what an older one has encrypted. Safe to repeat; returns how many."""

@@ -23,6 +23,8 @@ _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
 # Bing's keys are 32 hexadecimal digits today; all that is certain is that one has no white space.
 _BING_KEY = re.compile(r"[\x21-\x7e]{1,256}")
 
+_LONGEST_SCHEDULE = 200
+
 DEFAULT_BING_QUOTA = 100
 MOST_BING_QUOTA = 500
 
@@ -237,10 +239,12 @@ def check_schedule(schedule: str) -> str:
     """A cron expression of five fields."""
     try:
         # Six fields would be seconds to CronSim.
-        if len(schedule.split()) != 5:
+        if len(schedule.split()) != 5 or len(schedule) > _LONGEST_SCHEDULE:
             raise CronSimError("Wrong number of fields")
-        CronSim(schedule, datetime.now(UTC))
-    except CronSimError as error:
+        # A few of them are well-formed and never come, such as the fifth Monday of a February's 31st.
+        if next(CronSim(schedule, datetime.now(UTC)), None) is None:
+            raise CronSimError("It never comes")
+    except (CronSimError, ValueError) as error:
         raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
     return schedule
 

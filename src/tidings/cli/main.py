@@ -3,7 +3,7 @@
 import typer
 
 from tidings import __version__
-from tidings.cli import announce, demo, keys, maintenance, sandbox, sites, status
+from tidings.cli import announce, demo, keys, maintenance, pause, sandbox, serve, sites, status, tokens
 from tidings.core.heap import return_large_blocks
 
 app = typer.Typer(
@@ -17,10 +17,14 @@ app.command("announce")(announce.announce)
 app.command("check")(announce.check)
 app.command("run")(announce.run_site)
 app.command("status")(status.show_status)
+app.command("serve")(serve.serve)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
 app.command("demo")(demo.demo)
 app.command("sandbox")(sandbox.sandbox)
 app.add_typer(sites.app, name="sites")
 app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.add_typer(maintenance.database_app, name="database")
 app.add_typer(maintenance.ledger_app, name="ledger")
 

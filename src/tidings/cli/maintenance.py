@@ -1,28 +1,20 @@
 """`tidings database` and `tidings ledger`: care for what is stored."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.memory import SitemapMemory
+from tidings.announce.corrections import forget_since
 from tidings.announce.pipeline import ChannelChoice
 from tidings.cli.announce import require_site
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.core.clock import to_milliseconds, to_text
+from tidings.core.clock import read_moment
 from tidings.core.database import Database, downgrade_database, find_revision, open_database, prepare_database
-from tidings.core.executions import ExecutionStatus
 from tidings.wiring import find_database_url, prepare_data_dir
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
 ledger_app = typer.Typer(help="Correct what counts as announced.", no_args_is_help=True, rich_markup_mode=None)
-
-_LEDGERS = {
-    ChannelChoice.ALL: tuple(Channel),
-    ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
-    ChannelChoice.BING: (Channel.BING,),
-}
 
 
 @database_app.command("upgrade")
@@ -82,24 +74,15 @@ def forget(
     async def work() -> int:
         async with open_session(settings) as installation:
             found = await require_site(installation, site)
-            # As an execution of the site: one that ran meanwhile would remember what it has seen before.
-            execution = await installation.executions.acquire(found.workflow_name)
-            async with installation.executions.guard(execution) as connection:
-                await SitemapMemory(installation.database, site=found.number).forget(connection)
-                forgotten = 0
-                for each in _LEDGERS[channel]:
-                    ledger = Ledger(installation.database, site=found.number, channel=each)
-                    forgotten += await ledger.forget(connection, since=to_milliseconds(moment))
-            result = {"forgotten": forgotten, "since": to_text(moment), "channel": channel.value}
-            await installation.executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result)
-            return forgotten
+            return await forget_since(
+                found, moment, channel=channel, database=installation.database, executions=installation.executions
+            )
 
     typer.echo(f"{run(work):,} entries are forgotten; their pages are due again.")
 
 
 def _parse_moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    moment = read_moment(text)
+    if moment is None:
         fail("--since: it must be a moment such as 2026-11-15T10:00Z, or a day such as 2026-11-15")
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment

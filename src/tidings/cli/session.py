@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tidings.announce.pipeline import BingDisabledError
 from tidings.announce.sites import SiteError
+from tidings.core.alerts import DestinationError
 from tidings.core.database import DatabaseUrlError, NewerDatabaseError
 from tidings.core.executions import ExecutionError
 from tidings.core.heap import spare_the_collector
@@ -76,6 +77,7 @@ _BAD_INPUT: dict[type[Exception], str] = {
     KeyFileError: "",
     KeyRingError: "COOKIE_MASTER_KEY: ",
     DatabaseUrlError: "TIDINGS_DATABASE_URL: ",
+    DestinationError: "TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL: ",
 }
 
 

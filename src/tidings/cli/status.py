@@ -34,7 +34,7 @@ class Standing:
         return {
             "executions": [describe_record(record) for record in self.records],
             "failed": [describe_failed(page) for page in self.failed],
-            **({} if self.bing is None else {"bing": self.bing.to_json()}),
+            **({} if self.bing is None else {"bing": self.bing.to_json(), "bingQuota": self.bing.describe_quota()}),
         }
 
 

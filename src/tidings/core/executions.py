@@ -12,14 +12,14 @@ holder that was declared dead and wakes up again can change nothing more. What a
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, select, text, update
+from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, delete, func, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -214,9 +214,15 @@ class Executions:
         processed: int = 0,
         failed: int = 0,
         result: Mapping[str, Any] | None = None,
+        also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
-        """End it with its result; the workflow is free again. Raises ExecutionLostError."""
+        """End it with its result; the workflow is free again. `also` writes in the same transaction.
+
+        Raises ExecutionLostError.
+        """
         async with self.guard(execution) as connection:
+            if also is not None:
+                await also(connection)
             await connection.execute(
                 update(executions)
                 .where(executions.c.id == execution.id)
@@ -228,6 +234,11 @@ class Executions:
                     result=json.dumps(result or {}),
                 )
             )
+
+    async def abandon(self, execution: Execution) -> None:
+        """Give the right to run back before anything was done with it: no trace is left of it."""
+        async with self._database.write() as connection:
+            await connection.execute(delete(executions).where(executions.c.id == execution.id, _is_running))
 
     @asynccontextmanager
     async def keep_alive(self, execution: Execution) -> AsyncIterator[None]:
@@ -310,20 +321,30 @@ class Executions:
             _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
         return [row.public_id for row in ended]
 
+    async def count_running(self) -> int:
+        async with self._database.read() as connection:
+            statement = select(func.count()).select_from(executions).where(_is_running)
+            return int((await connection.execute(statement)).scalar_one())
+
     async def find(self, public_id: str) -> ExecutionRecord | None:
         """One execution, running or ended."""
         async with self._database.read() as connection:
             row = (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
         return None if row is None else _read_record(row)
 
-    async def list_recent(self, workflow_name: str, *, limit: int = 20) -> list[ExecutionRecord]:
-        """The newest first."""
+    async def list_recent(
+        self, workflow_name: str, *, limit: int = 20, before: str | None = None
+    ) -> list[ExecutionRecord]:
+        """The newest first; those older than the one of the public id `before`, where one is given."""
         statement = (
             select(executions)
             .where(executions.c.workflow_name == workflow_name)
             .order_by(executions.c.id.desc())
             .limit(limit)
         )
+        if before is not None:
+            oldest = select(executions.c.id).where(executions.c.public_id == before).scalar_subquery()
+            statement = statement.where(executions.c.id < oldest)
         async with self._database.read() as connection:
             return [_read_record(row) for row in await connection.execute(statement)]
 

@@ -18,7 +18,7 @@ import re
 import secrets
 import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -103,8 +103,10 @@ def _is_sequence(values: Sequence[int]) -> bool:
     return steps.most_common(1)[0][1] * 2 > len(values)
 
 
-def load_or_create_key_file(path: Path) -> tuple[str, bool]:
-    """The key kept in this file, and whether it was made just now.
+def load_or_create_key_file(
+    path: Path, *, make: Callable[[], str] = new_master_key, setting: str = "COOKIE_MASTER_KEY"
+) -> tuple[str, bool]:
+    """The key kept in this file, and whether it was made just now. `setting` is what can be set instead.
 
     The file is 0600 under any umask and is never seen half written: of several processes that start at once, one
     makes the key and all get it. Raises KeyFileError for a file that is empty, readable by others, or out of reach.
@@ -116,10 +118,10 @@ def load_or_create_key_file(path: Path) -> tuple[str, bool]:
     except OSError as error:
         raise _refuse(path, f"cannot be read ({error.strerror})", advice="give this user access to it") from None
     try:
-        created = _create_key_file(path, new_master_key())
+        created = _create_key_file(path, make())
         return _read_key_file(path), created
     except OSError as error:
-        advice = "make the directory writable, or set COOKIE_MASTER_KEY"
+        advice = f"make the directory writable, or set {setting}"
         raise _refuse(path, f"cannot be made ({error.strerror})", advice=advice) from None
 
 

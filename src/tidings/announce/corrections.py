@@ -1,0 +1,82 @@
+"""Corrections of what counts as announced: undo a bad run, or have some pages sent again.
+
+Both are done as an execution of the site: one that ran meanwhile would remember what it had seen before.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.ledger import Channel, Ledger
+from tidings.announce.memory import SitemapMemory
+from tidings.announce.pages import PageFilter
+from tidings.announce.pipeline import ChannelChoice
+from tidings.announce.sites import Site
+from tidings.core.clock import to_milliseconds, to_text
+from tidings.core.database import Database
+from tidings.core.executions import Executions, ExecutionStatus
+
+_LEDGERS = {
+    ChannelChoice.ALL: tuple(Channel),
+    ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
+    ChannelChoice.BING: (Channel.BING,),
+}
+
+
+async def forget_since(
+    site: Site, since: datetime, *, channel: ChannelChoice, database: Database, executions: Executions
+) -> int:
+    """What was announced since then counts as not announced. Returns how many entries; raises AlreadyRunningError."""
+
+    async def forget(connection: AsyncConnection) -> int:
+        counts = [
+            await Ledger(database, site=site.number, channel=each).forget(connection, since=to_milliseconds(since))
+            for each in _LEDGERS[channel]
+        ]
+        return sum(counts)
+
+    done = {"since": to_text(since), "channel": channel.value}
+    return await _correct(site, forget, done, database=database, executions=executions)
+
+
+async def requeue(
+    site: Site, urls: Sequence[str], *, channel: ChannelChoice, database: Database, executions: Executions
+) -> int:
+    """These pages are sent again by the next execution that finds them in the sitemap.
+
+    Returns how many entries were taken out; raises AlreadyRunningError.
+    """
+    listing = PageFilter(site).read([(url.strip().encode("utf-8", "replace"), b"") for url in urls])
+    hashes = sorted(listing.hashes)
+
+    async def take_out(connection: AsyncConnection) -> int:
+        counts = [
+            await Ledger(database, site=site.number, channel=each).remove(connection, hashes)
+            for each in _LEDGERS[channel]
+        ]
+        return sum(counts)
+
+    done = {"urls": len(urls), "channel": channel.value}
+    return await _correct(site, take_out, done, database=database, executions=executions)
+
+
+async def _correct(
+    site: Site,
+    work: Callable[[AsyncConnection], Awaitable[int]],
+    done: dict[str, Any],
+    *,
+    database: Database,
+    executions: Executions,
+) -> int:
+    execution = await executions.acquire(site.workflow_name)
+    try:
+        async with executions.guard(execution) as connection:
+            await SitemapMemory(database, site=site.number).forget(connection)
+            forgotten = await work(connection)
+    except BaseException:
+        await executions.abandon(execution)
+        raise
+    await executions.finish(execution, ExecutionStatus.SUCCEEDED, result={"forgotten": forgotten, **done})
+    return forgotten

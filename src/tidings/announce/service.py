@@ -1,0 +1,186 @@
+"""The work of a running installation: sites run by schedule, on request, or with URLs that are given.
+
+Everything here may be called by the HTTP API, the command line and the scheduler alike. What an execution does is in
+`pipeline`; who may call this is not known here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from tidings.announce.given import GivenPages
+from tidings.announce.ledger import Channel
+from tidings.announce.live import LiveExecutions
+from tidings.announce.memory import BrokenEngines
+from tidings.announce.pipeline import Announcer, ChannelChoice, choose_channels
+from tidings.announce.reports import Report
+from tidings.announce.schedule import Claim, ClaimLostError, Schedules
+from tidings.announce.site_records import SiteRecords
+from tidings.announce.sites import Site
+from tidings.core.alerts import Alert, Alerts
+from tidings.core.clock import Clock, to_text
+from tidings.core.database import Database
+from tidings.core.dispatch import Runner
+from tidings.core.executions import AlreadyRunningError, Execution, Executions
+from tidings.core.logs import bind_request_id, get_logger
+
+MOST_WAITING = 1_000
+
+_log = get_logger(__name__)
+
+
+class BusyError(Exception):
+    """So many executions wait for their turn that no more are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{MOST_WAITING:,} executions wait for their turn; try again later")
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceService:
+    """Runs sites in this process, at most `limit` at once."""
+
+    database: Database
+    sites: SiteRecords
+    schedules: Schedules
+    announcer: Announcer
+    executions: Executions
+    alerts: Alerts
+    clock: Clock
+    budget: timedelta
+    limit: int
+    live: LiveExecutions
+    know: Callable[[Site], Site]
+    triggered: Runner = field(default_factory=lambda: Runner(MOST_WAITING))
+    slots: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", asyncio.Semaphore(self.limit))
+
+    async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
+        """Begin an execution now. Raises AlreadyRunningError, BingDisabledError, BusyError."""
+        channels = choose_channels(site, channel)
+        return await self._start(site, lambda execution: self._run(execution, site, channels=channels))
+
+    async def announce_urls(
+        self, site: Site, urls: Sequence[str], *, channel: ChannelChoice = ChannelChoice.ALL
+    ) -> "Started":
+        """Begin an execution for these URLs alone, which is said to have changed just now. Raises as `trigger` does."""
+        channels = choose_channels(site, channel)
+        given = GivenPages(urls, at=self.clock.now())
+        return await self._start(site, lambda execution: self._run(execution, site, channels=channels, given=given))
+
+    async def run_claim(self, claim: Claim) -> None:
+        """Do the run that is due. Raises ClaimLostError."""
+        bind_request_id()
+        site = await self.sites.find_by_number(claim.site)
+        if site is None:
+            raise ClaimLostError(claim)
+        site = self.know(site)
+        try:
+            execution = await self.executions.acquire(site.workflow_name)
+        except AlreadyRunningError as error:
+            _log.info("run.skipped", site=site.id, reason=str(error))
+            await self.schedules.skip(claim)
+            return
+        try:
+            async with self.executions.guard(execution) as connection:
+                await self.schedules.begin(connection, claim)
+                await self.alerts.end(connection, "not_run", site.id)
+        except ClaimLostError:
+            await self.executions.abandon(execution)
+            raise
+        channels = choose_channels(site, ChannelChoice.ALL)
+        await self._wait_for_slot(execution, lambda acquired: self._run(acquired, site, channels=channels))
+
+    async def watch_over(self) -> None:
+        """Once a minute: end what dead holders left, and tell of sites that should have run and did not."""
+        await self.executions.recover()
+        late = await self.schedules.list_late()
+        for each in late:
+            site = await self.sites.find_by_number(each.site)
+            if site is None:
+                continue
+            last = "never" if each.last_run is None else f"last at {to_text(each.last_run)}"
+            alert = Alert(
+                kind="not_run",
+                subject=site.id,
+                reason=f"it should have run twice by {to_text(each.since)}, and has run {last}",
+                action="Check that the service runs and has room; `tidings status` shows what it did.",
+            )
+            async with self.database.write() as connection:
+                await self.alerts.hold(connection, alert)
+        if late:
+            self.alerts.wake()
+
+    async def free(self, site: Site) -> int:
+        """Try again what refused the site's keys, with the same keys; returns how many engines that are."""
+        freed = 0
+        async with self.database.write() as connection:
+            for channel in Channel:
+                freed += await BrokenEngines(self.database, site=site, channel=channel).free(connection)
+        return freed
+
+    async def drain(self, timeout: timedelta) -> None:
+        """Let what was triggered end."""
+        await self.triggered.drain(timeout)
+
+    async def _start(self, site: Site, work: Callable[[Execution], Awaitable[Report]]) -> "Started":
+        execution = await self.executions.acquire(site.workflow_name)
+        result: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+
+        async def do() -> None:
+            try:
+                result.set_result(await self._wait_for_slot(execution, work))
+            except BaseException as error:
+                if not result.done():
+                    result.set_exception(error)
+                    # Nobody may be waiting for it; then the log is all there is.
+                    result.exception()
+                raise
+
+        if not self.triggered.free or not self.triggered.start(execution.public_id, do):
+            await self.executions.abandon(execution)
+            raise BusyError
+        return Started(execution, result)
+
+    async def _wait_for_slot(self, execution: Execution, work: Callable[[Execution], Awaitable[Report]]) -> Report:
+        """Only so many work at once; one that waits shows that it lives."""
+        if self.slots.locked():
+            async with self.executions.keep_alive(execution):
+                await self.slots.acquire()
+        else:
+            await self.slots.acquire()
+        try:
+            return await work(execution)
+        finally:
+            self.slots.release()
+
+    async def _run(
+        self,
+        execution: Execution,
+        site: Site,
+        *,
+        channels: frozenset[Channel],
+        given: GivenPages | None = None,
+    ) -> Report:
+        try:
+            with self.live.watch(budget=self.budget) as stop:
+                return await self.announcer.carry_out(
+                    execution, site, channels=channels, stop=stop, on_progress=self.live.note, given=given
+                )
+        finally:
+            self.live.forget(execution.public_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An execution that has begun, and its report to be."""
+
+    execution: Execution
+    result: "asyncio.Future[Report]"
+
+    async def wait(self) -> Report:
+        """Its report, once it is there. Whoever stops waiting does not stop the execution."""
+        return await asyncio.shield(self.result)

@@ -1,0 +1,80 @@
+"""`tidings tokens`: who may use the API."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidings.cli.announce import JsonOption, require_site
+from tidings.cli.screen import make_console
+from tidings.cli.session import Exit, fail, load_settings, open_session, run
+from tidings.core.clock import to_text
+from tidings.core.tokens import FIRST_NAME, Scope, TokenRecord
+
+app = typer.Typer(help="Make and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None)
+
+ScopeArgument = Annotated[Scope, typer.Argument(help="What it opens.")]
+NameOption = Annotated[str, typer.Option("--name", help="A name for it; a token of the same name is replaced.")]
+SiteOption = Annotated[str | None, typer.Option("--site", help="The site's id, for the scope site.")]
+
+
+@app.command("new")
+def new(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None) -> None:
+    """Make a token and print it, this once."""
+    _require_fit(scope, site)
+    settings = load_settings()
+
+    async def work() -> str:
+        async with open_session(settings) as installation:
+            found = None if site is None else await require_site(installation, site)
+            token = await installation.tokens.make(
+                scope, site=None if found is None else found.number, name=name if found is None else found.id
+            )
+            return token.reveal()
+
+    typer.echo(run(work))
+
+
+@app.command("revoke")
+def revoke(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None) -> None:
+    """Take a token back; it stops working within a few seconds."""
+    _require_fit(scope, site)
+    settings = load_settings()
+
+    async def work() -> bool:
+        async with open_session(settings) as installation:
+            number = None if site is None else (await require_site(installation, site)).number
+            return await installation.tokens.revoke(scope, site=number, name=None if site else name)
+
+    if not run(work):
+        fail("there is no such token; `tidings tokens list` shows them", code=Exit.FAILED)
+    typer.echo("Revoked.")
+
+
+@app.command("list")
+def list_tokens(as_json: JsonOption = False) -> None:
+    """Show which tokens there are; the tokens themselves are not kept."""
+    settings = load_settings()
+
+    async def work() -> list[TokenRecord]:
+        async with open_session(settings) as installation:
+            return await installation.tokens.list_all()
+
+    found = run(work)
+    if as_json:
+        rows = [{"scope": each.scope.value, "name": each.name, "createdAt": to_text(each.created_at)} for each in found]
+        typer.echo(json.dumps({"tokens": rows}, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("scope", "name", "made"):
+        table.add_column(title)
+    for each in found:
+        table.add_row(each.scope.value, escape(each.name), f"{each.created_at:%Y-%m-%d %H:%M}")
+    make_console().print(table)
+
+
+def _require_fit(scope: Scope, site: str | None) -> None:
+    if (scope is Scope.SITE) != (site is not None):
+        fail("--site belongs to the scope site, and to no other")

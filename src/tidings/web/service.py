@@ -1,0 +1,128 @@
+"""The service as a whole: the application with announce's routes, the scheduler and the delivery of alerts, started and
+ended as one."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from fastapi import FastAPI
+
+from tidings import __version__
+from tidings.announce.pipeline import BingDisabledError
+from tidings.announce.scheduler import Scheduler
+from tidings.announce.service import BusyError
+from tidings.announce.sites import SiteError
+from tidings.core.dispatch import Runner
+from tidings.core.executions import AlreadyRunningError
+from tidings.core.logs import get_logger
+from tidings.core.stopping import Stop
+from tidings.web.announce_metrics import collect_announce
+from tidings.web.app import WebServices, create_app
+from tidings.web.errors import FieldError, Problem, ProblemRow
+from tidings.web.executions import make_executions_router
+from tidings.web.health import check_database
+from tidings.web.operations import make_operations_router
+from tidings.web.server import serve
+from tidings.web.sites import make_sites_router
+from tidings.wiring import Installation
+
+# Requests under way have five seconds for themselves; then everything must have ended within ten.
+DRAIN = timedelta(seconds=8)
+SILENT_SCHEDULER = timedelta(minutes=3)
+
+_log = get_logger(__name__)
+
+PROBLEMS: tuple[ProblemRow, ...] = (
+    (SiteError, lambda error: Problem(400, "invalid_site", str(error), [FieldError(error.field, error.rule)])),
+    (BingDisabledError, lambda error: Problem(400, "bing_disabled", str(error))),
+    (BusyError, lambda error: Problem(503, "busy", str(error), headers={"Retry-After": "60"})),
+    (
+        AlreadyRunningError,
+        lambda error: Problem(409, "already_running", str(error), execution_id=error.execution_id),
+    ),
+)
+
+
+class Service:
+    """One process of the service."""
+
+    def __init__(self, installation: Installation, *, stop: Stop) -> None:
+        self._installation = installation
+        self._stop = stop
+        self._runner = Runner(installation.settings.max_executions)
+        self._scheduler = Scheduler(
+            installation.schedules,
+            self._runner,
+            clock=installation.clock,
+            run=installation.service.run_claim,
+            beat=installation.service.watch_over,
+        )
+        installation.wakers.append(self._scheduler.wake)
+
+    def make_app(self) -> FastAPI:
+        installation = self._installation
+        return create_app(
+            WebServices(
+                tokens=installation.tokens,
+                clock=installation.clock,
+                stop=self._stop,
+                version=__version__,
+                checks={"database": check_database(installation.database), "scheduler": self._check_scheduler},
+                routers=(
+                    make_sites_router(installation),
+                    make_executions_router(installation),
+                    make_operations_router(installation),
+                ),
+                fixed_tokens=installation.settings.tokens,
+                trusted_proxies=installation.settings.trusted_proxies,
+                problems=PROBLEMS,
+                collectors=(lambda: collect_announce(installation),),
+            )
+        )
+
+    async def run(self, *, host: str, port: int, on_listening: Callable[[str, int], None]) -> None:
+        """Serve until the stop. Raises OSError where the port is taken; nothing has run then."""
+        app = self.make_app()
+        started = asyncio.Event()
+
+        def listen(at_host: str, at_port: int) -> None:
+            started.set()
+            on_listening(at_host, at_port)
+
+        tasks = [
+            asyncio.create_task(self._work(started)),
+            asyncio.create_task(serve(app, host=host, port=port, stop=self._stop, on_listening=listen)),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            self._stop.request("the service ends")
+            started.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, started: asyncio.Event) -> None:
+        """Run sites and deliver alerts from the moment that requests are accepted until all has ended."""
+        await started.wait()
+        if self._stop.requested:
+            return
+        await asyncio.gather(
+            self._scheduler.run(self._stop), self._installation.alerts.run(self._stop), self._end_executions()
+        )
+        # What the last executions had to say goes out now, or at the next start.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await self._installation.alerts.deliver()
+
+    async def _end_executions(self) -> None:
+        await self._stop.wait()
+        service = self._installation.service
+        service.live.stop_all(self._stop.reason or "the service ends")
+        await asyncio.gather(self._runner.drain(DRAIN), service.drain(DRAIN))
+        _log.info("service.ended", reason=self._stop.reason)
+
+    async def _check_scheduler(self) -> bool:
+        alive_at = self._scheduler.alive_at
+        return alive_at is not None and self._installation.clock.now() - alive_at < SILENT_SCHEDULER

@@ -1,0 +1,73 @@
+"""The shapes of requests about sites. They say which fields there are and of what type; the rules of a site, such as
+what makes a good key, are in `tidings.announce.sites` and are told in the same way."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic.alias_generators import to_camel
+
+from tidings.announce.given import MOST_GIVEN
+from tidings.announce.pipeline import ChannelChoice
+
+_LONGEST = 2_048
+_MOST = 100
+
+Text = Annotated[StrictStr, Field(max_length=_LONGEST)]
+Texts = Annotated[list[Text], Field(max_length=_MOST)]
+
+
+class Body(BaseModel):
+    """A JSON body in camelCase; unknown fields are refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", populate_by_name=False)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields that were given, under the names of the API."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class SiteBody(Body):
+    """The fields that can be set. What is left out stays as it is; null sets the default."""
+
+    sitemap_url: Text | None = None
+    sitemap_urls: Texts | None = None
+    backup_sitemap_urls: Texts | None = None
+    indexnow_key: Text | None = None
+    key_location: Text | None = None
+    search_engines: Texts | None = None
+    submit_method: Literal["auto", "get", "post"] | None = None
+    schedule: Text | None = None
+    announce_removed: StrictBool | None = None
+    enabled: StrictBool | None = None
+    bing_enabled: StrictBool | None = None
+    bing_api_key: Text | None = None
+    bing_daily_quota: StrictInt | None = None
+    bing_priority: Literal["newest", "random"] | None = None
+
+
+class NewSiteBody(SiteBody):
+    """A new site: `indexnowKey` and one of `sitemapUrl` and `sitemapUrls` are required."""
+
+    id: Text | None = None
+    host: Text | None = None
+
+
+class UrlsBody(Body):
+    """URLs to be announced now."""
+
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN)]
+    channel: ChannelChoice = ChannelChoice.ALL
+
+
+class RequeueBody(Body):
+    """URLs that shall count as not announced."""
+
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN)]
+    channel: ChannelChoice = ChannelChoice.ALL
+
+
+class ForgetBody(Body):
+    """Undo what was announced since a moment."""
+
+    since: Annotated[StrictStr, Field(max_length=40, description="A moment such as 2026-11-15T10:00:00Z.")]
+    channel: ChannelChoice = ChannelChoice.ALL
