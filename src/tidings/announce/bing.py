@@ -18,6 +18,7 @@ from tidings.announce.sites import Engine, Site, find_origin
 from tidings.core.addresses import escape_text
 from tidings.core.clock import Clock
 from tidings.core.http import Answer, FetchError, GuardedClient, NetworkError
+from tidings.core.redaction import Redactor
 from tidings.core.retry import parse_retry_after
 from tidings.core.secrets import Secret
 
@@ -32,6 +33,7 @@ LONGEST_ANSWER = 65_536
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 _LONGEST_DETAIL = 300
 _REMAINING = re.compile(r"quota remaining for today\s*:\s*(\d{1,9})")
+_CONSTANTS = re.compile(r"error_[a-z_]+")
 _EXCEEDED = re.compile(r"exceeded\b.*\bquota|error_quota_exceeded")
 
 
@@ -125,8 +127,11 @@ class BingApi:
             return outcome
         try:
             told = json.loads(text)["d"]
-            return AskedQuota(daily=int(told["DailyQuota"]), monthly=int(told["MonthlyQuota"]))
-        except (ValueError, KeyError, TypeError):
+            daily, monthly = int(told["DailyQuota"]), int(told["MonthlyQuota"])
+            if daily < 0 or monthly < 0:
+                raise ValueError
+            return AskedQuota(daily=daily, monthly=monthly)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return replace(outcome, verdict=Verdict.REFUSED, reason="HTTP 200, but not with a quota")
 
     async def _call(self, method: str, name: str, site: Site, *, body: bytes) -> BingOutcome:
@@ -172,6 +177,9 @@ def judge_answer(answer: Answer, *, now: datetime) -> BingOutcome:
         # Whatever stands in the body of a success, it is no error.
         code = message = None
     words = f"{code or ''} {message or ''}".strip().lower()
+    if code is None:
+        # Not Bing's own form: a page of a proxy may say anything, so only its constants count.
+        words = " ".join(_CONSTANTS.findall(words))
     verdict, remaining = _classify(answer.status, words)
     told = ": ".join(part for part in (code and f"ErrorCode {code}", message) if part)
     return BingOutcome(
@@ -232,8 +240,5 @@ def _clean(text: str) -> str:
 
 def _hide_key(answer: Answer, key: Secret) -> Answer:
     """An answer may repeat the key, and the reason is stored and shown."""
-    forms = {key.reveal(), encode_component(key.reveal())}
-    body = answer.body
-    for form in forms:
-        body = body.replace(form.encode(), key.hint.encode())
-    return replace(answer, body=body)
+    text = Redactor([key]).redact(answer.body.decode(errors="replace"))
+    return replace(answer, body=text.encode())

@@ -129,7 +129,7 @@ class BingChannel:
         finally:
             engine = self.report.engine
             engine.left = max(0, self.report.due - engine.succeeded - engine.failed)
-            self.report.quota = await self._quota.read()
+        self.report.quota = await self._quota.read()
 
     async def _is_kept_away(self) -> bool:
         """Whether Bing refuses the key for good, or wants it to rest."""

@@ -140,10 +140,11 @@ class BingDelivery:
             outcome = await self._send(pages, statuses)
             if outcome is None:
                 break
-            attempts += 1
             if outcome.verdict is Verdict.QUOTA_REMAINING:
                 # Corrected, and none of it taken: what remains is asked for again.
+                sent = None
                 continue
+            attempts += 1
             sent = pages, outcome, attempts
             delay = self._find_delay(outcome, attempts)
             if delay is None or not await self._wait(delay, outcome, attempts):
@@ -233,6 +234,7 @@ class BingDelivery:
         return True
 
     async def _give_up(self, pages: Pages, outcome: BingOutcome, *, attempts: int) -> None:
+        self._report.trouble = True
         self._report.engine.reason, self._report.engine.advice = outcome.reason, outcome.advice
         if outcome.verdict not in _NOT_THE_PAGES:
             await self._fail(pages, outcome, attempts=attempts)

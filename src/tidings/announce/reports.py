@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidings.announce.bing import BING, BingOutcome, Verdict
+from tidings.announce.bing import BING, BingOutcome
 from tidings.announce.pages import Dropped
 from tidings.announce.quota import QuotaState
 from tidings.announce.sitemap.crawl import CrawlResult
@@ -82,8 +82,6 @@ class BingReport:
         self.at = at
         if self.last is None or not outcome.accepted:
             self.last = outcome
-        # What was corrected and went on is no trouble.
-        self.trouble = self.trouble or outcome.verdict not in (Verdict.ACCEPTED, Verdict.QUOTA_REMAINING)
 
     def to_json(self) -> dict[str, Any]:
         error = None if self.last is None or self.last.accepted else self.last
@@ -92,7 +90,7 @@ class BingReport:
             "urlCount": self.engine.succeeded,
             "statusCode": None if self.last is None else self.last.status,
             "errorCode": None if error is None else error.code,
-            "errorMessage": self.skipped if error is None else error.message or error.reason,
+            "errorMessage": (self.skipped or self.engine.reason) if error is None else error.message or error.reason,
             "timestamp": None if self.at is None else to_text(self.at),
             "due": self.due,
             "failed": self.engine.failed,

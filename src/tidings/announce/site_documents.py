@@ -69,22 +69,31 @@ def read_site(
     )
 
 
-def change_site(site: Site, changes: Mapping[str, Any]) -> Site:
+def change_site(
+    site: Site,
+    changes: Mapping[str, Any],
+    *,
+    engines: Sequence[str] = (DEFAULT_ENGINE,),
+    schedule: str = DEFAULT_SCHEDULE,
+) -> Site:
     """The same site with some fields changed; null sets one back to its default. Raises SiteError."""
     if "sitemapUrl" in changes or "sitemapUrls" in changes:
         changes = {"sitemapUrl": None, "sitemapUrls": None, **changes}
-    return read_site({**_write_site(site), **changes, "id": site.id})
+    key = changes.get("indexnowKey") or site.key.reveal()
+    return read_site({**_write_site(site, key=key), **changes, "id": site.id}, engines=engines, schedule=schedule)
 
 
-def _write_site(site: Site) -> dict[str, Any]:
-    """All fields with their true values, keys too: only for making another site of them."""
+def _write_site(site: Site, *, key: str) -> dict[str, Any]:
+    """All fields with their true values, keys too: only for making another site of them, with this IndexNow key."""
     default_location = f"{site.origin.partition('://')[0]}://{site.host}/{site.key.reveal()}.txt"
+    # A key file that is named after the key goes along with another key: the old one would stand there in clear.
+    location = site.key_location.replace(site.key.reveal(), key)
     return {
         **describe_site(site),
         "sitemapUrl": None,
-        "indexnowKey": site.key.reveal(),
-        # Left out where it is the default, so that it goes along with another key or host.
-        "keyLocation": None if site.key_location == default_location else site.key_location,
+        "indexnowKey": key,
+        # Left out where it is the default, so that it goes along with another host.
+        "keyLocation": None if site.key_location == default_location else location,
         "bingApiKey": None if site.bing.key is None else site.bing.key.reveal(),
     }
 

@@ -210,6 +210,8 @@ def check_id(site_id: str) -> str:
 
 def check_bing_key(key: str) -> Secret:
     """A key of Bing's Webmaster API, wrapped. Raises SiteError, which does not repeat it."""
+    if key == Secret(key).masked:
+        raise SiteError("bingApiKey", "this is what an answer shows in its place; leave it out to keep the key")
     if not _BING_KEY.fullmatch(key):
         raise SiteError("bingApiKey", "it must have 1 to 256 printable ASCII characters without white space")
     return Secret(key)

@@ -1,7 +1,10 @@
 """The commands that announce: `announce`, `run`, `check`."""
 
+import asyncio
 import json
+from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -22,6 +25,8 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.stopping import Stop
 from tidings.settings import Settings
 from tidings.wiring import Installation
+
+ALERT_PATIENCE = timedelta(seconds=20)
 
 KeyOption = Annotated[str | None, typer.Option("--key", help="Your IndexNow key. [INDEXNOW_API_KEY]")]
 KeyLocationOption = Annotated[
@@ -128,7 +133,16 @@ async def announce_site(
             site, stop=stop, channel=channel, on_progress=view.show if view else lambda _: None
         )
     _print(report, as_json=as_json, console=console or make_console())
+    await _deliver_alerts(installation)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
+
+
+async def _deliver_alerts(installation: Installation) -> None:
+    """Without a service there is nobody else to do it; what does not get out now goes out next time."""
+    if installation.destinations:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ALERT_PATIENCE.total_seconds()):
+                await installation.alerts.deliver()
 
 
 def _print(report: Report, *, as_json: bool, console: Console) -> None:

@@ -118,7 +118,9 @@ def set_site(
         async with open_session(settings) as installation:
             if installation.is_from_environment(site_id):
                 fail(f"{site_id} is set up by SITEMAP_URL and its fellow variables; change those")
-            changed = change_site(await require_site(installation, site_id), given)
+            changed = change_site(
+                await require_site(installation, site_id), given, engines=settings.engines, schedule=settings.schedule
+            )
             return await installation.sites.save(installation.know(changed), origin=Origin.API)
 
     typer.echo(f"Changed {run(work).id}: {', '.join(given)}.")
