@@ -48,7 +48,7 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.runtime
 UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 lock: ## write the lock files anew (needs uv)
 	$(UV) requirements/build.in -o requirements/build.txt
-	$(UV) pyproject.toml -o requirements/runtime.txt
+	$(UV) pyproject.toml -c requirements/together.in -o requirements/runtime.txt
 	$(UV) pyproject.toml --group test -c requirements/runtime.txt -o requirements/test.txt
 	$(UV) pyproject.toml --group bench -c requirements/runtime.txt -o requirements/bench.txt
 

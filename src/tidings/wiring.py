@@ -15,6 +15,7 @@ from tidings.announce.schedule import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site_records import Origin, SiteRecords
 from tidings.announce.sites import Site, make_site
+from tidings.collect.cookies.records import CookieRecords
 from tidings.core.alerts import (
     Alerts,
     AppriseDestination,
@@ -59,6 +60,7 @@ class Installation:
     destinations: Sequence[Destination]
     tokens: Tokens
     service: AnnounceService
+    cookies: CookieRecords
     wakers: list[Callable[[], None]]
     made_key: Path | None = None
 
@@ -188,6 +190,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             destinations=destinations,
             tokens=Tokens(database, clock=clock),
             service=service,
+            cookies=CookieRecords(database, keys=keys, clock=clock),
             wakers=[],
             made_key=made_key,
         )

@@ -1,6 +1,7 @@
 """`tidings keys`: master keys that encrypt what is stored, and IndexNow keys."""
 
 import secrets
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ def rotate() -> None:
 
     async def work() -> int:
         async with open_session(settings) as installation:
-            return await installation.sites.rotate_keys()
+            return await installation.sites.rotate_keys() + await installation.cookies.rotate_keys()
 
     typer.echo(f"{run(work):,} stored keys were encrypted anew.")
 
@@ -38,7 +39,9 @@ def status() -> None:
 
     async def work() -> tuple[str, dict[str, int]]:
         async with open_session(settings) as installation:
-            return installation.keys.current_id, await installation.sites.count_key_ids()
+            counts = Counter(await installation.sites.count_key_ids())
+            counts.update(await installation.cookies.count_key_ids())
+            return installation.keys.current_id, counts
 
     current, counts = run(work)
     typer.echo(f"New values are encrypted with {current}.")

@@ -3,7 +3,7 @@
 import typer
 
 from tidings import __version__
-from tidings.cli import announce, demo, keys, maintenance, pause, sandbox, serve, sites, status, tokens
+from tidings.cli import announce, cookies, demo, keys, maintenance, pause, sandbox, serve, sites, status, tokens
 from tidings.core.heap import return_large_blocks
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("sandbox")(sandbox.sandbox)
 app.add_typer(sites.app, name="sites")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(cookies.app, name="cookies")
 app.add_typer(maintenance.database_app, name="database")
 app.add_typer(maintenance.ledger_app, name="ledger")
 

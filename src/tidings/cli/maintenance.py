@@ -1,5 +1,6 @@
 """`tidings database` and `tidings ledger`: care for what is stored."""
 
+import json
 from datetime import datetime
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from tidings.announce.corrections import forget_since
 from tidings.announce.pipeline import ChannelChoice
-from tidings.cli.announce import require_site
+from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import read_moment
 from tidings.core.database import Database, downgrade_database, find_revision, open_database, prepare_database
@@ -66,6 +67,7 @@ def forget(
     site: Annotated[str, typer.Argument(help="The site's id.")],
     since: Annotated[str, typer.Option("--since", help="A moment such as 2026-11-15T10:00Z, or a day.")],
     channel: Annotated[ChannelChoice, typer.Option("--channel", help="On which channel.")] = ChannelChoice.ALL,
+    as_json: JsonOption = False,
 ) -> None:
     """Undo a bad run: what was announced since then counts as not announced, and is due again."""
     settings = load_settings()
@@ -78,7 +80,11 @@ def forget(
                 found, moment, channel=channel, database=installation.database, executions=installation.executions
             )
 
-    typer.echo(f"{run(work):,} entries are forgotten; their pages are due again.")
+    forgotten = run(work)
+    if as_json:
+        typer.echo(json.dumps({"forgotten": forgotten}))
+    else:
+        typer.echo(f"{forgotten:,} entries are forgotten; their pages are due again.")
 
 
 def _parse_moment(text: str) -> datetime:

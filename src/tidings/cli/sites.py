@@ -13,6 +13,7 @@ from tidings.announce.sites import BingPriority, Site, SubmitMethod
 from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
+from tidings.core.tokens import Scope
 
 app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -53,6 +54,7 @@ def add(
     bing_key: BingKeyOption = None,
     bing_quota: BingQuotaOption = None,
     bing_priority: BingPriorityOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Store a site, so that `tidings run ID` needs nothing else. One of the same id is replaced."""
     settings = load_settings()
@@ -75,7 +77,8 @@ def add(
         async with open_session(settings) as installation:
             return await installation.sites.save(installation.know(site), origin=Origin.API)
 
-    typer.echo(f"Stored {run(work).id}.")
+    stored = run(work)
+    typer.echo(_write(stored) if as_json else f"Stored {stored.id}.")
 
 
 @app.command("set")
@@ -94,6 +97,7 @@ def set_site(
     bing_key: BingKeyOption = None,
     bing_quota: BingQuotaOption = None,
     bing_priority: BingPriorityOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change some settings of a stored site; the others stay."""
     settings = load_settings()
@@ -118,12 +122,23 @@ def set_site(
         async with open_session(settings) as installation:
             if installation.is_from_environment(site_id):
                 fail(f"{site_id} is set up by SITEMAP_URL and its fellow variables; change those")
-            changed = change_site(
-                await require_site(installation, site_id), given, engines=settings.engines, schedule=settings.schedule
+            await require_site(installation, site_id)
+            changed = await installation.sites.change(
+                site_id,
+                lambda site: installation.know(
+                    change_site(site, given, engines=settings.engines, schedule=settings.schedule)
+                ),
             )
-            return await installation.sites.save(installation.know(changed), origin=Origin.API)
+            if changed is None:
+                fail(f"{site_id} was removed meanwhile")
+            return changed
 
-    typer.echo(f"Changed {run(work).id}: {', '.join(given)}.")
+    changed = run(work)
+    typer.echo(_write(changed) if as_json else f"Changed {changed.id}: {', '.join(given)}.")
+
+
+def _write(site: Site) -> str:
+    return json.dumps({"site": describe_site(site)}, ensure_ascii=False)
 
 
 def _read_bing(key: str | None, quota: int | None, priority: BingPriority | None) -> dict[str, Any]:
@@ -174,14 +189,15 @@ def show(site_id: SiteArgument) -> None:
 
 
 @app.command("remove")
-def remove(site_id: SiteArgument) -> None:
+def remove(site_id: SiteArgument, as_json: JsonOption = False) -> None:
     """Delete a site. Its history and what was announced for it stay, should it come back."""
     settings = load_settings()
 
     async def work() -> None:
         async with open_session(settings) as installation:
-            await require_site(installation, site_id)
-            await installation.sites.remove(site_id)
+            site = await require_site(installation, site_id)
+            await installation.service.remove(site)
+            await installation.tokens.revoke(Scope.SITE, site=site.number)
 
     run(work)
-    typer.echo(f"Removed {site_id}.")
+    typer.echo(json.dumps({"removed": site_id}) if as_json else f"Removed {site_id}.")

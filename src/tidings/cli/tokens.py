@@ -21,7 +21,9 @@ SiteOption = Annotated[str | None, typer.Option("--site", help="The site's id, f
 
 
 @app.command("new")
-def new(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None) -> None:
+def new(
+    scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None, as_json: JsonOption = False
+) -> None:
     """Make a token and print it, this once."""
     _require_fit(scope, site)
     settings = load_settings()
@@ -34,11 +36,14 @@ def new(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = 
             )
             return token.reveal()
 
-    typer.echo(run(work))
+    token = run(work)
+    typer.echo(json.dumps({"token": token, "scope": scope.value, "name": site or name}) if as_json else token)
 
 
 @app.command("revoke")
-def revoke(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None) -> None:
+def revoke(
+    scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None, as_json: JsonOption = False
+) -> None:
     """Take a token back; it stops working within a few seconds."""
     _require_fit(scope, site)
     settings = load_settings()
@@ -50,7 +55,7 @@ def revoke(scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption
 
     if not run(work):
         fail("there is no such token; `tidings tokens list` shows them", code=Exit.FAILED)
-    typer.echo("Revoked.")
+    typer.echo(json.dumps({"revoked": True, "scope": scope.value, "name": site or name}) if as_json else "Revoked.")
 
 
 @app.command("list")

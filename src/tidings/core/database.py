@@ -1,24 +1,27 @@
 """Engines and transactions, SQLite and PostgreSQL alike.
 
 `Database.write()` is a transaction that may change things, `Database.read()` one that the database itself keeps from
-writing. On SQLite there is one writing connection a process and its transactions begin IMMEDIATE, so that a check and
-the write after it cannot be torn apart; reading goes on meanwhile (WAL). Tables are defined where they are used, on
-the `metadata` of this module; how they come to be is in `migrations/`.
+writing. What must not write at all is given a `ReadableDatabase`, which has the second door only. On SQLite there is
+one writing connection a process and its transactions begin IMMEDIATE, so that a check and the write after it cannot be
+torn apart; reading goes on meanwhile (WAL). Tables are defined where they are used, on the `metadata` of this module;
+how they come to be is in `migrations/`.
 """
 
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from sqlalchemy import BigInteger, Connection, Integer, MetaData, Table, event, inspect
+from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, event, inspect
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tidings.core.short_cut import ShortCut
 
 if TYPE_CHECKING:
     # Loaded where it is used: 2 MB that an installation on SQLite does not need.
@@ -33,6 +36,11 @@ Dialect = Literal["sqlite", "postgresql"]
 
 _BUSY_MILLISECONDS = 30_000
 _READ_CACHE_KIB = 2_048
+_SQLITE_READERS = 4
+_POSTGRESQL_READERS = 15
+# The crawl API holds a connection for every cookie in use.
+_POSTGRESQL_ONLY_READERS = 30
+_READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -50,25 +58,42 @@ class NewerDatabaseError(Exception):
         )
 
 
-class Database:
-    """One database with its two doors. Built by `open_database`, closed by `close`."""
+class ReadableDatabase:
+    """One database with its reading door. Built by `open_read_only_database`, closed by `close`.
 
-    def __init__(self, writer: AsyncEngine, reader: AsyncEngine, *, dialect: Dialect, url: URL) -> None:
+    `most_readers` is how many `read` blocks can be open at once; one more waits for its turn.
+    """
+
+    def __init__(self, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int) -> None:
         self.dialect = dialect
         self.url = url
-        self._writer = writer
+        self.most_readers = most_readers
         self._reader = reader
-
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction: committed when the block ends, rolled back when it raises."""
-        async with self._writer.begin() as connection:
-            yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """One consistent view; an attempt to write through it fails in the database."""
         async with self._reader.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        await self._reader.dispose()
+
+
+class Database(ReadableDatabase):
+    """One database with both doors. Built by `open_database`, closed by `close`."""
+
+    def __init__(
+        self, writer: AsyncEngine, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int
+    ) -> None:
+        super().__init__(reader, dialect=dialect, url=url, most_readers=most_readers)
+        self._writer = writer
+        self._short_cut = _make_short_cut(url) if dialect == "sqlite" else None
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed when the block ends, rolled back when it raises."""
+        async with self._writer.begin() as connection:
             yield connection
 
     def bind_numbers(self, values: Sequence[int]) -> str | list[int]:
@@ -89,8 +114,20 @@ class Database:
 
         return Insert(table)
 
+    async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows of one statement that is made once and asked for many times a second; it needs no transaction.
+
+        On SQLite its values are the driver's own: a truth is 0 or 1.
+        """
+        if self._short_cut is not None:
+            return await self._short_cut.look_up(statement, values)
+        async with self.read() as connection:
+            return list(await connection.execute(statement, values))
+
     async def close(self) -> None:
-        await self._reader.dispose()
+        if self._short_cut is not None:
+            await self._short_cut.close()
+        await super().close()
         await self._writer.dispose()
 
 
@@ -100,6 +137,22 @@ def open_database(url: str) -> Database:
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite(Path(str(parsed.database)), url=parsed)
     return _open_postgresql(parsed)
+
+
+def open_read_only_database(url: str) -> ReadableDatabase:
+    """Open a database that another process has prepared, without any way to write to it. Nothing is created here.
+
+    SQLite's file is opened with `mode=ro`. On PostgreSQL every transaction is begun read-only; a role that may only
+    SELECT is enough for it. Raises DatabaseUrlError, also where SQLite's file is missing.
+    """
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        if not (path := Path(str(parsed.database))).is_file():
+            raise DatabaseUrlError("there is no SQLite file at this path; whoever writes makes it when it first starts")
+        reader = _open_sqlite_reader(path)
+        return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=_SQLITE_READERS)
+    reader = _open_postgresql_reader(parsed, connections=_POSTGRESQL_ONLY_READERS)
+    return ReadableDatabase(reader, dialect="postgresql", url=parsed, most_readers=_POSTGRESQL_ONLY_READERS)
 
 
 def _parse_url(url: str) -> URL:
@@ -119,18 +172,23 @@ def _open_sqlite(path: Path, *, url: URL) -> Database:
     # SQLite gives its -wal and -shm files the mode of the database itself.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     writer = create_async_engine(_name_sqlite(path, mode="rw"), pool_size=1, max_overflow=0, pool_timeout=120)
-    reader = create_async_engine(_name_sqlite(path, mode="ro"), pool_size=2, max_overflow=2)
     _prepare_sqlite(
         writer,
         begin="BEGIN IMMEDIATE",
         pragmas=("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MILLISECONDS}"),
     )
-    _prepare_sqlite(
-        reader,
-        begin="BEGIN",
-        pragmas=("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}"),
-    )
-    return Database(writer, reader, dialect="sqlite", url=url)
+    return Database(writer, _open_sqlite_reader(path), dialect="sqlite", url=url, most_readers=_SQLITE_READERS)
+
+
+def _open_sqlite_reader(path: Path) -> AsyncEngine:
+    reader = create_async_engine(_name_sqlite(path, mode="ro"), pool_size=2, max_overflow=_SQLITE_READERS - 2)
+    _prepare_sqlite(reader, begin="BEGIN", pragmas=_READ_PRAGMAS)
+    return reader
+
+
+def _make_short_cut(url: URL) -> ShortCut:
+    named = _name_sqlite(Path(str(url.database)), mode="ro")
+    return ShortCut(f"{named.database}?mode=ro", pragmas=_READ_PRAGMAS)
 
 
 def _name_sqlite(path: Path, *, mode: str) -> URL:
@@ -164,17 +222,29 @@ def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) 
 
 
 def _open_postgresql(url: URL) -> Database:
-    target = url.set(drivername="postgresql+psycopg")
-    writer = create_async_engine(target, pool_size=5, max_overflow=10, pool_pre_ping=True)
-    reader = create_async_engine(
-        target,
+    writer = create_async_engine(_name_postgresql(url), pool_size=5, max_overflow=10, pool_pre_ping=True)
+    reader = _open_postgresql_reader(url, connections=_POSTGRESQL_READERS)
+    return Database(writer, reader, dialect="postgresql", url=url, most_readers=_POSTGRESQL_READERS)
+
+
+def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
+    # Of two words about one parameter the last counts, so whatever the URL asks for, ours does.
+    given = url.query.get("options", ())
+    options = [*((given,) if isinstance(given, str) else given), "-c default_transaction_read_only=on"]
+    return create_async_engine(
+        _name_postgresql(url),
         pool_size=5,
-        max_overflow=10,
+        max_overflow=connections - 5,
         pool_pre_ping=True,
         isolation_level="REPEATABLE READ",
-        connect_args={"options": "-c default_transaction_read_only=on"},
+        connect_args={"options": " ".join(options)},
+        # Said at every BEGIN as well: the default alone could be changed for the session by a SET.
+        execution_options={"postgresql_readonly": True},
     )
-    return Database(writer, reader, dialect="postgresql", url=url)
+
+
+def _name_postgresql(url: URL) -> URL:
+    return url.set(drivername="postgresql+psycopg")
 
 
 async def prepare_database(database: Database) -> None:

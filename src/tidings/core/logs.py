@@ -195,6 +195,13 @@ class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_SIZE, backupCount=FILES_KEPT, encoding="utf-8")
+        self._rendered: tuple[logging.LogRecord | None, str] = (None, "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        # Logging asks twice: for the line, and before that for its length, to know whether it still fits.
+        if self._rendered[0] is not record:
+            self._rendered = record, super().format(record)
+        return self._rendered[1]
 
     def _open(self) -> TextIOWrapper:
         stream = open(self.baseFilename, "a", encoding="utf-8", errors="backslashreplace", opener=_open_private)  # noqa: SIM115 - close() closes it

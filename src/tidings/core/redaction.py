@@ -23,6 +23,9 @@ _PIECE: Final = 4
 _LONGEST_STRIDE: Final = 8
 _LEVELS: Final = 4
 _PASSES: Final = 8
+# Names of fields, events and routes come again with every line; a line itself does not.
+_LONGEST_REMEMBERED: Final = 40
+_MOST_REMEMBERED: Final = 1_000
 
 _Span = tuple[int, int]
 
@@ -36,6 +39,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[Secret | str] = ()) -> None:
         self._index: dict[str, tuple[tuple[int, str], ...]] = {}
         self._stride = _LONGEST_STRIDE
+        self._remembered: dict[str, str] = {}
         self._lock = threading.Lock()
         for secret in secrets:
             self.add(secret)
@@ -50,6 +54,18 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         """The text with every known secret, and all that looks like one, replaced by `***REDACTED***`."""
+        if len(text) > _LONGEST_REMEMBERED:
+            return self._redact(text)
+        # Kept in the memory that was there before: a secret that is added meanwhile has begun a new one.
+        remembered = self._remembered
+        redacted = remembered.get(text)
+        if redacted is None:
+            if len(remembered) >= _MOST_REMEMBERED:
+                remembered.clear()
+            redacted = remembered[text] = self._redact(text)
+        return redacted
+
+    def _redact(self, text: str) -> str:
         # A replacement can bring together what then looks like a secret, as in a broken string glued to the next one.
         for _ in range(_PASSES):
             before, text = text, redact_patterns(self._redact_known(text))
@@ -65,6 +81,7 @@ class Redactor:
             entries = self._index.get(piece, ())
             if (offset, form) not in entries:
                 self._index[piece] = (*entries, (offset, form))
+                self._remembered = {}
 
     def _redact_known(self, text: str) -> str:
         if not self._index:

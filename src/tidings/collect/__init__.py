@@ -1,0 +1,1 @@
+"""The second pipeline: from watched keywords and media platforms to the tables."""

@@ -1,0 +1,130 @@
+"""The table of cookies and what a row of it says. Both halves know it: `pool` reads it, `records` and `outcomes` write
+it. The cookie itself stands there encrypted, and is opened by `open_cookie` alone.
+"""
+
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, cast, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.cookies.states import CookieState, CookieStatus
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.database import metadata
+from tidings.core.keyring import KeyRing
+from tidings.core.secrets import Secret
+
+cookies = Table(
+    "tbl_cookie",
+    metadata,
+    Column("cookie_name", Text, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("cookie_encrypted", LargeBinary, nullable=False),
+    Column("encryption_key_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("daily_used", Integer, nullable=False),
+    Column("daily_limit", Integer, nullable=False),
+    Column("consecutive_errors", Integer, nullable=False),
+    Column("total_errors", Integer, nullable=False),
+    Column("cooling_until", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    # The day that daily_used belongs to, as 2026-11-15.
+    Column("used_on", Text, nullable=False),
+    Column("last_used_at", BigInteger),
+    # When a person last put the cookie to work: whatever was held against it before no longer counts.
+    Column("enabled_at", BigInteger, nullable=False),
+)
+
+# A Fernet token that another program put there may be text to SQLite.
+_ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """One row. The state is as it was written; `settle_state` says what it counts as now."""
+
+    name: str
+    platform: str
+    priority: int
+    daily_limit: int
+    state: CookieState
+    encryption_key_id: str
+    created_at: datetime
+    updated_at: datetime
+    enabled_at: datetime
+    last_used_at: datetime | None
+    ciphertext: bytes = field(repr=False)
+
+
+async def read_cookies(connection: AsyncConnection) -> list[Cookie]:
+    """Every cookie, by name."""
+    rows = await connection.execute(select(cookies, _ciphertext).order_by(cookies.c.cookie_name))
+    return [_read_cookie(row) for row in rows]
+
+
+async def lock_cookie(connection: AsyncConnection, name: str) -> Cookie | None:
+    """The cookie of this name, which nobody else can change until the transaction ends."""
+    statement = select(cookies, _ciphertext).where(cookies.c.cookie_name == name).with_for_update()
+    row = (await connection.execute(statement)).first()
+    return None if row is None else _read_cookie(row)
+
+
+def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:
+    """The cookie in clear. Raises KeyRingError where it was altered or its key is not there."""
+    return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie.name))
+
+
+def seal_cookie(name: str, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:
+    """The columns of a cookie that only the row of this name can open."""
+    blob, key_id = keys.encrypt(secret, **_name_place(name))
+    return {"cookie_encrypted": blob, "encryption_key_id": key_id}
+
+
+def describe_state(state: CookieState) -> dict[str, Any]:
+    """The columns of a state."""
+    return {
+        "status": state.status.value,
+        "consecutive_errors": state.consecutive_errors,
+        "total_errors": state.total_errors,
+        "cooling_until": None if state.cooling_until is None else to_milliseconds(state.cooling_until),
+        "daily_used": state.daily_used,
+        "used_on": state.day.isoformat(),
+    }
+
+
+def _name_place(name: str) -> dict[str, str]:
+    return {"purpose": "cookie", "table": "tbl_cookie", "column": "cookie_encrypted", "row": name}
+
+
+def _read_cookie(row: Row[Any]) -> Cookie:
+    return Cookie(
+        name=row.cookie_name,
+        platform=row.platform,
+        priority=row.priority,
+        daily_limit=row.daily_limit,
+        state=_read_state(row),
+        encryption_key_id=row.encryption_key_id,
+        created_at=from_milliseconds(row.created_at),
+        updated_at=from_milliseconds(row.updated_at),
+        enabled_at=from_milliseconds(row.enabled_at),
+        last_used_at=_read_moment(row.last_used_at),
+        ciphertext=row.ciphertext,
+    )
+
+
+def _read_state(row: Row[Any]) -> CookieState:
+    return CookieState(
+        day=date.fromisoformat(row.used_on),
+        status=CookieStatus(row.status),
+        consecutive_errors=row.consecutive_errors,
+        total_errors=row.total_errors,
+        cooling_until=_read_moment(row.cooling_until),
+        daily_used=row.daily_used,
+    )
+
+
+def _read_moment(stamp: int | None) -> datetime | None:
+    return None if stamp is None else from_milliseconds(stamp)

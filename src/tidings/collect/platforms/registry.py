@@ -1,0 +1,85 @@
+"""Which platforms there are: those built in, and those that installed packages offer through the entry point group
+`tidings.platforms`. A platform is loaded and built when it is first asked for, so that others cost nothing.
+"""
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.platforms.protocol import Platform, PlatformTools
+from tidings.core.logs import get_logger
+
+GROUP: Final = "tidings.platforms"
+BUILT_IN: Final = {
+    "bilibili": "tidings.collect.platforms.bilibili:Bilibili",
+    "weibo": "tidings.collect.platforms.weibo:Weibo",
+    "xiaohongshu": "tidings.collect.platforms.xiaohongshu:Xiaohongshu",
+    "web": "tidings.collect.platforms.web:Web",
+}
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+_log = get_logger(__name__)
+
+
+class Platforms:
+    """All platforms by name; `find_tools` gives each what it works with."""
+
+    def __init__(self, find_tools: Callable[[str], PlatformTools]) -> None:
+        self._find_tools = find_tools
+        self._offered = _list_offered()
+        self._built: dict[str, Platform] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*BUILT_IN, *sorted(self._offered))
+
+    def get(self, name: str) -> Platform:
+        """The platform of this name. Raises CrawlError for one that there is not, or that cannot be loaded."""
+        if name not in self._built:
+            self._built[name] = self._build(name)
+        return self._built[name]
+
+    def _build(self, name: str) -> Platform:
+        if name in BUILT_IN:
+            module, _, attribute = BUILT_IN[name].partition(":")
+            make: Callable[[PlatformTools], Platform] = getattr(import_module(module), attribute)
+            return make(self._find_tools(name))
+        if name in self._offered:
+            return _build_offered(self._offered[name], self._find_tools(name))
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"there is no such platform; there are {', '.join(self.names)}")
+
+
+def _list_offered() -> dict[str, EntryPoint]:
+    """What packages offer. A name that is taken is refused: whoever had it would be given its cookies."""
+    offered: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        if not _NAME.fullmatch(entry.name) or entry.name in BUILT_IN or entry.name in offered:
+            _log.warning("platform.refused", platform=entry.name[:64], package=_name_package(entry))
+        else:
+            offered[entry.name] = entry
+    return offered
+
+
+def _build_offered(entry: EntryPoint, tools: PlatformTools) -> Platform:
+    try:
+        platform = entry.load()(tools)
+    except Exception as error:  # noqa: BLE001 - it is not our code, and may raise anything
+        _log.error("platform.not_loaded", platform=entry.name, package=_name_package(entry), exc_info=error)
+        raise _refuse(entry, f"it cannot be loaded ({type(error).__name__})") from None
+    if not isinstance(platform, Platform):
+        raise _refuse(entry, "it lacks name, needs_cookie, search or detail")
+    if platform.name != entry.name:
+        raise _refuse(entry, "its name is not the one it is installed under")
+    return platform
+
+
+def _refuse(entry: EntryPoint, reason: str) -> CrawlError:
+    return CrawlError(ErrorCode.INVALID_INPUT, f"platform {entry.name} of package {_name_package(entry)}: {reason}")
+
+
+def _name_package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "?"

@@ -1,0 +1,93 @@
+"""What robots.txt of a site allows (RFC 9309), fetched once an hour at most. A site without one allows everything; one
+whose robots.txt cannot be had for now allows nothing until it can.
+"""
+
+import asyncio
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.platforms.exchange import judge_failure
+from tidings.collect.platforms.protocol import PlatformTools
+from tidings.core.addresses import Url
+from tidings.core.http import FetchError
+
+if TYPE_CHECKING:
+    from protego import Protego
+
+_LIFETIME: Final = timedelta(hours=1)
+_LONGEST: Final = 500 * 1024
+_MOST_SITES: Final = 1_000
+_LONGEST_DELAY: Final = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class _Site:
+    """What is known of one origin. `rules` is None where there is no robots.txt."""
+
+    rules: "Protego | None" = None
+    until: datetime | None = None
+    fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Robots:
+    """The robots.txt of every site that was asked, as far as there is room."""
+
+    def __init__(self, tools: PlatformTools) -> None:
+        self._tools = tools
+        self._sites: OrderedDict[tuple[str, str, int], _Site] = OrderedDict()
+
+    async def admit(self, url: Url) -> timedelta:
+        """The least time between two requests that the site asks for. Raises CrawlError where it admits none."""
+        site = self._find_site(url)
+        async with site.fetching:
+            if site.until is None or self._tools.clock.now() >= site.until:
+                site.rules = await self._fetch(url)
+                site.until = self._tools.clock.now() + _LIFETIME
+        if site.rules is None:
+            return timedelta(0)
+        if not site.rules.can_fetch(url.text, self._tools.user_agent):
+            raise CrawlError(ErrorCode.INVALID_INPUT, f"{url} is not to be fetched: robots.txt of the site says so")
+        return _read_delay(site.rules.crawl_delay(self._tools.user_agent))
+
+    def _find_site(self, url: Url) -> _Site:
+        site = self._sites.setdefault(url.origin, _Site())
+        self._sites.move_to_end(url.origin)
+        if len(self._sites) > _MOST_SITES:
+            self._sites.popitem(last=False)
+        return site
+
+    async def _fetch(self, url: Url) -> "Protego | None":
+        address = f"{url.text.removesuffix(url.target)}/robots.txt"
+        await self._tools.pace.wait_turn(name_lane(url))
+        try:
+            async with self._tools.client.stream(
+                "GET", address, timeout=self._tools.timeout, follow_redirects=True
+            ) as answer:
+                body = await answer.read_start(_LONGEST)
+        except FetchError as error:
+            raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
+        if answer.status == 429 or answer.status >= 500:
+            message = f"{url}: robots.txt of the site cannot be had (HTTP {answer.status}), so nothing is fetched"
+            raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
+        return _read_rules(body) if answer.status == 200 else None
+
+
+def name_lane(url: Url) -> str:
+    """What requests to a site are paced by."""
+    return f"{url.host}:{url.port}"
+
+
+def _read_rules(body: bytes) -> "Protego":
+    from protego import Protego
+
+    return Protego.parse(body.decode("utf-8", "replace"))
+
+
+def _read_delay(seconds: float | None) -> timedelta:
+    if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+        return timedelta(0)
+    return min(timedelta(seconds=min(seconds, 1e6)), _LONGEST_DELAY)

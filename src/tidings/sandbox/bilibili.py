@@ -1,0 +1,221 @@
+"""Bilibili's web API as far as videos are searched and read: the nav answer with the keys of the day, search with a
+signature that is verified here, and one video. Each refusal is ready to be set as a fault. How faults are carried out
+is in `standin`."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote, unquote
+
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.library import Library, Post
+from tidings.sandbox.media import Question, SandboxMedia
+from tidings.sandbox.standin import Exchange
+from tidings.sandbox.wire import Answer, answer_json
+
+NAV_PATH = "/x/web-interface/nav"
+SEARCH_PATH = "/x/web-interface/wbi/search/type"
+VIEW_PATH = "/x/web-interface/view"
+DEMO_BILIBILI_SESSION = "tidings-sandbox-sessdata-71c6f2aa"
+DEMO_BILIBILI_COOKIE = f"SESSDATA={DEMO_BILIBILI_SESSION}; buvid3=tidings-sandbox-device"
+
+_MOST_RESULTS = 1_000
+_FRESH = timedelta(minutes=10)
+# Where the 32 characters of the mixed key stand in the two keys of the day, written one behind the other.
+_PLACES = bytes.fromhex("2e2f1202350817200f320a1f3a032d231b2b053121092a131d1c0e270c26290d")
+_DROPPED = "!'()*"
+
+
+def refuse(code: int, message: str, *, status: int = 200) -> Fault:
+    """An answer of Bilibili's that says no, as a fault."""
+    body = json.dumps({"code": code, "message": message, "ttl": 1}, ensure_ascii=False)
+    return Fault(status=status, body=body)
+
+
+NOT_LOGGED_IN = refuse(-101, "账号未登录")
+RISK_CONTROL = refuse(-352, "风控校验失败")
+BAD_REQUEST = refuse(-400, "请求错误")
+NO_ACCESS = refuse(-403, "访问权限不足")
+NO_SUCH_VIDEO = refuse(-404, "啥都木有")
+BLOCKED = refuse(-412, "请求被拦截")
+BLOCKED_WITH_STATUS = refuse(-412, "request was banned", status=412)
+INVISIBLE = refuse(62002, "稿件不可见")
+UNDER_REVIEW = refuse(62004, "稿件审核中")
+ONLY_FOR_AUTHOR = refuse(62012, "仅UP主自己可见")
+V_VOUCHER = Fault(status=200, body='{"code":0,"message":"0","ttl":1,"data":{"v_voucher":"voucher_sandbox"}}')
+EMPTY_DATA = Fault(status=200, body='{"code":0,"message":"0","ttl":1,"data":{}}')
+EMPTY_BODY = Fault(status=200)
+ERROR_PAGE = Fault(
+    status=200, headers={"Content-Type": "text/html"}, body="<!doctype html><title>出错啦! - bilibili.com</title>"
+)
+TOO_MANY_REQUESTS = Fault(status=429)
+UNAVAILABLE = Fault(status=503)
+RESET = Fault(FaultKind.RESET)
+DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
+
+
+class SandboxBilibili(SandboxMedia):
+    """Bilibili with the accounts of `sessions` (values of SESSDATA). `now` decides whether a signature is fresh."""
+
+    session_cookie = "SESSDATA"
+
+    def __init__(
+        self,
+        *,
+        sessions: Iterable[str] = (DEMO_BILIBILI_SESSION,),
+        library: Library | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        port: int = 0,
+    ) -> None:
+        super().__init__("bilibili", sessions=sessions, library=library, now=now, port=port)
+        self._day = 0
+
+    def rotate_keys(self) -> None:
+        """A new day: what is signed with the old keys is refused from now on."""
+        self._day += 1
+
+    def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
+        return query.get("keyword") or query.get("bvid") or query.get("aid") or ""
+
+    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+        routes = {NAV_PATH: self._answer_nav, SEARCH_PATH: self._answer_search, VIEW_PATH: self._answer_view}
+        if asked.path not in routes:
+            return _refuse(-404, "啥都木有", status=404)
+        if asked.method != "GET":
+            return _refuse(-405, "Method Not Allowed", status=405)
+        return routes[asked.path](asked)
+
+    def _answer_nav(self, asked: Question) -> Answer:
+        logged_in = self.is_logged_in(asked)
+        folder = "https://i0.hdslb.com/bfs/wbi"
+        images = {"img_url": f"{folder}/{self._key('img')}.png", "sub_url": f"{folder}/{self._key('sub')}.png"}
+        document = {"isLogin": logged_in, "wbi_img": images}
+        if logged_in:
+            return _accept(document)
+        return answer_json({"code": -101, "message": "账号未登录", "ttl": 1, "data": document})
+
+    def _answer_search(self, asked: Question) -> Answer:
+        if not self.is_logged_in(asked):
+            return _refuse(-101, "账号未登录")
+        if not self._is_signed(asked):
+            return _accept({"v_voucher": f"voucher_{self._key('voucher')}"})
+        page, size = _read_number(asked, "page", 1), _read_number(asked, "page_size", 20)
+        if asked.query.get("search_type") != "video" or not asked.about or not 1 <= page <= 50 or not 1 <= size <= 50:
+            return _refuse(-400, "请求错误")
+        found = self.library.search(asked.about)[:_MOST_RESULTS]
+        shown = found[(page - 1) * size : page * size]
+        document = {"page": page, "pagesize": size, "numResults": len(found), "numPages": -(-len(found) // size)}
+        results = {"result": [_show_result(post, asked.about) for post in shown]} if shown else {}
+        return _accept(document | results)
+
+    def _answer_view(self, asked: Question) -> Answer:
+        if not self.is_logged_in(asked):
+            return _refuse(-101, "账号未登录")
+        number = read_bvid(asked.query.get("bvid", "")) or _read_number(asked, "aid", 0) - _FIRST_AID
+        if not ("bvid" in asked.query or "aid" in asked.query):
+            return _refuse(-400, "请求错误")
+        post = self.library.find(number)
+        return _accept(_show_video(post)) if post is not None else _refuse(-404, "啥都木有")
+
+    def _is_signed(self, asked: Question) -> bool:
+        """Whether `w_rid` is what the keys of the day and the query itself give, and `wts` is of now."""
+        pairs = [pair.partition("=") for pair in asked.raw_query.split("&")]
+        values = {unquote(name): unquote(value) for name, _, value in pairs}
+        signature, stamp = values.pop("w_rid", ""), values.get("wts", "")
+        if not stamp.isdigit() or abs(self._now() - datetime.fromtimestamp(int(stamp[:12]), UTC)) > _FRESH:
+            return False
+        text = "&".join(f"{_encode(name)}={_encode(value)}" for name, value in sorted(values.items()))
+        return hashlib.md5((text + self.mixed_key()).encode(), usedforsecurity=False).hexdigest() == signature
+
+    def mixed_key(self) -> str:
+        return mix_keys(self._key("img"), self._key("sub"))
+
+    def _key(self, name: str) -> str:
+        return hashlib.blake2b(f"{name} of day {self._day}".encode(), digest_size=16).hexdigest()
+
+
+def mix_keys(img_key: str, sub_key: str) -> str:
+    """The key that a query is signed with."""
+    both = img_key + sub_key
+    return "".join(map(both.__getitem__, _PLACES))
+
+
+def name_video(number: int) -> str:
+    """The bvid of a post."""
+    return f"BV1sb{number:07d}"
+
+
+def read_bvid(bvid: str) -> int:
+    """The number of a post, 0 for what is no bvid of ours."""
+    digits = bvid.removeprefix("BV1sb")
+    return int(digits) if digits.isdigit() and name_video(int(digits)) == bvid else 0
+
+
+_FIRST_AID = 900_000_000
+
+
+def _encode(text: str) -> str:
+    return quote("".join(letter for letter in text if letter not in _DROPPED), safe="-_.~")
+
+
+def _read_number(asked: Question, name: str, default: int) -> int:
+    text = asked.query.get(name, str(default))
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else -1
+
+
+def _accept(data: object) -> Answer:
+    return answer_json({"code": 0, "message": "0", "ttl": 1, "data": data})
+
+
+def _refuse(code: int, message: str, *, status: int = 200) -> Answer:
+    return answer_json({"code": code, "message": message, "ttl": 1}, status=status)
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _show_result(post: Post, keyword: str) -> dict[str, object]:
+    title = _escape(post.title).replace(_escape(keyword), f'<em class="keyword">{_escape(keyword)}</em>')
+    return {
+        "type": "video",
+        "aid": _FIRST_AID + post.number,
+        "bvid": name_video(post.number),
+        "title": title,
+        "description": post.text,
+        "author": post.author,
+        "mid": post.author_id,
+        "pic": f"//i0.hdslb.com/bfs/archive/{post.number}.jpg",
+        "play": post.views,
+        "video_review": post.comments,
+        "favorites": post.favorites,
+        "review": post.comments,
+        "tag": ",".join(post.tags),
+        "pubdate": int(post.published.timestamp()),
+        "duration": "4:2",
+    }
+
+
+def _show_video(post: Post) -> dict[str, object]:
+    return {
+        "bvid": name_video(post.number),
+        "aid": _FIRST_AID + post.number,
+        "title": post.title,
+        "desc": post.text,
+        "pic": f"http://i0.hdslb.com/bfs/archive/{post.number}.jpg",
+        "pubdate": int(post.published.timestamp()),
+        "ctime": int(post.published.timestamp()) - 60,
+        "duration": 242,
+        "owner": {"mid": post.author_id, "name": post.author, "face": "https://i0.hdslb.com/bfs/face/1.jpg"},
+        "stat": {
+            "view": post.views,
+            "danmaku": post.comments * 2,
+            "reply": post.comments,
+            "favorite": post.favorites,
+            "coin": post.likes // 2,
+            "share": post.shares,
+            "like": post.likes,
+        },
+        "pages": [{"cid": post.number, "page": 1, "part": post.title}],
+    }

@@ -1,0 +1,146 @@
+"""Weibo's mobile API as far as posts are searched and read. Each refusal, in the many ways that Weibo refuses, is ready
+to be set as a fault. How faults are carried out is in `standin`."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from html import escape
+
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.library import Library, Post
+from tidings.sandbox.media import Question, SandboxMedia, format_count
+from tidings.sandbox.standin import Exchange
+from tidings.sandbox.wire import Answer, answer_json
+
+SEARCH_PATH = "/api/container/getIndex"
+SHOW_PATH = "/statuses/show"
+DEMO_WEIBO_SESSION = "_2Atidings-sandbox-sub-40b9e3c5"
+DEMO_WEIBO_COOKIE = f"SUB={DEMO_WEIBO_SESSION}; _T_WM=tidings-sandbox-device"
+
+_PAGE_SIZE = 10
+_FIRST_ID = 5_000_000_000_000_000
+_CONTAINER = "100103type=1&q="
+_CHINA = timezone(timedelta(hours=8))
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_HTML = {"Content-Type": "text/html; charset=utf-8"}
+_LOGIN_URL = "https://passport.weibo.com/sso/signin?entry=wapsso"
+
+
+def refuse(ok: int, message: str, **more: object) -> Fault:
+    """An answer of Weibo's that says no, as a fault."""
+    return Fault(status=200, body=json.dumps({"ok": ok, "msg": message, **more}, ensure_ascii=False))
+
+
+SESSION_REFUSED = Fault(status=432)
+LOGIN_WANTED = refuse(-100, "请先登录", url=_LOGIN_URL)
+LOGIN_REDIRECT = Fault(status=302, headers={"Location": _LOGIN_URL})
+LOGIN_PAGE = Fault(status=200, headers=_HTML, body="<!DOCTYPE html><html><title>Sina Visitor System</title></html>")
+NOTHING_FOUND = refuse(0, "这里还没有内容", data={"cards": []})
+NO_SUCH_POST = refuse(0, "微博不存在或暂无查看权限!", errno="20101")
+NO_SUCH_POST_PAGE = Fault(status=200, headers=_HTML, body="<html><p>微博不存在或暂无查看权限!</p></html>")
+TOO_OFTEN = refuse(0, "请求过于频繁，歇歇吧", errno="100005")
+TEAPOT = Fault(status=418)
+ERROR_PAGE = Fault(status=200, headers=_HTML, body="<html><title>502 Bad Gateway</title></html>")
+EMPTY_DATA = Fault(status=200, body='{"ok":1,"data":{}}')
+EMPTY_BODY = Fault(status=200)
+FORBIDDEN = Fault(status=403)
+TOO_MANY_REQUESTS = Fault(status=429)
+UNAVAILABLE = Fault(status=503)
+RESET = Fault(FaultKind.RESET)
+DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
+
+
+class SandboxWeibo(SandboxMedia):
+    """Weibo with the accounts of `sessions` (values of SUB)."""
+
+    session_cookie = "SUB"
+
+    def __init__(
+        self,
+        *,
+        sessions: Iterable[str] = (DEMO_WEIBO_SESSION,),
+        library: Library | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        port: int = 0,
+    ) -> None:
+        super().__init__("weibo", sessions=sessions, library=library, now=now, port=port)
+
+    def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
+        if path == SHOW_PATH:
+            return query.get("id", "")
+        container = query.get("containerid", "")
+        # Some clients write the container's own query without escapes, so that its q is one of the whole query.
+        return container.removeprefix(_CONTAINER) if container.startswith(_CONTAINER) else query.get("q", "")
+
+    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+        if asked.path not in (SEARCH_PATH, SHOW_PATH):
+            return Answer(404, b"<html><title>404</title></html>", _HTML)
+        if not self.is_logged_in(asked):
+            return answer_json({"ok": -100, "url": _LOGIN_URL})
+        return self._answer_search(asked) if asked.path == SEARCH_PATH else self._answer_show(asked)
+
+    def _answer_search(self, asked: Question) -> Answer:
+        page = asked.query.get("page", "1")
+        if not asked.query.get("containerid", "").startswith("100103type=1") or not page.isdigit():
+            return answer_json({"ok": 0, "msg": "参数错误"})
+        found = self.library.search(asked.about)
+        start = (int(page) - 1) * _PAGE_SIZE
+        shown = [_show_card(post) for post in found[start : start + _PAGE_SIZE]]
+        if not shown:
+            return answer_json({"ok": 0, "msg": "这里还没有内容", "data": {"cards": []}})
+        following = int(page) + 1 if start + _PAGE_SIZE < len(found) else None
+        # The first card of a page is a group, as it is on the real one; then there is something that is no post.
+        group = {"card_type": 11, "card_group": [shown[0], {"card_type": 4, "desc": "相关搜索"}]}
+        cards = [group, {"card_type": 8, "desc": "广告"}, *shown[1:]]
+        return answer_json(
+            {"ok": 1, "data": {"cards": cards, "cardlistInfo": {"page": following, "total": len(found)}}}
+        )
+
+    def _answer_show(self, asked: Question) -> Answer:
+        post = self.library.find(read_post(asked.about))
+        if post is None:
+            return answer_json({"ok": 0, "msg": "微博不存在或暂无查看权限!", "errno": "20101"})
+        return answer_json({"ok": 1, "data": _show_post(post)})
+
+
+def name_post(number: int) -> str:
+    """The id of a post."""
+    return str(_FIRST_ID + number)
+
+
+def read_post(text: str) -> int:
+    """The number of a post, from its id or bid."""
+    if text.startswith("Sb") and text[2:].isdigit():
+        return int(text[2:])
+    return int(text) - _FIRST_ID if text.isascii() and text.isdigit() else 0
+
+
+def format_moment(moment: datetime) -> str:
+    """As Weibo writes it, `Tue Sep 22 10:00:00 +0800 2026`, whatever the machine's language."""
+    local = moment.astimezone(_CHINA)
+    return f"{_DAYS[local.weekday()]} {_MONTHS[local.month - 1]} {local:%d %H:%M:%S} +0800 {local.year:04d}"
+
+
+def _show_card(post: Post) -> dict[str, object]:
+    return {"card_type": 9, "mblog": _show_post(post), "scheme": f"https://m.weibo.cn/status/Sb{post.number:07d}"}
+
+
+def _show_post(post: Post) -> dict[str, object]:
+    emoji = '<span class="url-icon"><img alt=[笑而不语] src="https://h5.sinaimg.cn/m/emoticon/1.png" /></span>'
+    topic = f'<a href="https://m.weibo.cn/search">#{escape(post.tags[0])}#</a>' if post.tags else ""
+    text = f"{escape(post.title)}<br />{escape(post.text).replace(chr(10), '<br />')}{emoji}{topic}"
+    picture = f"https://wx1.sinaimg.cn/large/{post.number}.jpg"
+    return {
+        "id": name_post(post.number),
+        "mid": name_post(post.number),
+        "bid": f"Sb{post.number:07d}",
+        "text": text,
+        "created_at": format_moment(post.published),
+        "user": {"id": post.author_id, "screen_name": post.author},
+        "reposts_count": post.shares,
+        "comments_count": post.comments,
+        "attitudes_count": format_count(post.likes) if post.likes >= 10_000 else post.likes,
+        "pics": [{"url": picture.replace("large", "orj360"), "large": {"url": picture}}],
+        "region_name": "发布于 浙江",
+    }

@@ -1,0 +1,193 @@
+"""Xiaohongshu's web API as far as notes are searched and read: signatures are verified (`xhs_signature`), accounts and
+`xsec_token`s checked. Each refusal is ready to be set as a fault. How faults are carried out is in `standin`."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.library import Library, Post
+from tidings.sandbox.media import Question, SandboxMedia, format_count
+from tidings.sandbox.standin import Exchange
+from tidings.sandbox.wire import Answer, answer_json
+from tidings.sandbox.xhs_signature import read_signature
+
+SEARCH_PATH = "/api/sns/web/v1/search/notes"
+FEED_PATH = "/api/sns/web/v1/feed"
+DEMO_XIAOHONGSHU_SESSION = "040069tidings-sandbox-web-session-9d2f"
+DEMO_XIAOHONGSHU_COOKIE = (
+    f"a1=19a0tidingssandboxdevice0000000000000000000000000000; web_session={DEMO_XIAOHONGSHU_SESSION}"
+)
+
+_FRESH = timedelta(minutes=10)
+_VERIFY = {"Verifytype": "124", "Verifyuuid": "sandbox-verify-uuid"}
+
+
+def refuse(code: int, message: str, *, status: int = 200) -> Fault:
+    """An answer of Xiaohongshu's that says no, as a fault."""
+    body = json.dumps({"code": code, "success": False, "msg": message}, ensure_ascii=False)
+    return Fault(status=status, body=body)
+
+
+CAPTCHA_461 = Fault(status=461, headers=_VERIFY, body='{"code":0,"success":true,"data":{}}')
+CAPTCHA_471 = Fault(status=471, headers=_VERIFY)
+ACCOUNT_ABNORMAL = refuse(300011, "当前账号存在异常，请切换账号后重试")
+ADDRESS_BLOCKED = refuse(300012, "网络连接异常，请检查网络设置或重启试试")
+BAD_SIGNATURE = refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
+SESSION_EXPIRED = refuse(-100, "登录已过期")
+NOT_LOGGED_IN = refuse(-101, "无登录信息，或登录信息为空")
+NO_PERMISSION = refuse(-104, "您当前登录的账号没有权限访问")
+NOTE_GONE = refuse(-510000, "笔记不存在")
+NOTE_UNAVAILABLE = refuse(-510001, "笔记状态异常")
+EMPTY_DATA = Fault(status=200, body='{"code":0,"success":true,"msg":"成功","data":{}}')
+EMPTY_BODY = Fault(status=200)
+ERROR_PAGE = Fault(status=200, headers={"Content-Type": "text/html"}, body="<html><title>小红书</title></html>")
+SIGNATURE_REFUSED = Fault(status=406)
+TOO_MANY_REQUESTS = Fault(status=429)
+UNAVAILABLE = Fault(status=503)
+RESET = Fault(FaultKind.RESET)
+DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
+
+
+class SandboxXiaohongshu(SandboxMedia):
+    """Xiaohongshu with the accounts of `sessions` (values of web_session). `now` decides whether a signature is
+    fresh."""
+
+    session_cookie = "web_session"
+
+    def __init__(
+        self,
+        *,
+        sessions: Iterable[str] = (DEMO_XIAOHONGSHU_SESSION,),
+        library: Library | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        port: int = 0,
+    ) -> None:
+        super().__init__("xiaohongshu", sessions=sessions, library=library, now=now, port=port)
+
+    def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
+        document = _read_object(body)
+        return str(document.get("keyword") or document.get("source_note_id") or "")
+
+    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+        if asked.path not in (SEARCH_PATH, FEED_PATH):
+            return Answer(404)
+        if asked.method != "POST":
+            return Answer(405, headers={"Allow": "POST"})
+        if not self._is_signed(asked):
+            return _refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
+        if self.session_cookie not in asked.cookies:
+            return _refuse(-101, "无登录信息，或登录信息为空")
+        if not self.is_logged_in(asked):
+            return _refuse(-100, "登录已过期")
+        document = _read_object(asked.body)
+        return self._answer_search(document) if asked.path == SEARCH_PATH else self._answer_feed(document)
+
+    def _is_signed(self, asked: Question) -> bool:
+        """Whether `x-s` was made for just this path, body, account and time."""
+        signed = read_signature(asked.headers.get("x-s", ""))
+        if signed is None or not signed.fits(path=asked.path, body=asked.body, a1=asked.cookies.get("a1", "")):
+            return False
+        stamp = asked.headers.get("x-t", "")
+        return stamp == str(signed.milliseconds) and abs(self._now() - signed.at) <= _FRESH
+
+    def _answer_search(self, document: Mapping[str, object]) -> Answer:
+        page, size = document.get("page"), document.get("page_size")
+        if type(page) is not int or type(size) is not int or not document.get("search_id") or page < 1:
+            return _refuse(-1, "参数错误")
+        found = self.library.search(str(document.get("keyword", "")))
+        start = (page - 1) * size
+        items: list[object] = [_show_item(post) for post in found[start : start + size]]
+        if not items:
+            return _accept({"has_more": False})
+        # Suggestions stand among the notes, as they do on the real one.
+        items.insert(1, {"id": "suggestions", "model_type": "rec_query", "rec_query": {"queries": []}})
+        return _accept({"has_more": start + size < len(found), "items": items})
+
+    def _answer_feed(self, document: Mapping[str, object]) -> Answer:
+        note_id = str(document.get("source_note_id", ""))
+        post = self.library.find(read_note(note_id))
+        if post is None:
+            return _refuse(-510000, "笔记不存在")
+        if document.get("xsec_token") != make_token(post.number):
+            return _refuse(-510001, "笔记状态异常")
+        item = {"id": note_id, "model_type": "note", "note_card": _show_note(post)}
+        return _accept({"cursor_score": "", "items": [item], "current_time": int(self._now().timestamp() * 1000)})
+
+
+def name_note(number: int) -> str:
+    """The id of a post."""
+    return f"65a0{number:020x}"
+
+
+def read_note(note_id: str) -> int:
+    """The number of a post, 0 for what is no id of ours."""
+    try:
+        return int(note_id.removeprefix("65a0"), 16)
+    except ValueError:
+        return 0
+
+
+def make_token(number: int) -> str:
+    """The token that a search gives for a post."""
+    return f"AB{hashlib.blake2b(name_note(number).encode(), digest_size=20).hexdigest()}="
+
+
+def _read_object(body: bytes) -> dict[str, object]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _accept(data: object) -> Answer:
+    return answer_json({"code": 0, "success": True, "msg": "成功", "data": data})
+
+
+def _refuse(code: int, message: str) -> Answer:
+    return answer_json({"code": code, "success": False, "msg": message})
+
+
+def _tell_type(post: Post) -> str:
+    return "video" if post.number % 4 == 0 else "normal"
+
+
+def _show_user(post: Post) -> dict[str, str]:
+    return {"user_id": f"5f{post.author_id:022x}", "nickname": post.author, "avatar": "https://sns-avatar.xhscdn.com/1"}
+
+
+def _show_item(post: Post) -> dict[str, object]:
+    card = {
+        "display_title": post.title,
+        "type": _tell_type(post),
+        "user": _show_user(post),
+        "interact_info": {"liked_count": format_count(post.likes), "shared_count": format_count(post.shares)},
+        "cover": {"url_default": f"https://sns-webpic.xhscdn.com/{post.number}.jpg"},
+    }
+    token = make_token(post.number)
+    return {"id": name_note(post.number), "model_type": "note", "xsec_token": token, "note_card": card}
+
+
+def _show_note(post: Post) -> dict[str, object]:
+    topics = " ".join(f"#{tag}[话题]#" for tag in post.tags)
+    stamp = int(post.published.timestamp() * 1000)
+    return {
+        "note_id": name_note(post.number),
+        "type": _tell_type(post),
+        "title": post.title,
+        "desc": f"{post.text} {topics}".strip(),
+        "time": stamp,
+        "last_update_time": stamp + 3_600_000,
+        "user": _show_user(post),
+        "interact_info": {
+            "liked_count": format_count(post.likes),
+            "collected_count": format_count(post.favorites),
+            "comment_count": format_count(post.comments),
+            "share_count": format_count(post.shares),
+        },
+        "image_list": [{"url_default": f"https://sns-webpic.xhscdn.com/{post.number}-{place}.jpg"} for place in (1, 2)],
+        "tag_list": [{"name": tag, "type": "topic"} for tag in post.tags],
+        "ip_location": "浙江",
+    }

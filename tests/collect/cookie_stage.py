@@ -1,0 +1,50 @@
+"""What the tests of the cookie pool share: cookies that are quickly made, and pools and processes that use them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import update
+
+from tidings.collect.cookies.pool import CookiePool
+from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.cookies.rows import Cookie, cookies
+from tidings.core.clock import Clock, SystemClock
+from tidings.core.database import Database, ReadableDatabase
+from tidings.core.keyring import KeyRing
+from tidings.core.redaction import Redactor
+from tidings.core.secrets import Secret
+
+PLATFORM = "bilibili"
+SOON = 30.0
+IMPATIENT = timedelta(milliseconds=150)
+
+
+def value_of(name: str) -> str:
+    return f"SESSDATA=a-long-value-of-{name}; bili_jct=another-value-of-{name}"
+
+
+async def add_cookies(records: CookieRecords, *names: str, platform: str = PLATFORM, **options: int) -> None:
+    for name in names:
+        await records.add(make_cookie(name, platform=platform, secret=Secret(value_of(name)), **options))
+
+
+async def change_row(database: Database, name: str, **values: Any) -> None:
+    """Write columns as they are, past all rules."""
+    async with database.write() as connection:
+        await connection.execute(update(cookies).where(cookies.c.cookie_name == name).values(values))
+
+
+async def find_cookie(records: CookieRecords, name: str) -> Cookie:
+    return next(cookie for cookie in await records.list_all() if cookie.name == name)
+
+
+def make_pool(database: ReadableDatabase, *, keys: KeyRing, clock: Clock | None = None, **options: Any) -> CookiePool:
+    """A pool that reads the table for every lease, unless told otherwise."""
+    chosen = {"reread_after": timedelta(0), "redactor": Redactor(), **options}
+    return CookiePool(database, keys=keys, clock=clock or SystemClock(), **chosen)
+
+
+def without_times(cookie: Cookie) -> Cookie:
+    """A cookie to be compared by all but when its row was written."""
+    return replace(cookie, updated_at=cookie.created_at, ciphertext=b"")

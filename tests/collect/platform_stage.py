@@ -1,0 +1,55 @@
+"""What tests of platforms stand on: tools without waits, and the table of what a refusal must become."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.platforms import LocalPace, Pacing, PlatformTools
+from tidings.core.clock import Clock, SystemClock
+from tidings.core.http import GuardedClient
+from tidings.sandbox import Fault
+
+USER_AGENT = "TidingsTests/1.0"
+
+
+def make_tools(
+    client: GuardedClient,
+    base_url: str | None = None,
+    *,
+    clock: Clock | None = None,
+    pace: Pacing | None = None,
+    timeout: timedelta = timedelta(seconds=5),
+    feeds: tuple[str, ...] = (),
+) -> PlatformTools:
+    used = clock or SystemClock()
+    none = timedelta(0)
+    return PlatformTools(
+        client=client,
+        clock=used,
+        pace=pace or LocalPace(clock=used, platform_interval=none, cookie_interval=none),
+        user_agent=USER_AGENT,
+        base_url=base_url,
+        timeout=timeout,
+        feeds=feeds,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to be refused, and what it must be told as."""
+
+    name: str
+    fault: Fault
+    code: ErrorCode
+    blames_cookie: bool = False
+
+
+def as_parameters(*cases: Case) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+def check_case(case: Case, raised: CrawlError, *, secret: str) -> None:
+    assert (raised.code, raised.blames_cookie) == (case.code, case.blames_cookie)
+    assert secret not in f"{raised!r} {raised} {raised.__cause__!r} {raised.__context__!r}"

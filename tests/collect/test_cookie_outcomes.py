@@ -1,0 +1,100 @@
+"""Counting outcomes: in the caller's transaction, one after the other, on both databases."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.collect.cookie_stage import add_cookies, find_cookie, without_times
+from tests.fakes import FakeClock
+from tidings.collect.cookies.outcomes import judge_code, record_outcome
+from tidings.collect.cookies.records import CookieRecords
+from tidings.collect.cookies.states import CookieRules, CookieState, CookieStatus, Outcome
+from tidings.collect.errors import ErrorCode
+from tidings.core.database import Database
+from tidings.core.keyring import KeyRing
+
+
+@pytest.fixture
+async def cookie_records(database: Database, keys: KeyRing, clock: FakeClock) -> CookieRecords:
+    made = CookieRecords(database, keys=keys, clock=clock)
+    await add_cookies(made, "one", "two")
+    return made
+
+
+async def record(database: Database, outcome: Outcome, clock: FakeClock, **options: CookieRules) -> CookieState | None:
+    async with database.write() as connection:
+        return await record_outcome(connection, "one", outcome, clock.now(), **options)
+
+
+async def test_outcomes_lead_from_active_over_cooling_and_back_to_banned(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C9: what is written is what the state machine says, and nothing is written of the other cookie."""
+    other = await find_cookie(cookie_records, "two")
+    for outcome in (Outcome.SUCCESS, Outcome.ERROR, Outcome.ERROR, Outcome.ERROR):
+        await record(database, outcome, clock)
+    cooling = (await find_cookie(cookie_records, "one")).state
+    assert (cooling.status, cooling.cooling_until) == (CookieStatus.COOLING, clock.now() + timedelta(minutes=30))
+    assert (cooling.consecutive_errors, cooling.total_errors, cooling.daily_used) == (3, 3, 4)
+    clock.advance(timedelta(minutes=30))
+    assert (await find_cookie(cookie_records, "one")).state.status is CookieStatus.ACTIVE
+    once = CookieRules(max_consecutive_errors=1)
+    states = [await record(database, Outcome.ERROR, clock, rules=once) for _ in range(2)]
+    assert [state and state.status for state in states] == [CookieStatus.COOLING, CookieStatus.BANNED]
+    found = await find_cookie(cookie_records, "one")
+    assert (found.state, found.last_used_at) == (states[-1], clock.now())
+    assert without_times(await find_cookie(cookie_records, "two")) == without_times(other)
+
+
+async def test_an_outcome_stands_or_falls_with_its_transaction(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C2: a result that is rolled back was no use either, so the repetition counts it once."""
+    before = await find_cookie(cookie_records, "one")
+
+    async def fail() -> None:
+        async with database.write() as connection:
+            await record_outcome(connection, "one", Outcome.ERROR, clock.now())
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    assert await find_cookie(cookie_records, "one") == before
+
+
+async def test_outcomes_at_the_same_time_are_all_counted(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C9: none is lost between reading the row and writing it."""
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(record(database, Outcome.UNRELATED, clock) for _ in range(40)))
+        await asyncio.gather(*(record(database, Outcome.ERROR, clock) for _ in range(4)))
+    state = (await find_cookie(cookie_records, "one")).state
+    assert (state.daily_used, state.total_errors, state.status) == (44, 4, CookieStatus.BANNED)
+
+
+async def test_a_cookie_that_is_gone_has_no_outcome(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C9: it may be removed while a request with it is under way."""
+    await cookie_records.remove("one")
+    assert await record(database, Outcome.SUCCESS, clock) is None
+
+
+async def test_a_report_of_yesterday_moves_nothing_back(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C9: reports may come in any order; the last use stays the last."""
+    await record(database, Outcome.SUCCESS, clock)
+    async with database.write() as connection:
+        await record_outcome(connection, "one", Outcome.SUCCESS, clock.now() - timedelta(days=1))
+    found = await find_cookie(cookie_records, "one")
+    assert (found.state.daily_used, found.last_used_at) == (1, clock.now())
+
+
+@pytest.mark.parametrize("code", [None, *ErrorCode])
+def test_only_cookie_invalid_speaks_against_the_cookie(code: ErrorCode | None) -> None:
+    """C15: a note that is gone or a platform that is down is not the account's fault."""
+    expected = {None: Outcome.SUCCESS, ErrorCode.COOKIE_INVALID: Outcome.ERROR}.get(code, Outcome.UNRELATED)
+    assert judge_code(code) is expected

@@ -1,0 +1,55 @@
+"""The table of error codes."""
+
+from datetime import timedelta
+
+import pytest
+
+from tidings.collect.errors import BACKOFF, RULES, Action, CrawlError, ErrorCode, next_delay
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable", "action", "most_retries", "alerts"),
+    [
+        (ErrorCode.COOKIE_EXHAUSTED, False, Action.PAUSE, 0, True),
+        (ErrorCode.COOKIE_INVALID, True, Action.SWITCH_COOKIE, 3, False),
+        (ErrorCode.PLATFORM_ERROR, True, Action.RETRY, 2, False),
+        (ErrorCode.TIMEOUT_ERROR, True, Action.RETRY, 2, False),
+        (ErrorCode.NETWORK_ERROR, True, Action.RETRY, 3, False),
+        (ErrorCode.PARTIAL_FAIL, True, Action.RETRY_FAILED_ITEMS, 2, False),
+        (ErrorCode.INVALID_INPUT, False, Action.SKIP, 0, True),
+    ],
+)
+def test_each_code_has_the_rule_of_the_table(
+    code: ErrorCode, *, retryable: bool, action: Action, most_retries: int, alerts: bool
+) -> None:
+    """C15: retryable, the workflow's action and its most retries."""
+    rule = RULES[code]
+    assert (rule.retryable, rule.action, rule.most_retries, rule.alerts) == (retryable, action, most_retries, alerts)
+    assert CrawlError(code, "why").retryable is retryable
+
+
+def test_every_code_has_a_rule_and_those_of_the_api_itself_are_never_retried() -> None:
+    """C13, C15: seven codes of the workflow and three of the API."""
+    assert set(RULES) == set(ErrorCode)
+    assert not any(RULES[code].retryable for code in (ErrorCode.UNAUTHORIZED, ErrorCode.NOT_FOUND))
+    assert not RULES[ErrorCode.INTERNAL_ERROR].retryable
+
+
+def test_only_a_broken_network_is_waited_for_longer_each_time_and_then_given_up() -> None:
+    """C15, C26: backoff 5 s, 15 s, 45 s, which can be set."""
+    waits = [next_delay(ErrorCode.NETWORK_ERROR, retry=retry) for retry in (1, 2, 3, 4)]
+    assert waits == [*(timedelta(seconds=seconds) for seconds in (5, 15, 45)), None]
+    assert list(BACKOFF) == waits[:3]
+    assert next_delay(ErrorCode.PLATFORM_ERROR, retry=2) == timedelta(0)
+    assert next_delay(ErrorCode.PLATFORM_ERROR, retry=3) is None
+    assert next_delay(ErrorCode.INVALID_INPUT, retry=1) is None
+    assert next_delay(ErrorCode.NETWORK_ERROR, retry=3, backoff=[timedelta(seconds=1)]) == timedelta(seconds=1)
+    assert next_delay(ErrorCode.NETWORK_ERROR, retry=1, backoff=()) == timedelta(0)
+
+
+def test_an_error_says_its_code_and_its_message() -> None:
+    """C13: code and message travel apart, a log line has both."""
+    error = CrawlError(ErrorCode.COOKIE_INVALID, "log in again", blames_cookie=True)
+    assert (error.code, error.message, error.blames_cookie) == ("COOKIE_INVALID", "log in again", True)
+    assert str(error) == "COOKIE_INVALID: log in again"
+    assert not CrawlError(ErrorCode.PLATFORM_ERROR, "down").blames_cookie

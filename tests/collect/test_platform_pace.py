@@ -1,0 +1,105 @@
+"""The queue in front of each platform and cookie."""
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from tests.fakes import FakeClock
+from tidings.collect.platforms import LocalPace
+from tidings.core.secrets import Secret
+
+SECOND = timedelta(seconds=1)
+
+
+async def send(pace: LocalPace, clock: FakeClock, target: str, cookie: str | None = None) -> float:
+    """When this request was sent."""
+    await pace.wait_turn(target, cookie=Secret(cookie) if cookie else None)
+    return clock.monotonic()
+
+
+def gaps(moments: list[float]) -> list[float]:
+    ordered = sorted(moments)
+    return [round(after - before, 3) for before, after in pairwise(ordered)]
+
+
+async def test_requests_to_one_platform_are_apart_and_others_do_not_wait(clock: FakeClock) -> None:
+    """C17: at least so long between two requests to one platform; another platform has its own queue."""
+    pace = LocalPace(clock=clock, platform_interval=2 * SECOND, cookie_interval=timedelta(0))
+    moments = await asyncio.gather(*(send(pace, clock, "weibo", f"cookie {number}") for number in range(5)))
+    assert gaps(moments) == [2.0] * 4
+    slept = len(clock.slept)
+    await pace.wait_turn("bilibili")
+    assert len(clock.slept) == slept
+
+
+async def test_one_cookie_waits_longer_than_its_platform(clock: FakeClock) -> None:
+    """C17: at least so long between two requests with one cookie, while other cookies go on."""
+    pace = LocalPace(clock=clock, platform_interval=SECOND, cookie_interval=5 * SECOND)
+    first, second, other = [await send(pace, clock, "weibo", name) for name in ("a cookie", "a cookie", "another")]
+    assert second - first == pytest.approx(5, abs=0.01)
+    assert other - second == pytest.approx(1, abs=0.01)
+
+
+async def test_who_waits_for_a_cookie_keeps_nobody_from_the_platform(clock: FakeClock) -> None:
+    """C17: the cookie's queue comes first, so the platform's place is not held meanwhile."""
+    pace = LocalPace(clock=clock, platform_interval=SECOND, cookie_interval=60 * SECOND)
+    await send(pace, clock, "weibo", "a cookie")
+    waiting = asyncio.create_task(send(pace, clock, "weibo", "a cookie"))
+    other = asyncio.create_task(send(pace, clock, "weibo", "another"))
+    await asyncio.wait({waiting, other}, return_when=asyncio.ALL_COMPLETED)
+    assert other.result() >= 1
+    assert waiting.result() >= 60
+
+
+async def test_who_gives_up_leaves_no_gap(clock: FakeClock) -> None:
+    """C16: fifty requests that ran out of time must not hold up the next one."""
+
+    class StillClock(FakeClock):
+        async def sleep(self, duration: timedelta) -> None:
+            await asyncio.Event().wait()
+
+    still = StillClock()
+    pace = LocalPace(clock=still, platform_interval=10 * SECOND, cookie_interval=10 * SECOND)
+    await pace.wait_turn("weibo", cookie=Secret("a cookie"))
+    tasks = [asyncio.create_task(pace.wait_turn("weibo", cookie=Secret("a cookie"))) for _ in range(50)]
+    await asyncio.sleep(0)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    still.advance(10 * SECOND)
+    async with asyncio.timeout(1):
+        await pace.wait_turn("weibo", cookie=Secret("a cookie"))
+
+
+async def test_a_target_can_ask_for_more(clock: FakeClock) -> None:
+    """C17: a Crawl-delay of robots.txt is longer than what is set."""
+    pace = LocalPace(clock=clock, platform_interval=SECOND)
+    for _ in range(2):
+        await pace.wait_turn("example.org", least=7 * SECOND)
+    assert sum(clock.slept, timedelta()) == pytest.approx(7 * SECOND, abs=SECOND / 100)
+
+
+async def test_no_interval_means_no_wait(clock: FakeClock) -> None:
+    """C16: what is set to nothing costs nothing."""
+    pace = LocalPace(clock=clock, platform_interval=timedelta(0), cookie_interval=timedelta(0))
+    await asyncio.gather(*(send(pace, clock, "weibo", "a cookie") for _ in range(50)))
+    assert clock.slept == []
+
+
+async def test_it_is_slow_unless_told_otherwise(clock: FakeClock) -> None:
+    """C17: slow by default."""
+    pace = LocalPace(clock=clock)
+    for _ in range(3):
+        await pace.wait_turn("weibo", cookie=Secret("a cookie"))
+    assert sum(clock.slept, timedelta()) >= 6 * SECOND
+
+
+async def test_idle_hosts_are_forgotten(clock: FakeClock) -> None:
+    """C17: the open web has more hosts than there is memory."""
+    pace = LocalPace(clock=clock, platform_interval=SECOND)
+    for number in range(10_000):
+        await pace.wait_turn(f"{number}.example.org")
+        clock.advance(SECOND)
+    assert len(pace._lanes) <= 4_096

@@ -1,0 +1,352 @@
+"""The open web as a platform: feeds, articles, robots.txt and the guard, against a site of the sandbox."""
+
+import gzip
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.collect.platform_stage import Case, as_parameters, make_tools
+from tests.fakes import FakeClock
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import NoteKind
+from tidings.collect.platforms import LocalPace, NoteReference
+from tidings.collect.platforms.web import Web, name_page
+from tidings.core.http import GuardedClient
+from tidings.core.secrets import Secret
+from tidings.sandbox import Fault, FaultKind, openweb
+from tidings.sandbox.openweb import SandboxOpenWeb
+
+CASES = (
+    Case("403", openweb.FORBIDDEN, ErrorCode.PLATFORM_ERROR),
+    Case("captcha page", openweb.CAPTCHA_PAGE, ErrorCode.PLATFORM_ERROR),
+    Case("404", openweb.NOT_FOUND, ErrorCode.INVALID_INPUT),
+    Case("410", openweb.GONE, ErrorCode.INVALID_INPUT),
+    Case("429", openweb.TOO_MANY_REQUESTS, ErrorCode.PLATFORM_ERROR),
+    Case("503", openweb.UNAVAILABLE, ErrorCode.PLATFORM_ERROR),
+    Case("empty body", openweb.EMPTY_BODY, ErrorCode.PLATFORM_ERROR),
+    Case("a file", openweb.A_FILE, ErrorCode.INVALID_INPUT),
+    Case("no article, no feed", openweb.NO_ARTICLE, ErrorCode.INVALID_INPUT),
+    Case("redirects without end", openweb.LOOP, ErrorCode.INVALID_INPUT),
+    Case("redirect inside", openweb.TO_PRIVATE, ErrorCode.INVALID_INPUT),
+    Case("redirect to a file", Fault(status=301, headers={"Location": "file:///etc/passwd"}), ErrorCode.INVALID_INPUT),
+    Case("damaged gzip", Fault(status=200, headers={"Content-Encoding": "gzip"}, body="x"), ErrorCode.PLATFORM_ERROR),
+    Case("reset", openweb.RESET, ErrorCode.NETWORK_ERROR),
+    Case("cut short", Fault(FaultKind.TRUNCATE), ErrorCode.NETWORK_ERROR),
+    Case("hang", Fault(FaultKind.HANG), ErrorCode.TIMEOUT_ERROR),
+    Case("slow drip", openweb.DRIP, ErrorCode.TIMEOUT_ERROR),
+)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[SandboxOpenWeb]:
+    async with SandboxOpenWeb() as running:
+        yield running
+
+
+@pytest.fixture
+def platform(client: GuardedClient) -> Web:
+    return Web(make_tools(client, timeout=timedelta(seconds=0.5)))
+
+
+def refer(url: str) -> NoteReference:
+    return NoteReference(note_id=name_page(url), url=url)
+
+
+def paths(site: SandboxOpenWeb) -> list[str]:
+    return [request.path for request in site.requests]
+
+
+@pytest.mark.parametrize("path", [openweb.RSS_PATH, openweb.ATOM_PATH])
+async def test_a_feed_is_searched_by_its_address_and_words(site: SandboxOpenWeb, platform: Web, path: str) -> None:
+    """C17: RSS and Atom; relative addresses and escaped titles are made whole."""
+    everything = await platform.search(site.origin + path, page=1, cookie=None)
+    assert (len(everything.hits), everything.has_more, everything.total) == (20, True, 30)
+    rest = await platform.search(site.origin + path, page=2, cookie=None)
+    assert (len(rest.hits), rest.has_more) == (10, False)
+    found = await platform.search(f"{site.origin}{path} 咖啡 第5篇", page=1, cookie=None)
+    (hit,) = found.hits
+    assert (hit.platform, hit.url, hit.title) == ("web", site.url(5), "咖啡 & 生活 第5篇")
+    assert hit.note_id == name_page(site.url(5))
+    assert hit.note_id.isalnum()
+
+
+async def test_words_alone_are_looked_for_in_the_feeds_that_are_set(
+    site: SandboxOpenWeb, client: GuardedClient
+) -> None:
+    """C17: several feeds, each entry once; one that fails does not cost the others."""
+    broken = f"{site.origin}/broken.rss"
+    platform = Web(make_tools(client, feeds=(broken, site.rss_url, site.atom_url)))
+    page = await platform.search("TEA", page=1, cookie=None)
+    assert [hit.url for hit in page.hits] == [site.url(number) for number in (3, 8, 13, 18, 23, 28)]
+    with pytest.raises(CrawlError) as raised:
+        await Web(make_tools(client, feeds=(broken,))).search("tea", page=1, cookie=None)
+    assert raised.value.code == ErrorCode.INVALID_INPUT
+
+
+async def test_the_address_of_a_page_that_names_its_feed_does_too(site: SandboxOpenWeb, platform: Web) -> None:
+    """C17: the feed is found through the page's own link."""
+    page = await platform.search(f"{site.origin}/ bread", page=1, cookie=None)
+    assert [hit.url for hit in page.hits] == [site.url(number) for number in (4, 9, 14, 19, 24, 29)]
+    assert paths(site) == ["/robots.txt", "/", openweb.RSS_PATH]
+
+
+async def test_an_article_becomes_a_note(site: SandboxOpenWeb, platform: Web) -> None:
+    """C17: the text without menus, footers and scripts, in the one note model."""
+    note = await platform.detail(refer(site.url(5)), cookie=None)
+    assert (note.platform, note.note_id, note.url, note.kind) == (
+        "web",
+        name_page(site.url(5)),
+        site.url(5),
+        NoteKind.ARTICLE,
+    )
+    assert note.title == "咖啡 & 生活 第5篇"
+    assert "1 < 2 && 3 > 2，好用吗？" in note.text
+    assert not any(word in note.text for word in ("Home", "Imprint", "track"))
+    assert (note.author.name, note.tags) == ("Ada Lovelace", ("咖啡", "日常"))
+    assert note.published_at == datetime(2026, 1, 6, 19, 30, tzinfo=UTC)
+    assert note.images == ("https://example.org/5.jpg",)
+
+
+async def test_a_reference_may_be_the_address_alone(site: SandboxOpenWeb, platform: Web) -> None:
+    """C16: whoever has only the address gets the same note."""
+    note = await platform.detail(NoteReference(note_id=site.url(5)), cookie=None)
+    assert note.note_id == name_page(site.url(5))
+
+
+@as_parameters(*CASES)
+async def test_each_refusal_is_told_as_what_it_is(site: SandboxOpenWeb, platform: Web, case: Case) -> None:
+    """C15, C17: statuses, redirects, pages that are none and broken connections; no cookie is ever to blame."""
+    for path, asking in (
+        (openweb.article_path(5), lambda: platform.detail(refer(site.url(5)), cookie=None)),
+        (openweb.RSS_PATH, lambda: platform.search(site.rss_url, page=1, cookie=None)),
+    ):
+        site.misbehave(replace(case.fault, path=path))
+        if case.fault is openweb.LOOP:
+            site.serve("/loop", "", status=302, headers={"Location": "/loop"})
+        with pytest.raises(CrawlError) as raised:
+            await asking()
+        assert (raised.value.code, raised.value.blames_cookie) == (case.code, False)
+
+
+@pytest.mark.parametrize(
+    ("robots", "allowed"),
+    [
+        ("User-agent: *\nDisallow: /articles/\n", False),
+        ("User-agent: *\nDisallow: /\nAllow: /articles/\n", True),
+        ("User-agent: TidingsTests\nDisallow: /\n\nUser-agent: *\nAllow: /\n", False),
+        ("User-agent: otherbot\nDisallow: /\n", True),
+        ("<html>not robots</html>", True),
+        ("", True),
+        (None, True),
+    ],
+)
+async def test_robots_txt_is_respected(
+    site: SandboxOpenWeb, platform: Web, robots: str | None, *, allowed: bool
+) -> None:
+    """C17: what robots.txt forbids is not fetched; a site without one allows everything."""
+    site.robots = robots
+    if allowed:
+        assert await platform.detail(refer(site.url(5)), cookie=None)
+        return
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert raised.value.code == ErrorCode.INVALID_INPUT
+    assert "robots.txt" in raised.value.message
+    assert paths(site) == ["/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (openweb.UNAVAILABLE, ErrorCode.PLATFORM_ERROR),
+        (openweb.TOO_MANY_REQUESTS, ErrorCode.PLATFORM_ERROR),
+        (openweb.RESET, ErrorCode.NETWORK_ERROR),
+        (openweb.DRIP, ErrorCode.TIMEOUT_ERROR),
+    ],
+)
+async def test_while_robots_txt_cannot_be_had_nothing_is_fetched(
+    site: SandboxOpenWeb, platform: Web, fault: Fault, code: ErrorCode
+) -> None:
+    """C17: unreachable is not the same as absent, and is asked again next time."""
+    site.robots = "User-agent: *\nAllow: /\n"
+    site.misbehave(replace(fault, path="/robots.txt", times=1))
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert raised.value.code == code
+    assert await platform.detail(refer(site.url(5)), cookie=None)
+    assert paths(site) == ["/robots.txt", "/robots.txt", openweb.article_path(5)]
+
+
+async def test_a_redirect_asks_robots_txt_of_where_it_leads(
+    site: SandboxOpenWeb, client: GuardedClient, platform: Web
+) -> None:
+    """C17: a door that is open does not open the next one; the note keeps the name it was asked by."""
+    async with SandboxOpenWeb(robots="User-agent: *\nDisallow: /articles/00005.html\n") as other:
+        for number in (5, 6):
+            site.serve(f"/to/{number}", "", status=302, headers={"Location": other.url(number)})
+        with pytest.raises(CrawlError) as raised:
+            await platform.detail(refer(f"{site.origin}/to/5"), cookie=None)
+        assert raised.value.code == ErrorCode.INVALID_INPUT
+        note = await platform.detail(refer(f"{site.origin}/to/6"), cookie=None)
+        assert (note.note_id, note.url) == (name_page(f"{site.origin}/to/6"), f"{site.origin}/to/6")
+        assert paths(other) == ["/robots.txt", openweb.article_path(6)]
+
+
+async def test_robots_txt_is_fetched_once_an_hour_and_its_delay_kept(
+    site: SandboxOpenWeb, client: GuardedClient, clock: FakeClock
+) -> None:
+    """C17: Crawl-delay goes before a shorter interval of our own."""
+    site.robots = "User-agent: *\nCrawl-delay: 7\n"
+    pace = LocalPace(clock=clock, platform_interval=timedelta(seconds=1))
+    platform = Web(make_tools(client, clock=clock, pace=pace))
+    for _ in range(3):
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert paths(site).count("/robots.txt") == 1
+    assert timedelta(seconds=15) <= sum(clock.slept, timedelta()) < timedelta(seconds=16)
+    clock.advance(timedelta(hours=1))
+    await platform.detail(refer(site.url(5)), cookie=None)
+    assert paths(site).count("/robots.txt") == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/",
+        "http://10.0.0.1/",
+        "file:///etc/passwd",
+        "http://user:pass@example.org/",
+        "not an address",
+        "",
+    ],
+)
+async def test_an_address_that_nobody_may_fetch_is_refused(platform: Web, url: str) -> None:
+    """C17: every address that a request names goes through the guard."""
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(NoteReference(note_id="x", url=url), cookie=None)
+    assert raised.value.code == ErrorCode.INVALID_INPUT
+    assert "pass" not in raised.value.message.replace("passwd", "").replace("password", "")
+
+
+async def test_words_without_a_feed_are_refused_with_advice(platform: Web) -> None:
+    """C15: INVALID_INPUT that says what to do."""
+    with pytest.raises(CrawlError) as raised:
+        await platform.search("coffee", page=1, cookie=None)
+    assert raised.value.code == ErrorCode.INVALID_INPUT
+    assert "feed" in raised.value.message
+
+
+async def test_a_cookie_is_never_sent_to_the_open_web(site: SandboxOpenWeb, platform: Web) -> None:
+    """C7: even where one is given."""
+    await platform.detail(refer(site.url(5)), cookie=Secret("web_session=secret"))
+    assert not any("Cookie" in request.headers for request in site.requests)
+
+
+async def test_pages_in_other_clothes_are_read_too(site: SandboxOpenWeb, platform: Web) -> None:
+    """C17: compressed although not asked for, and in another charset than UTF-8."""
+    text = "咖啡店在山上，早上很安静。" * 30
+    page = f"<html><head><title>山上</title></head><body><article><p>{text}</p></article></body></html>"
+    compressed = gzip.compress(page.encode("gb18030"))
+    site.serve("/gb", compressed, headers={"Content-Encoding": "gzip"}, content_type="text/html; charset=GB18030")
+    site.serve("/odd", page.encode(), content_type="text/html; charset=no-such-thing")
+    for path in ("/gb", "/odd"):
+        note = await platform.detail(refer(site.origin + path), cookie=None)
+        assert "咖啡店在山上" in note.text
+        assert note.published_at is None
+
+
+async def test_a_compressed_bomb_is_not_unpacked(site: SandboxOpenWeb, platform: Web) -> None:
+    """C17: a small answer cannot fill the memory."""
+    bomb = gzip.compress(b"<p>" + b"a" * 50_000_000)
+    site.serve("/bomb", bomb, headers={"Content-Encoding": "gzip"})
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(f"{site.origin}/bomb"), cookie=None)
+    assert raised.value.code == ErrorCode.PLATFORM_ERROR
+
+
+@pytest.mark.parametrize("piece", ["<div>", "a<br>", "<ul><li>a", "<rss><item>", "<p>&amp;"])
+async def test_a_page_made_to_take_long_is_given_up_at_once(site: SandboxOpenWeb, platform: Web, piece: str) -> None:
+    """C16: time limits also hold for reading what was fetched."""
+    site.serve("/long", piece * 100_000)
+    began = time.monotonic()
+    for asking in (
+        platform.detail(refer(f"{site.origin}/long"), cookie=None),
+        platform.search(f"{site.origin}/long", page=1, cookie=None),
+    ):
+        with pytest.raises(CrawlError) as raised:
+            await asking
+        assert raised.value.code == ErrorCode.INVALID_INPUT
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_a_page_holds_there_is_a_note_or_an_error_of_ours(
+    site: SandboxOpenWeb, client: GuardedClient, platform: Web, seed: int
+) -> None:
+    """C15: pages and feeds that went wrong, cut and shuffled, never raise anything else."""
+    chance = random.Random(seed)
+    for path, kind in ((openweb.article_path(5), "text/html"), (openweb.RSS_PATH, "application/rss+xml")):
+        answer = await client.request("GET", site.origin + path, timeout=timedelta(seconds=5))
+        body = bytearray(answer.body[: chance.randrange(len(answer.body))])
+        for _ in range(chance.randrange(1, 60)):
+            place = chance.randrange(len(body) + 1)
+            body[place:place] = chance.choice(
+                (b"<", b">", b"&", b"\0", b"\xff", b"<!--", b"]]>", b"<svg>", b'"', b"<?")
+            )
+        site.serve("/odd", bytes(body), content_type=kind)
+        with suppress(CrawlError):
+            await platform.detail(refer(f"{site.origin}/odd"), cookie=None)
+        with suppress(CrawlError):
+            await platform.search(f"{site.origin}/odd", page=1, cookie=None)
+
+
+async def test_a_feed_in_utf_16_is_a_feed(site: SandboxOpenWeb, platform: Web) -> None:
+    """C17: whatever charset it declares."""
+    item = "<item><title>茶</title><link>/a</link></item>"
+    feed = f'<?xml version="1.0" encoding="utf-16"?><rss version="2.0"><channel>{item}</channel></rss>'
+    site.serve("/wide.rss", feed.encode("utf-16"), content_type="application/rss+xml")
+    page = await platform.search(f"{site.origin}/wide.rss", page=1, cookie=None)
+    assert [hit.title for hit in page.hits] == ["茶"]
+
+
+@pytest.mark.parametrize("feed", ["http://127.0.0.1:9/other.rss", "/etc/passwd", "<rss"])
+async def test_what_looks_like_an_address_or_a_path_is_not_opened(
+    site: SandboxOpenWeb, platform: Web, feed: str
+) -> None:
+    """C17: what is fetched is data, also for a library that would open it."""
+    site.serve("/evil.rss", feed, content_type="application/rss+xml")
+    with pytest.raises(CrawlError) as raised:
+        await platform.search(f"{site.origin}/evil.rss", page=1, cookie=None)
+    assert raised.value.code == ErrorCode.INVALID_INPUT
+    assert paths(site) == ["/robots.txt", "/evil.rss"]
+
+
+LAUGHS = "".join(f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("before", "item"),
+    [
+        ("", "<title>no link</title>"),
+        ("", "<title>x</title><link>javascript:alert(1)</link>"),
+        ("", "<title>x</title><link>http://user:word@example.org/</link>"),
+        (f'<!DOCTYPE r [<!ENTITY a "aaaaaaaaaa">{LAUGHS}]>', "<title>&j;</title><link>/a</link>"),
+        ('<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]>', "<title>&x;</title><link>/a</link>"),
+    ],
+    ids=["no link", "a script", "a password", "many laughs", "a file"],
+)
+async def test_a_feed_that_means_harm_brings_nothing_of_it(
+    site: SandboxOpenWeb, platform: Web, before: str, item: str
+) -> None:
+    """C17: an entry opens no file, fills no memory, and leads nowhere but to a page."""
+    feed = f"{before}<rss version='2.0'><channel><item>{item}</item></channel></rss>"
+    site.serve("/evil.rss", feed, content_type="application/rss+xml")
+    page = await platform.search(f"{site.origin}/evil.rss", page=1, cookie=None)
+    assert {hit.url for hit in page.hits} <= {f"{site.origin}/a"}
+    assert not any("root:" in hit.title or "aaaa" in hit.title for hit in page.hits)
+    assert paths(site) == ["/robots.txt", "/evil.rss"]
