@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, select
 
 from tidings.announce.bing import AskedQuota, BingApi
 from tidings.announce.keycheck import Finding
@@ -59,10 +59,19 @@ async def read_bing_status(site: Site, *, database: Database, clock: Clock) -> B
 
 
 async def _find_last_submission(site: Site, database: Database) -> datetime | None:
-    statement = select(func.max(bing_quota.c.submitted_at)).where(bing_quota.c.site == site.number)
     async with database.read() as connection:
-        moment = (await connection.execute(statement)).scalar()
+        moment = (await connection.execute(select_last_submission(site.number))).scalar()
     return None if moment is None else from_milliseconds(moment)
+
+
+def select_last_submission(site: int | ColumnElement[int]) -> Select[Any]:
+    """When the site was last submitted. A later day has the later submissions, so no other days are looked at."""
+    return (
+        select(bing_quota.c.submitted_at)
+        .where(bing_quota.c.site == site, bing_quota.c.submitted_at.is_not(None))
+        .order_by(bing_quota.c.day.desc())
+        .limit(1)
+    )
 
 
 def make_quota(site: Site, *, database: Database, clock: Clock) -> Quota:

@@ -59,11 +59,13 @@ class DailyCount:
         self._names = {"site": site, "channel": channel.value}
         self._execution = execution
         self._clock = clock
+        self._begun_on: date | None = None
         self._first_of: date | None = None
+        self._taken_after_midnight: set[int] = set()
 
     async def begin(self) -> None:
         """Find out whether this is the first execution of the day that attempts anything."""
-        today = self._today()
+        self._begun_on = today = self._today()
         statement = select(_columns.day).where(
             _columns.day == today.isoformat(),
             _columns.site == self._names["site"],
@@ -84,8 +86,13 @@ class DailyCount:
     ) -> None:
         """These were taken. `attempted` and `taken` are counted already; `look`: they may be from earlier today."""
         marks = await self._look_up(connection, hashes, look=look)
-        total = sum(h not in attempted and h not in taken and h not in marks.attempted for h in hashes)
-        successful = sum(h not in taken and h not in marks.taken for h in hashes)
+        if self._is_past_midnight:
+            # Counted already, but yesterday. Such a page's entry stays yesterday's, so only this set knows of today.
+            entered = [h for h in hashes if h in taken and h not in marks.taken]
+            attempted, taken = (), frozenset(self._taken_after_midnight)
+            self._taken_after_midnight.update(entered)
+        total = _count_without(hashes, attempted, taken, marks.attempted)
+        successful = _count_without(hashes, taken, marks.taken)
         await self._add(connection, total=total, successful=successful)
 
     async def note_failed(
@@ -93,7 +100,9 @@ class DailyCount:
     ) -> None:
         """These were attempted in vain."""
         marks = await self._look_up(connection, hashes, look=look)
-        total = sum(h not in attempted and h not in marks.attempted for h in hashes)
+        if self._is_past_midnight:
+            attempted = self._taken_after_midnight
+        total = _count_without(hashes, attempted, marks.attempted)
         await self._add(connection, total=total, successful=0)
 
     async def purge(self, connection: AsyncConnection) -> None:
@@ -141,8 +150,18 @@ class DailyCount:
         )
         await connection.execute(statement)
 
+    @property
+    def _is_past_midnight(self) -> bool:
+        return self._begun_on is not None and self._today() != self._begun_on
+
     def _today(self) -> date:
         return self._clock.now().astimezone(UTC).date()
+
+
+def _count_without(hashes: Sequence[int], *counted: Collection[int]) -> int:
+    """How many are in none of these; most of the time all are empty, and millions pass through here."""
+    known = [each for each in counted if each]
+    return sum(not any(h in each for each in known) for h in hashes) if known else len(hashes)
 
 
 async def read_days(

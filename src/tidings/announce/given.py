@@ -5,6 +5,7 @@ from datetime import datetime
 
 from tidings.announce.sitemap.crawl import CrawlEvent, CrawlResult, FileRead, PagesRead, SitemapFile
 from tidings.announce.sites import SiteError
+from tidings.core.clock import to_text
 
 MOST_GIVEN = 10_000
 
@@ -16,7 +17,7 @@ class GivenPages:
         if not 1 <= len(urls) <= MOST_GIVEN:
             raise SiteError("urls", f"1 to {MOST_GIVEN:,} URLs can be given at once")
         self.result = CrawlResult(files=0, roots_read=1)
-        self._pairs = [(url.strip().encode("utf-8", "replace"), f"{at:%Y-%m-%dT%H:%M:%SZ}".encode()) for url in urls]
+        self._pairs = [(url.strip().encode("utf-8", "replace"), to_text(at).encode()) for url in urls]
 
     async def events(self) -> AsyncGenerator[CrawlEvent]:
         """The events that a sitemap with these pages would give."""

@@ -27,7 +27,7 @@ from tidings.core.logs import get_logger
 
 # Known pages are looked up many at once, which spares the index; new ones have to be kept, so they come in less.
 KNOWN_BLOCK = 50_000
-NEW_BLOCK = 5_000
+NEW_BLOCK = 1_000
 # A file is not believed when so many of its pages carry the time of the fetch as lastmod.
 STAMPED_SHARE = 0.9
 STAMPED_LEAST = 5

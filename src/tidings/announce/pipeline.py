@@ -170,7 +170,8 @@ class Announcer:
         whole = (
             record.result for record in recent if record.status in (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
         )
-        return max((result.get("total", 0) for result in whole), default=0)
+        # Without files it was for given pages, or a correction, and says nothing of the sitemap.
+        return max((result.get("total", 0) for result in whole if result.get("files")), default=0)
 
 
 class _Run:

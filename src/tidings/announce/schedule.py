@@ -14,7 +14,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Index,
-    Row,
     Table,
     Text,
     and_,
@@ -35,10 +34,12 @@ from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.database import Database, metadata
 from tidings.core.logs import get_logger
 
+# The number that stands for all sites.
+EVERYTHING = 0
+
 LEASE = timedelta(minutes=2)
 SPREAD = timedelta(minutes=5)
 
-_EVERYTHING = 0
 _SYNC_BATCH = 1_000
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -67,7 +68,7 @@ schedules = Table(
 
 _PLANNED = ("next_at", "late_at", "late_after")
 _everything = schedules.alias("everything")
-_nothing_paused = ~exists().where(_everything.c.site == _EVERYTHING, _everything.c.paused_at.is_not(None))
+_nothing_paused = ~exists().where(_everything.c.site == EVERYTHING, _everything.c.paused_at.is_not(None))
 _runs_by_itself = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
 
 
@@ -138,7 +139,7 @@ class Schedules:
         look = functools.cache(functools.partial(find_times, moment=now))
         kept = select(sites.c.number).where(_runs_by_itself)
         async with self._database.write() as connection:
-            gone = delete(schedules).where(schedules.c.site != _EVERYTHING, schedules.c.site.not_in(kept))
+            gone = delete(schedules).where(schedules.c.site != EVERYTHING, schedules.c.site.not_in(kept))
             changed = (await connection.execute(gone)).rowcount
         last: int | None = 0
         while last is not None:
@@ -232,11 +233,11 @@ class Schedules:
 
     async def pause(self, number: int | None) -> bool:
         """No more runs of this site (None: of any site) until `resume`. False where nothing changed."""
-        running = and_(schedules.c.site == (number or _EVERYTHING), schedules.c.paused_at.is_(None))
+        running = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_(None))
         pause = update(schedules).where(running).values(paused_at=to_milliseconds(self._clock.now()))
         async with self._database.write() as connection:
             if number is None:
-                everything = self._database.insert(schedules).values(site=_EVERYTHING, cron="")
+                everything = self._database.insert(schedules).values(site=EVERYTHING, cron="")
                 await connection.execute(everything.on_conflict_do_nothing())
             return bool((await connection.execute(pause)).rowcount)
 
@@ -246,7 +247,7 @@ class Schedules:
         A site is not late for having been paused: its two periods begin anew.
         """
         late_at = to_milliseconds(self._clock.now()) + schedules.c.late_after
-        paused = and_(schedules.c.site == (number or _EVERYTHING), schedules.c.paused_at.is_not(None))
+        paused = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_not(None))
         resume = update(schedules).where(paused).values(paused_at=None, late_at=late_at)
         async with self._database.write() as connection:
             resumed = bool((await connection.execute(resume)).rowcount)
@@ -256,7 +257,7 @@ class Schedules:
 
     async def is_paused(self, number: int | None) -> bool:
         """Whether this site (None: everything) is paused, be it with everything else."""
-        state = await self.read(number or _EVERYTHING)
+        state = await self.read(number or EVERYTHING)
         return state.paused or state.paused_everything
 
     async def read(self, number: int) -> ScheduleState:
@@ -265,11 +266,11 @@ class Schedules:
 
     async def read_several(self, numbers: Sequence[int]) -> dict[int, ScheduleState]:
         """The same for many sites in one look."""
-        wanted = select(schedules).where(schedules.c.site.in_([_EVERYTHING, *numbers]))
+        wanted = select(schedules).where(schedules.c.site.in_([EVERYTHING, *numbers]))
         async with self._database.read() as connection:
             rows = {row.site: row for row in await connection.execute(wanted)}
-        paused_everything = _EVERYTHING in rows and rows[_EVERYTHING].paused_at is not None
-        return {number: _read_state(rows.get(number), paused_everything=paused_everything) for number in numbers}
+        paused_everything = EVERYTHING in rows and rows[EVERYTHING].paused_at is not None
+        return {number: read_state(rows.get(number), paused_everything=paused_everything) for number in numbers}
 
     async def next_due(self) -> datetime | None:
         """When the next run is due that nobody has claimed; None where there is none, or everything is paused."""
@@ -335,7 +336,8 @@ def _is_unclaimed(now: int) -> Any:
     return or_(schedules.c.claimed_until.is_(None), schedules.c.claimed_until <= now)
 
 
-def _read_state(row: Row[Any] | None, *, paused_everything: bool) -> ScheduleState:
+def read_state(row: Any, *, paused_everything: bool) -> ScheduleState:
+    """A schedule from a row of the table (None: there is none)."""
     return ScheduleState(
         next_run=None if row is None else _read_moment(row.next_at),
         last_run=None if row is None else _read_moment(row.last_run_at),

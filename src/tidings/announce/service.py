@@ -88,7 +88,8 @@ class AnnounceService:
             async with self.executions.guard(execution) as connection:
                 await self.schedules.begin(connection, claim)
                 await self.alerts.end(connection, "not_run", site.id)
-        except ClaimLostError:
+        except BaseException:
+            # Whatever it was, the site must not count as running.
             await self.executions.abandon(execution)
             raise
         channels = choose_channels(site, ChannelChoice.ALL)
@@ -121,6 +122,14 @@ class AnnounceService:
             for channel in Channel:
                 freed += await BrokenEngines(self.database, site=site, channel=channel).free(connection)
         return freed
+
+    async def remove(self, site: Site) -> None:
+        """Take a site away; what people were told of it is over with it."""
+        await self.sites.remove(site.id)
+        async with self.database.write() as connection:
+            await self.alerts.end_all(
+                connection, lambda subject: subject == site.id or subject.startswith(f"{site.id} at ")
+            )
 
     async def drain(self, timeout: timedelta) -> None:
         """Let what was triggered end."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
+from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.sites import DEFAULT_BING_QUOTA, BingPriority, Site, SubmitMethod, make_bing_settings, make_site
@@ -50,6 +51,9 @@ class Origin(StrEnum):
     API = "api"
 
 
+_two_ids = select(sites.c.id).where(_is_there, sites.c.origin != Origin.COMMAND.value).limit(2)
+
+
 class Planner(Protocol):
     """Plans when a site runs, in the transaction that stores or removes it."""
 
@@ -72,7 +76,7 @@ class SiteRecords:
         async with self._database.write() as connection:
             return await self._store(connection, site, origin=origin)
 
-    async def _store(self, connection: AsyncConnection, site: Site, *, origin: Origin) -> Site:
+    async def _store(self, connection: AsyncConnection, site: Site, *, origin: Origin, over: Any = None) -> Site:
         stamp = to_milliseconds(self._clock.now())
         values = {
             **self._encrypt(site),
@@ -86,7 +90,7 @@ class SiteRecords:
         statement = (
             self._database.insert(sites)
             .values(id=site.id, created_at=stamp, **values)
-            .on_conflict_do_update(index_elements=["id"], set_=values)
+            .on_conflict_do_update(index_elements=["id"], set_=values, where=over)
             .returning(sites.c.number)
         )
         stored = replace(site, number=(await connection.execute(statement)).scalar_one())
@@ -96,11 +100,13 @@ class SiteRecords:
 
     async def add(self, site: Site) -> Site | None:
         """Store a site of the API; None where one of this id is there already."""
-        async with self._database.write() as connection:
-            taken = select(sites.c.id).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
-            if (await connection.execute(taken)).first() is not None:
-                return None
-            return await self._store(connection, site, origin=Origin.API)
+        # In the statement itself: of two that add the same id at once, the second must not replace the first.
+        free = or_(~_is_there, sites.c.origin == Origin.COMMAND.value)
+        try:
+            async with self._database.write() as connection:
+                return await self._store(connection, site, origin=Origin.API, over=free)
+        except NoResultFound:
+            return None
 
     async def adopt(self, site: Site) -> Site:
         """Number a site that was given by hand. One that was set up under this id keeps its settings."""
@@ -140,6 +146,11 @@ class SiteRecords:
             statement = statement.where(sites.c.id > after)
         async with self._database.read() as connection:
             return [self._read(row) for row in await connection.execute(statement)]
+
+    async def find_only_id(self) -> str | None:
+        """The id of the one site that is set up; None where there is none, or several."""
+        found = await self._database.look_up(_two_ids, {})
+        return found[0].id if len(found) == 1 else None
 
     async def count(self) -> int:
         """How many sites are set up."""

@@ -112,7 +112,7 @@ class Site:
     @property
     def workflow_name(self) -> str:
         """What its executions are called."""
-        return f"announce:{self.id}"
+        return name_workflow(self.id)
 
     @property
     def key_folder(self) -> str:
@@ -141,6 +141,8 @@ def make_site(
     sitemaps = [check_url("sitemapUrl", url) for url in sitemap_urls]
     checked_host = check_host(host) if host else find_netloc(sitemaps[0])
     checked_key = check_key(key)
+    if key_location and checked_key.masked in key_location:
+        raise SiteError("keyLocation", "this is what an answer shows of it; leave it out to keep it")
     # A site on plain http has its key file there too; for every other one this is the protocol's own default.
     location = check_url(
         "keyLocation", key_location or f"{sitemaps[0].scheme}://{checked_host}/{checked_key.reveal()}.txt"
@@ -249,6 +251,11 @@ def check_schedule(schedule: str) -> str:
     except (CronSimError, ValueError) as error:
         raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
     return schedule
+
+
+def name_workflow(site_id: str) -> str:
+    """What the executions of a site are called."""
+    return f"announce:{site_id}"
 
 
 def find_origin(url: str) -> str:

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Row, Table, Text, delete, func, select, text, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, delete, func, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -330,7 +330,7 @@ class Executions:
         """One execution, running or ended."""
         async with self._database.read() as connection:
             row = (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
-        return None if row is None else _read_record(row)
+        return None if row is None else read_record(row)
 
     async def list_recent(
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
@@ -346,10 +346,11 @@ class Executions:
             oldest = select(executions.c.id).where(executions.c.public_id == before).scalar_subquery()
             statement = statement.where(executions.c.id < oldest)
         async with self._database.read() as connection:
-            return [_read_record(row) for row in await connection.execute(statement)]
+            return [read_record(row) for row in await connection.execute(statement)]
 
 
-def _read_record(row: Row[Any]) -> ExecutionRecord:
+def read_record(row: Any) -> ExecutionRecord:
+    """An execution from a row that has the columns of the table, by their names."""
     return ExecutionRecord(
         public_id=row.public_id,
         workflow_name=row.workflow_name,

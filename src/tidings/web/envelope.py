@@ -21,6 +21,7 @@ GONE: Final = 499
 
 _NO_ROUTE: Final = "-"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final[Sequence[tuple[str, str]]] = (
     ("X-Content-Type-Options", "nosniff"),
     ("Cache-Control", "no-store"),
@@ -64,7 +65,9 @@ class EnvelopeMiddleware:
         method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"
         route, status = _name_route(exchange.scope), exchange.status or GONE
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
-        _log.info("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
+        # What was only read, and went well, is told by the figures: a monitor's polling would fill the log's files.
+        log = _log.debug if method in _READS and status < 400 else _log.info
+        log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
 
 
 class _Exchange:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel
 
@@ -41,12 +41,15 @@ def make_executions_router(installation: Installation) -> APIRouter:
     router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
     executions, live = installation.executions, installation.service.live
 
-    async def require_execution(site_id: str, execution_id: str) -> ExecutionRecord:
+    async def require_execution(site_id: SiteId, execution_id: ExecutionId) -> ExecutionRecord:
         site = await require_site(installation, site_id)
         record = await executions.find(execution_id)
         if record is None or record.workflow_name != site.workflow_name:
             problem(404, "unknown_execution", "this site has no execution of this id")
         return record
+
+    # A dependency, because it ends before a stream begins: within one it would be too late for a 404.
+    Found = Annotated[ExecutionRecord, Depends(require_execution)]  # noqa: N806 - a type
 
     def describe(record: ExecutionRecord) -> dict[str, Any]:
         return describe_execution(record, live=live.describe(record.public_id))
@@ -66,10 +69,8 @@ def make_executions_router(installation: Installation) -> APIRouter:
         )
 
     @router.get("/{execution_id}", summary="Read an execution", responses=problem_answers(404))
-    async def read_execution(
-        site_id: SiteId, execution_id: ExecutionId, _grant: Annotated[Grant, require()]
-    ) -> ExecutionAnswer:
-        return ExecutionAnswer(execution=describe(await require_execution(site_id, execution_id)))
+    async def read_execution(_grant: Annotated[Grant, require()], found: Found) -> ExecutionAnswer:
+        return ExecutionAnswer(execution=describe(found))
 
     @router.get(
         "/{execution_id}/events",
@@ -77,12 +78,10 @@ def make_executions_router(installation: Installation) -> APIRouter:
         response_class=EventSourceResponse,
         responses=problem_answers(404),
     )
-    async def watch_execution(
-        site_id: SiteId, execution_id: ExecutionId, _grant: Annotated[Grant, require()]
-    ) -> AsyncIterator[dict[str, Any]]:
-        record = await require_execution(site_id, execution_id)
+    async def watch_execution(_grant: Annotated[Grant, require()], found: Found) -> AsyncIterator[dict[str, Any]]:
+        record: ExecutionRecord | None = found
         told: dict[str, Any] | None = None
-        while True:
+        while record is not None:
             state = describe(record)
             if state != told:
                 yield state
@@ -90,6 +89,6 @@ def make_executions_router(installation: Installation) -> APIRouter:
             if record.status is not ExecutionStatus.RUNNING:
                 return
             await installation.clock.sleep(LOOK_EVERY)
-            record = await require_execution(site_id, execution_id)
+            record = await executions.find(record.public_id)
 
     return router

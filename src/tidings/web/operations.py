@@ -58,25 +58,29 @@ def make_operations_router(installation: Installation) -> APIRouter:
 
 async def find_site(installation: Installation, site_id: str | None) -> Site:
     """The site that is named, or the only one there is."""
-    if site_id is not None:
-        return await require_site(installation, site_id)
-    found = await installation.sites.list_page(limit=2)
-    if len(found) != 1:
+    return await require_site(installation, await name_site(installation, site_id))
+
+
+async def name_site(installation: Installation, site_id: str | None) -> str:
+    """This id, or that of the only site there is."""
+    named = site_id if site_id is not None else await installation.sites.find_only_id()
+    if named is None:
         problem(404, "unknown_site", "name a site: ?site=ID; GET /api/sites lists them")
-    return installation.know(found[0])
+    return named
 
 
 def _add_status_route(router: APIRouter, installation: Installation) -> None:
     @router.get("/status", summary="How a site stands", responses=problem_answers(404))
     async def read_status(_grant: Annotated[Grant, require()], site: SiteQuery = None) -> dict[str, Any]:
         overview = await read_overview(
-            await find_site(installation, site),
+            await name_site(installation, site),
             database=installation.database,
+            records=installation.sites,
             clock=installation.clock,
-            executions=installation.executions,
-            schedules=installation.schedules,
             live=installation.service.live,
         )
+        if overview is None:
+            problem(404, "unknown_site", "there is no site of this id; GET /api/sites lists them")
         return overview.to_json()
 
 

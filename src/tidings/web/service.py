@@ -14,7 +14,7 @@ from tidings.announce.scheduler import Scheduler
 from tidings.announce.service import BusyError
 from tidings.announce.sites import SiteError
 from tidings.core.dispatch import Runner
-from tidings.core.executions import AlreadyRunningError
+from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.logs import get_logger
 from tidings.core.stopping import Stop
 from tidings.web.announce_metrics import collect_announce
@@ -37,6 +37,7 @@ PROBLEMS: tuple[ProblemRow, ...] = (
     (SiteError, lambda error: Problem(400, "invalid_site", str(error), [FieldError(error.field, error.rule)])),
     (BingDisabledError, lambda error: Problem(400, "bing_disabled", str(error))),
     (BusyError, lambda error: Problem(503, "busy", str(error), headers={"Retry-After": "60"})),
+    (ExecutionLostError, lambda error: Problem(409, "execution_lost", str(error))),
     (
         AlreadyRunningError,
         lambda error: Problem(409, "already_running", str(error), execution_id=error.execution_id),
@@ -69,10 +70,11 @@ class Service:
                 stop=self._stop,
                 version=__version__,
                 checks={"database": check_database(installation.database), "scheduler": self._check_scheduler},
+                # Looked through in this order; what is asked most often comes first.
                 routers=(
+                    make_operations_router(installation),
                     make_sites_router(installation),
                     make_executions_router(installation),
-                    make_operations_router(installation),
                 ),
                 fixed_tokens=installation.settings.tokens,
                 trusted_proxies=installation.settings.trusted_proxies,

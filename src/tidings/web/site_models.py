@@ -1,19 +1,24 @@
 """The shapes of requests about sites. They say which fields there are and of what type; the rules of a site, such as
-what makes a good key, are in `tidings.announce.sites` and are told in the same way."""
+what makes a good key, are in `tidings.announce.sites` and are told in the same way. What can be said of those rules in
+the API's description is said here."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from tidings.announce.given import MOST_GIVEN
 from tidings.announce.pipeline import ChannelChoice
+from tidings.announce.sites import MOST_BING_QUOTA
 
-_LONGEST = 2_048
-_MOST = 100
+_LONGEST: Final = 2_048
+_MOST: Final = 100
 
 Text = Annotated[StrictStr, Field(max_length=_LONGEST)]
 Texts = Annotated[list[Text], Field(max_length=_MOST)]
+IndexNowKey = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9-]{8,128}$"})]
+Quota = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_BING_QUOTA})]
+Channel = Annotated[ChannelChoice, Field(description="What to submit to.")]
 
 
 class Body(BaseModel):
@@ -29,10 +34,10 @@ class Body(BaseModel):
 class SiteBody(Body):
     """The fields that can be set. What is left out stays as it is; null sets the default."""
 
-    sitemap_url: Text | None = None
+    sitemap_url: Text | None = Field(default=None, examples=["https://example.com/sitemap.xml"])
     sitemap_urls: Texts | None = None
     backup_sitemap_urls: Texts | None = None
-    indexnow_key: Text | None = None
+    indexnow_key: IndexNowKey | None = Field(default=None, examples=["0f3a9c71-5b2e-4d8a-9c07-1e6f2a4b8d90"])
     key_location: Text | None = None
     search_engines: Texts | None = None
     submit_method: Literal["auto", "get", "post"] | None = None
@@ -41,7 +46,7 @@ class SiteBody(Body):
     enabled: StrictBool | None = None
     bing_enabled: StrictBool | None = None
     bing_api_key: Text | None = None
-    bing_daily_quota: StrictInt | None = None
+    bing_daily_quota: Quota | None = None
     bing_priority: Literal["newest", "random"] | None = None
 
 
@@ -55,19 +60,16 @@ class NewSiteBody(SiteBody):
 class UrlsBody(Body):
     """URLs to be announced now."""
 
-    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN)]
-    channel: ChannelChoice = ChannelChoice.ALL
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN, examples=[["https://example.com/page"]])]
+    channel: Channel = ChannelChoice.ALL
 
 
-class RequeueBody(Body):
+class RequeueBody(UrlsBody):
     """URLs that shall count as not announced."""
-
-    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN)]
-    channel: ChannelChoice = ChannelChoice.ALL
 
 
 class ForgetBody(Body):
     """Undo what was announced since a moment."""
 
-    since: Annotated[StrictStr, Field(max_length=40, description="A moment such as 2026-11-15T10:00:00Z.")]
-    channel: ChannelChoice = ChannelChoice.ALL
+    since: Annotated[StrictStr, Field(max_length=40, description="A moment, or a day.", examples=["2026-11-15T10:00Z"])]
+    channel: Channel = ChannelChoice.ALL

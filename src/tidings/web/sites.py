@@ -1,6 +1,6 @@
 """Routes of sites: what is set up, and what can be done with one of them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel
@@ -68,7 +68,7 @@ async def require_site(installation: Installation, site_id: str) -> Site:
     """The site of this id; without it the request ends with 404."""
     site = await installation.sites.find(site_id)
     if site is None:
-        problem(404, "unknown_site", "there is no site of this id; GET /api/sites lists them")
+        _refuse_unknown()
     return installation.know(site)
 
 
@@ -119,10 +119,14 @@ def _add_settings_routes(router: APIRouter, installation: Installation) -> None:
     @router.put("/{site_id}", summary="Change some fields of a site", responses=problem_answers(404, 409))
     async def update_site(site_id: SiteId, body: SiteBody, _grant: Annotated[Grant, require()]) -> SiteAnswer:
         _refuse_environment(installation, site_id)
-        stored = await sites.change(site_id, lambda site: installation.know(change_site(site, body.to_fields())))
+
+        def change(site: Site) -> Site:
+            changed = change_site(site, body.to_fields(), engines=settings.engines, schedule=settings.schedule)
+            return installation.know(changed)
+
+        stored = await sites.change(site_id, change)
         if stored is None:
-            await require_site(installation, site_id)
-            problem(404, "unknown_site", "there is no site of this id; GET /api/sites lists them")
+            _refuse_unknown()
         installation.wake()
         return SiteAnswer(site=describe_site(stored))
 
@@ -130,7 +134,7 @@ def _add_settings_routes(router: APIRouter, installation: Installation) -> None:
     async def delete_site(site_id: SiteId, _grant: Annotated[Grant, require()]) -> Response:
         _refuse_environment(installation, site_id)
         site = await require_site(installation, site_id)
-        await sites.remove(site.id)
+        await installation.service.remove(site)
         await installation.tokens.revoke(Scope.SITE, site=site.number)
         return Response(status_code=204)
 
@@ -211,6 +215,10 @@ def _add_token_routes(router: APIRouter, installation: Installation) -> None:
         site = require_grant(grant, await require_site(installation, site_id))
         started = await service.announce_urls(site, body.urls, channel=body.channel)
         return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
+
+
+def _refuse_unknown() -> NoReturn:
+    problem(404, "unknown_site", "there is no site of this id; GET /api/sites lists them")
 
 
 def _refuse_environment(installation: Installation, site_id: str) -> None:

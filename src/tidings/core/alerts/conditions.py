@@ -131,6 +131,11 @@ class Conditions:
         async with self._database.read() as connection:
             return [_read_condition(row) for row in (await connection.execute(statement)).mappings()]
 
+    async def list_names(self, connection: AsyncConnection) -> list[tuple[str, str]]:
+        """Kind and subject of all that hold."""
+        rows = await connection.execute(select(alert_conditions.c.kind, alert_conditions.c.subject))
+        return [(row.kind, row.subject) for row in rows]
+
     async def count_open(self) -> int:
         async with self._database.read() as connection:
             statement = select(func.count()).select_from(alert_conditions)

@@ -4,7 +4,7 @@ loop that fires and delivers is run.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -82,6 +82,12 @@ class Alerts:
         if over is not None and over.fired_at is not None:
             await self._add_event(connection, over, EventType.RESOLVED, at=self._clock.now())
             _log.info("alert.resolved", kind=over.kind, subject=over.subject)
+
+    async def end_all(self, connection: AsyncConnection, fits: Callable[[str], bool]) -> None:
+        """In the caller's transaction: end every condition whose subject fits."""
+        for kind, subject in await self._conditions.list_names(connection):
+            if fits(subject):
+                await self.end(connection, kind, subject)
 
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:
         """What holds now, the newest first."""

@@ -1,0 +1,183 @@
+"""The real service on a test's own database: an installation, its application, and beside it a site, engines and a
+Bing of the sandbox, which are all that it ever talks to. Requests go to the application within this process; `serve`
+puts it on a socket, with its scheduler, where that matters.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from tests.conftest import LOOPBACK
+from tests.web.stage import ADMIN, SOON, Answer, Stage
+from tidings.core.master_key import new_master_key
+from tidings.core.redaction import Redactor
+from tidings.core.secrets import Secret
+from tidings.core.stopping import Stop
+from tidings.core.tokens import Scope
+from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
+from tidings.settings import Settings
+from tidings.web.service import Service
+from tidings.wiring import Installation, open_installation
+
+KEY: Final = "canary-indexnow-7c31e0a95b"
+BING_KEY: Final = "canarybing5d81c0e29b7f43a6"
+MASK: Final = "****...****"
+
+_SAY_NOTHING: Final = object()
+_PATIENCE: Final = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiStage:
+    """The service and what it announces to."""
+
+    installation: Installation
+    service: Service
+    stage: Stage
+    web: SandboxSite
+    engines: Sequence[SandboxEngine]
+    bing: SandboxBing
+
+    @property
+    def engine(self) -> SandboxEngine:
+        """The first one; most tests need no other."""
+        return self.engines[0]
+
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        document: object = _SAY_NOTHING,
+        *,
+        token: str | None = ADMIN,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> Answer:
+        """One request; `document` is its JSON body."""
+        body = None if document is _SAY_NOTHING else json.dumps(document).encode()
+        return await self.stage.ask(method, target, token=token, headers=headers, body=body)
+
+    async def read(self, target: str) -> Any:
+        """What a GET answers, which has to be a success."""
+        answer = await self.ask("GET", target)
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def describe(self, **fields: Any) -> dict[str, Any]:
+        """The fields of a new site that is the sandbox's; None takes one out."""
+        given = {
+            "sitemapUrl": self.web.sitemap_url,
+            "indexnowKey": self.web.key,
+            "searchEngines": [engine.endpoint for engine in self.engines],
+            **fields,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    async def add_site(self, **fields: Any) -> dict[str, Any]:
+        """Set the sandbox's site up, and tell what is answered."""
+        answer = await self.ask("POST", "/api/sites", self.describe(**fields))
+        assert answer.status == 201, answer.body
+        site: dict[str, Any] = answer.json["site"]
+        return site
+
+    async def run(self, **query: str) -> dict[str, Any]:
+        """Run the only site, or the one that is named, to its end; returns its result."""
+        written = "".join(f"&{name}={value}" for name, value in query.items())
+        answer = await self.ask("POST", f"/trigger?wait=true{written}")
+        assert answer.status == 200, answer.body
+        result: dict[str, Any] = answer.json["result"]
+        return result
+
+    async def start_held(self, target: str = "/trigger") -> str:
+        """Start an execution that stands still at the engine; returns its id. Only within `hold`."""
+        arrived = len(self.engine.requests)
+        answer = await self.ask("POST", target)
+        assert answer.status == 202, answer.body
+        await self.engine.wait_for_requests(arrived + 1, timeout=_PATIENCE)
+        execution: str = answer.json["executionId"]
+        return execution
+
+    async def wait_for_end(self, site: str, execution: str) -> dict[str, Any]:
+        """An execution's description, once it has ended."""
+        async with asyncio.timeout(SOON):
+            # Each look lets the execution, which is another task, go on.
+            while (state := await self.read_execution(site, execution))["status"] == "running":
+                pass
+        return state
+
+    async def read_execution(self, site: str, execution: str) -> dict[str, Any]:
+        described: dict[str, Any] = (await self.read(f"/api/sites/{site}/executions/{execution}"))["execution"]
+        return described
+
+
+@asynccontextmanager
+async def open_api(
+    database_url: str, folder: Path, *, pages: int = 20, engines: int = 1, key: str = KEY, **settings: Any
+) -> AsyncIterator[ApiStage]:
+    """Open the service, and end what still runs when the block ends. `settings` are those of the environment."""
+    async with AsyncExitStack() as stack:
+        web = await stack.enter_async_context(SandboxSite(pages=pages, key=key))
+        names = ("alpha", "beta")[:engines]
+        asked = [await stack.enter_async_context(SandboxEngine(name)) for name in names]
+        bing = await stack.enter_async_context(SandboxBing(keys={BING_KEY: [web.origin]}))
+        given: Mapping[str, Any] = {
+            "data_dir": folder / "data",
+            "database_url": Secret(database_url),
+            "allow_networks": LOOPBACK,
+            "master_key": Secret(new_master_key()),
+            "retry_scale": 0.001,
+            "resubmit_gap": timedelta(0),
+            "request_interval": timedelta(milliseconds=1),
+            "engines": tuple(engine.endpoint for engine in asked),
+            "tokens": {Scope.ADMIN: Secret(ADMIN)},
+            "secrets": (Secret(ADMIN),),
+            "bing_base": bing.base_url,
+        }
+        made = Settings(**{**given, **settings})
+        installation = await stack.enter_async_context(open_installation(made, redactor=Redactor(made.secrets)))
+        stack.push_async_callback(_end_executions, installation)
+        stop = Stop(clock=installation.clock)
+        service = Service(installation, stop=stop)
+        stage = Stage(app=service.make_app(), stop=stop, tokens=installation.tokens)
+        yield ApiStage(installation, service, stage, web, asked, bing)
+
+
+async def _end_executions(installation: Installation) -> None:
+    installation.service.live.stop_all("the test is over")
+    await installation.service.drain(_PATIENCE)
+
+
+@asynccontextmanager
+async def hold(engine: SandboxEngine) -> AsyncIterator[None]:
+    """The engine answers nothing before the block ends; then it answers what waits."""
+    released = asyncio.Event()
+
+    async def wait(_recorded: Recorded) -> None:
+        await released.wait()
+
+    engine.on_request = wait
+    try:
+        yield
+    finally:
+        engine.on_request = None
+        released.set()
+
+
+@asynccontextmanager
+async def serve(api: ApiStage) -> AsyncIterator[int]:
+    """The whole service on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
+    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        api.service.run(host="127.0.0.1", port=0, on_listening=lambda _host, port: listening.set_result(port))
+    )
+    try:
+        either: set[asyncio.Future[Any]] = {listening, serving}
+        await asyncio.wait(either, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
+        yield listening.result()
+    finally:
+        api.stage.stop.request("the test is over")
+        await asyncio.wait_for(serving, SOON)

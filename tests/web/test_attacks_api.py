@@ -1,0 +1,292 @@
+"""Bad input and attacks on the real routes: each gets a 4xx with a reason, nothing is repeated, and no key gets out."""
+
+import base64
+import io
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+from structlog.typing import EventDict
+
+from tests.web.api_stage import BING_KEY, KEY, ApiStage, open_api, serve
+from tests.web.stage import ADMIN, Answer, send_raw
+from tidings.core.logs import LogFormat, configure_logging
+from tidings.sandbox import Fault
+from tidings.web.callers import WRONG_TRIES
+from tidings.web.description import list_operations
+from tidings.web.limits import LARGEST_BODY
+
+SITE: Final = "example.com"
+HUNDRED_MB: Final = 100_000_000
+# No site has one of these names, and no text of them may do anything but be looked for.
+HOSTILE_NAMES: Final = [
+    "1' OR 1=1",
+    "1' OR '1'='1' --",
+    "'; DROP TABLE sites; --",
+    "../",
+    "../../etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "%2e%2e/%2e%2e/",
+    "\x00",
+    "a\x00b",
+    "\ud800",
+    "\udcff\ud800",
+    "\r\nX-Injected: 1",
+    "\x1b[31m",
+    "\u202eevil",
+    "<img src=x onerror=alert(1)>",
+    "%",
+    "%s%n",
+    "{0}",
+    "x" * 254,
+    "x" * 100_000,
+    " ",
+]
+# Wrong wherever a text, a number, a list or an object is asked for; as they go over the wire.
+HOSTILE_JSON: Final = [
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b"1e999",
+    b"-1",
+    b"9" * 30,
+    b"9" * 5_000,
+    b"1.5",
+    b'"\\u0000"',
+    b'"\\ud800"',
+    b'"' + b"x" * 100_000 + b'"',
+    b"[null]",
+    b"[[]]",
+    b'[{"a":1}]',
+    b"{}",
+    b'{"$ne":null}',
+    b"[" * 40 + b"]" * 40,
+    b"[" * 100_000,
+    b'"\xff"',
+]
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with open_api(database_url, tmp_path) as opened:
+        await opened.add_site(id=SITE, bingEnabled=True, bingApiKey=BING_KEY)
+        yield opened
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """Everything that is logged, as it is written; the process gets its logging back afterwards."""
+    loggers = [logging.getLogger(name) for name in (None, "tidings")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    yield io.StringIO()
+    logging.captureWarnings(False)
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+def list_routes(api: ApiStage) -> list[tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of every route."""
+    return [(method.upper(), path, operation) for path, method, operation in list_operations(api.stage.app.openapi())]
+
+
+def spell(name: str) -> str:
+    """A name as a part of an address, lone surrogates and all."""
+    return quote(name.encode("utf-8", "surrogatepass"), safe="")
+
+
+def check_refused(answer: Answer, *about: object) -> None:
+    assert 400 <= answer.status < 500, (*about, answer.status, answer.body[:200])
+    assert answer.headers["content-type"] == "application/problem+json", about
+    assert answer.json["status"] == answer.status
+
+
+def find_body(path: str, method: str) -> list[object]:
+    """A body that this route takes; none where it takes none."""
+    bodies: dict[str, object] = {
+        "PUT /api/sites/{site_id}": {"enabled": False},
+        "POST /api/sites/{site_id}/urls": {"urls": ["https://example.com/"]},
+        "POST /api/sites/{site_id}/requeue": {"urls": ["https://example.com/"]},
+        "POST /api/sites/{site_id}/forget": {"since": "2026-01-01"},
+    }
+    name = f"{method} {path}"
+    return [bodies[name]] if name in bodies else []
+
+
+async def test_hostile_names_in_paths_find_nothing(api: ApiStage) -> None:
+    """Attack cases "API": on every route with a name in its path; 4xx, and the site is as it was."""
+    before = await api.read("/api/sites")
+    places = [
+        (method, path, name)
+        for method, path, _ in list_routes(api)
+        for name in ("site_id", "execution_id")
+        if f"{{{name}}}" in path
+    ]
+    assert len(places) > 15
+    for method, path, name in places:
+        for hostile in HOSTILE_NAMES:
+            names = {"site_id": SITE, "execution_id": "exec-1-0", name: spell(hostile)}
+            answer = await api.ask(method, path.format(**names), *find_body(path, method))
+            check_refused(answer, method, path, hostile)
+    assert await api.read("/api/sites") == before
+
+
+async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
+    """Attack cases "API": on every parameter of every route: 4xx, or an empty answer, never a 5xx."""
+    asked = 0
+    for method, path, operation in list_routes(api):
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] != "query":
+                continue
+            for hostile in [*HOSTILE_NAMES, "Infinity", "NaN", "-1", "1e3", "9" * 30, "9" * 5_000]:
+                target = f"{path.format(site_id=SITE, execution_id='exec-1-0')}?{parameter['name']}={spell(hostile)}"
+                answer = await api.ask(method, target)
+                if parameter["name"] in {"after", "before"} and answer.status == 200:
+                    continue
+                check_refused(answer, method, path, parameter["name"], hostile)
+                asked += 1
+            twice = await api.ask(method, f"{path.format(site_id=SITE)}?{parameter['name']}=1&{parameter['name']}=1")
+            check_refused(twice, method, path, parameter["name"], "twice")
+    assert asked > 200
+
+
+async def test_wrong_types_in_bodies_are_refused_everywhere(api: ApiStage) -> None:
+    """Attack cases "API": in place of the body, and in place of each of its fields."""
+    document = api.stage.app.openapi()
+    before = await api.read("/api/sites")
+    asked = 0
+    for method, path, operation in list_routes(api):
+        if "requestBody" not in operation:
+            continue
+        reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+        schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+        target = path.format(site_id=SITE)
+        for hostile in HOSTILE_JSON:
+            bodies = {f"its {field}": b'{"%s":%s}' % (field.encode(), hostile) for field in schema["properties"]}
+            bodies["an unknown field"] = b'{"__proto__":' + hostile + b"}"
+            if hostile != b"{}" or method != "PUT":
+                bodies["the body"] = hostile
+            for where, body in bodies.items():
+                answer = await api.stage.ask(method, target, body=body)
+                check_refused(answer, method, path, where, hostile[:40])
+                asked += 1
+    assert asked > 500
+    assert await api.read("/api/sites") == before
+
+
+async def test_body_of_100_mb_is_refused_before_it_is_read(api: ApiStage) -> None:
+    """Attack cases "API": 413 over a socket, whether its length is told or not."""
+    head = f"POST /api/sites HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
+    too_much = LARGEST_BODY + 1
+    async with serve(api) as port:
+        told = await send_raw(port, f"{head}Content-Length: {HUNDRED_MB}\r\n\r\n".encode())
+        chunk = f"{head}Transfer-Encoding: chunked\r\n\r\n{too_much:x}\r\n".encode()
+        untold = await send_raw(port, chunk, b" " * too_much)
+    for answer in (told, untold):
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"body_too_large" in answer
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", "tid_" + "x" * 43, ADMIN.upper(), "\xff"])
+async def test_every_route_but_health_needs_a_right_token(api: ApiStage, token: str | None) -> None:
+    """Attack cases "API": 401 with no, an empty or a wrong bearer, before anything else of a request is looked at."""
+    for number, (method, path, _) in enumerate(list_routes(api)):
+        target = path.format(site_id=SITE, execution_id="exec-1-0")
+        answer = await api.stage.ask(method, target, token=token, body=b"{", peer=f"192.0.2.{number}")
+        if path.startswith("/health/"):
+            assert answer.status != 401
+        else:
+            assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="tidings"'), path
+    assert (await api.read("/api/sites"))["total"] == 1
+
+
+async def test_flood_of_wrong_tokens_is_slowed_down_and_right_ones_pass(api: ApiStage, events: list[EventDict]) -> None:
+    """Attack cases "API": 429, whatever X-Forwarded-For says; neither a token nor an address is written down by it."""
+    answers = [
+        await api.ask("GET", "/status", token=f"guess-{n}", headers=[("X-Forwarded-For", f"198.51.100.{n}")])
+        for n in range(WRONG_TRIES + 5)
+    ]
+    assert [answer.status for answer in answers] == WRONG_TRIES * [401] + 5 * [429]
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert (await api.ask("GET", "/status")).status == 200
+    assert "guess-" not in repr(events)
+    assert "198.51.100." not in repr(events)
+
+
+@pytest.mark.parametrize(
+    "target", [f"/api/sites/{SITE}", f"/api/sites/{SITE}/executions", "/status", "/trigger", "/api/stats/daily"]
+)
+async def test_token_in_the_address_or_a_cookie_opens_nothing(api: ApiStage, target: str) -> None:
+    """Design 8: it would stand in logs, or be sent by a page of another site."""
+    for name in ("token", "access_token"):
+        answer = await api.ask("GET", f"{target}?{name}={quote(ADMIN)}", token=None)
+        assert answer.status == 401
+    answer = await api.ask("GET", target, token=None, headers=[("Cookie", f"token={ADMIN}; session={ADMIN}")])
+    assert answer.status == 401
+
+
+def spell_secret(secret: str) -> set[str]:
+    """The secret, and the forms in which it could get out unseen."""
+    raw = secret.encode()
+    return {secret, secret.upper(), quote(secret, safe=""), raw.hex(), base64.b64encode(raw).decode().rstrip("=")}
+
+
+def list_right_uses(site_token: str) -> Iterator[tuple[str, str, Sequence[object], str]]:
+    """Method, target, body and token of requests that are as they should be."""
+    yield "POST", "/trigger?wait=true", (), site_token
+    yield "POST", f"/api/sites/{SITE}/forget", ({"since": "2026-01-01"},), ADMIN
+    yield "POST", "/trigger?wait=true", (), ADMIN
+    for path in (f"/api/sites/{SITE}", f"/api/sites/{SITE}/failed", f"/api/sites/{SITE}/executions", "/api/sites"):
+        yield "GET", path, (), ADMIN
+    for path in ("/status", "/api/alerts", "/metrics", "/api/stats/daily", "/openapi.json", "/docs"):
+        yield "GET", path, (), ADMIN
+
+
+def list_wrong_uses(
+    method: str, path: str, operation: dict[str, Any], *, secret: str
+) -> Iterator[tuple[str, str, Sequence[object], str]]:
+    """The same with a secret in every place of a route where something else is asked for."""
+    target, hidden = path.format(site_id=SITE, execution_id="exec-1-0"), spell(secret)
+    yield method, path.format(site_id=hidden, execution_id=hidden), (), ADMIN
+    yield method, f"{target}?{hidden}={hidden}", (), ADMIN
+    for parameter in operation.get("parameters", []):
+        yield method, f"{target}?{parameter['name']}={hidden}", (), ADMIN
+    if "requestBody" in operation:
+        for wrong in (secret, [secret], {secret: secret}, {"enabled": secret}, {"schedule": f"{secret} * * * *"}):
+            yield method, target, (wrong,), ADMIN
+
+
+async def test_no_key_and_no_token_gets_out(api: ApiStage, log: io.StringIO) -> None:
+    """A4, attack cases "Secrets": a canary sent through every route, right and wrong: in no answer, log or problem."""
+    redactor = api.installation.redactor
+    configure_logging(format=LogFormat.JSON, level="debug", redactor=redactor, stream=log, colors=False)
+    made = (await api.ask("POST", f"/api/sites/{SITE}/token")).json["token"]
+    secrets = {"IndexNow": KEY, "Bing": BING_KEY, "admin": ADMIN, "site": made}
+    api.engine.misbehave(Fault(status=403, body=f"key={KEY} is refused", after=1))
+    refusal = json.dumps({"ErrorCode": 3, "Message": f"apikey={BING_KEY}"})
+    api.bing.misbehave(Fault(status=400, body=refusal, after=1))
+    uses = [
+        *list_right_uses(made),
+        *(
+            use
+            for method, path, operation in list_routes(api)
+            if method != "DELETE"
+            for secret in secrets.values()
+            for use in list_wrong_uses(method, path, operation, secret=secret)
+        ),
+    ]
+    told = []
+    for method, target, document, token in uses:
+        answer = await api.ask(method, target, *document, token=token)
+        told.append(f"{answer.headers} {answer.body.decode()}")
+    assert len(told) > 300
+    assert (len(api.engine.requests) > 1, len(api.bing.requests) > 1) == (True, True)
+    written = log.getvalue()
+    assert "http.request" in written
+    for where, text in (("the answers", "\n".join(told)), ("the log", written)):
+        for name, secret in secrets.items():
+            assert not {form for form in spell_secret(secret) if form in text}, f"the {name} key is in {where}"
