@@ -8,13 +8,31 @@ from pathlib import Path
 
 import pytest
 
+from tidings.announce.sites import BingPriority, BingSettings
+from tidings.core.alerts import Language
 from tidings.core.logs import LogFormat
 from tidings.core.secrets import Secret
+from tidings.core.tokens import Scope
 from tidings.settings import SettingError, Settings, SiteSettings, read_settings
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"
-SECRET_NAMES = ("INDEXNOW_API_KEY", "COOKIE_MASTER_KEY", "TIDINGS_DATABASE_URL")
+TOKEN_NAMES = {
+    Scope.ADMIN: "TIDINGS_TOKEN",
+    Scope.CRAWL: "TIDINGS_CRAWL_TOKEN",
+    Scope.WORKFLOW: "TIDINGS_WORKFLOW_TOKEN",
+    Scope.METRICS: "TIDINGS_METRICS_TOKEN",
+}
+SECRET_NAMES = (
+    "INDEXNOW_API_KEY",
+    "COOKIE_MASTER_KEY",
+    "TIDINGS_DATABASE_URL",
+    "BING_API_KEY",
+    "TIDINGS_ALERT_URLS",
+    "TIDINGS_WEBHOOK_URL",
+    "TIDINGS_WEBHOOK_SECRET",
+    *TOKEN_NAMES.values(),
+)
 
 
 def find_refusal(environment: Mapping[str, str]) -> SettingError:
@@ -25,7 +43,7 @@ def find_refusal(environment: Mapping[str, str]) -> SettingError:
 
 def test_an_empty_environment_gives_every_default() -> None:
     """A1, A12, A20: all that can be set has the default that the specification names."""
-    expected = {
+    expected: dict[str, object] = {
         "data_dir": Path("tidings-data"),
         "database_url": None,
         "allow_networks": (),
@@ -41,6 +59,17 @@ def test_an_empty_environment_gives_every_default() -> None:
         "engines": ("api.indexnow.org",),
         "schedule": "0 0 * * *",
         "indexnow_key": None,
+        "host": "127.0.0.1",
+        "port": 8080,
+        "tokens": {},
+        "trusted_proxies": (),
+        "alert_urls": None,
+        "webhook_url": None,
+        "webhook_secret": None,
+        "language": Language.ENGLISH,
+        "schedule_spread": timedelta(minutes=5),
+        "max_executions": 4,
+        "bing_base": "https://ssl.bing.com/webmaster/api.svc/json",
         "site": None,
         "secrets": (),
     }
@@ -86,6 +115,28 @@ def test_an_empty_environment_gives_every_default() -> None:
             "engines",
             ("http://127.0.0.1:8801/indexnow",),
         ),
+        ("TIDINGS_HOST", "0.0.0.0", "host", "0.0.0.0"),
+        ("TIDINGS_PORT", "0", "port", 0),
+        ("TIDINGS_PORT", "65535", "port", 65_535),
+        ("TIDINGS_TOKEN", CANARY, "tokens", {Scope.ADMIN: Secret(CANARY)}),
+        ("TIDINGS_CRAWL_TOKEN", CANARY, "tokens", {Scope.CRAWL: Secret(CANARY)}),
+        ("TIDINGS_WORKFLOW_TOKEN", CANARY, "tokens", {Scope.WORKFLOW: Secret(CANARY)}),
+        ("TIDINGS_METRICS_TOKEN", CANARY, "tokens", {Scope.METRICS: Secret(CANARY)}),
+        (
+            "TIDINGS_TRUSTED_PROXIES",
+            "10.0.0.0/8,fd00::/8",
+            "trusted_proxies",
+            (ip_network("10.0.0.0/8"), ip_network("fd00::/8")),
+        ),
+        ("TIDINGS_ALERT_URLS", "json://host/a json://host/b", "alert_urls", Secret("json://host/a json://host/b")),
+        ("TIDINGS_WEBHOOK_URL", "https://hook.example/in", "webhook_url", Secret("https://hook.example/in")),
+        ("TIDINGS_WEBHOOK_SECRET", CANARY, "webhook_secret", Secret(CANARY)),
+        ("TIDINGS_LANGUAGE", "zh", "language", Language.CHINESE),
+        ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "0", "schedule_spread", timedelta(0)),
+        ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "0.5", "schedule_spread", timedelta(seconds=0.5)),
+        ("TIDINGS_MAX_EXECUTIONS", "1", "max_executions", 1),
+        ("TIDINGS_MAX_EXECUTIONS", "1000", "max_executions", 1_000),
+        ("BING_API_BASE", "http://127.0.0.1:8803/json/", "bing_base", "http://127.0.0.1:8803/json"),
     ],
 )
 def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str, field: str, expected: object) -> None:
@@ -132,6 +183,23 @@ def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str,
         ("SITE_HOST", "https://example.com/", "a host name such as example.com"),
         ("SITEMAP_URL", "ftp://example.com/sitemap.xml", "only http:// and https://"),
         ("SITEMAP_URL", "sitemap.xml", "only http:// and https://"),
+        ("TIDINGS_PORT", "-1", "a whole number from 0 to 65,535"),
+        ("TIDINGS_PORT", "65536", "a whole number from 0 to 65,535"),
+        ("TIDINGS_TOKEN", "two words", "printable ASCII characters only, without white space"),
+        ("TIDINGS_CRAWL_TOKEN", "schlüssel", "printable ASCII characters only, without white space"),
+        ("TIDINGS_WORKFLOW_TOKEN", "a\x7fb", "printable ASCII characters only, without white space"),
+        ("TIDINGS_METRICS_TOKEN", "a\tb", "printable ASCII characters only, without white space"),
+        ("TIDINGS_TRUSTED_PROXIES", "proxy.example", "'proxy.example' is not a network"),
+        ("TIDINGS_LANGUAGE", "de", "one of en, zh"),
+        ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "-1", "a number from 0 to 1,000,000"),
+        ("TIDINGS_MAX_EXECUTIONS", "0", "a whole number from 1 to 1,000"),
+        ("TIDINGS_MAX_EXECUTIONS", "1001", "a whole number from 1 to 1,000"),
+        ("BING_API_BASE", "ssl.bing.com", "only http:// and https://"),
+        ("BING_API_BASE", "https://ssl.bing.com/json?apikey=1", "a URL without a query"),
+        ("BING_API_KEY", "two words", "without white space"),
+        ("BING_DAILY_QUOTA", "0", "a whole number from 1 to 500"),
+        ("BING_DAILY_QUOTA", "501", "a whole number from 1 to 500"),
+        ("BING_PRIORITY", "oldest", "one of newest, random"),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line_that_names_variable_and_rule(name: str, value: str, rule: str) -> None:
@@ -168,6 +236,27 @@ def test_a_sitemap_without_a_key_is_refused_and_the_missing_variable_named() -> 
     error = find_refusal({"SITEMAP_URL": SITEMAP})
     assert str(error) == "INDEXNOW_API_KEY: it must be set where SITEMAP_URL is"
     assert error.name == "INDEXNOW_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, BingSettings()),
+        ({"BING_API_KEY": CANARY}, BingSettings(enabled=True, key=Secret(CANARY))),
+        (
+            {"BING_API_KEY": CANARY, "BING_DAILY_QUOTA": "500", "BING_PRIORITY": "random"},
+            BingSettings(enabled=True, key=Secret(CANARY), daily_quota=500, priority=BingPriority.RANDOM),
+        ),
+        ({"BING_DAILY_QUOTA": "1"}, BingSettings(daily_quota=1)),
+    ],
+)
+def test_bing_is_on_for_the_environments_site_where_its_key_is_set(
+    variables: dict[str, str], expected: BingSettings
+) -> None:
+    """A1, A3: off by default, a quota of 100, the newest first."""
+    site = read_settings({"SITEMAP_URL": SITEMAP, "INDEXNOW_API_KEY": "other-key-0123", **variables}).site
+    assert site is not None
+    assert site.bing == expected
 
 
 @pytest.mark.parametrize("key", ["a" * 8, "a" * 128, "Az09-Az09"])
@@ -220,6 +309,11 @@ def test_no_secret_shows_in_the_settings_and_all_are_known_to_the_redactor() -> 
         "INDEXNOW_API_KEY": f"{CANARY}-1",
         "COOKIE_MASTER_KEY": f"{CANARY}-2",
         "TIDINGS_DATABASE_URL": f"postgresql://user:{CANARY}-3@host/name",
+        "BING_API_KEY": f"{CANARY}-4",
+        "TIDINGS_ALERT_URLS": f"json://user:{CANARY}-5@host",
+        "TIDINGS_WEBHOOK_URL": f"https://hook.example/{CANARY}-6",
+        "TIDINGS_WEBHOOK_SECRET": f"{CANARY}-7",
+        **{name: f"{CANARY}-{scope}" for scope, name in TOKEN_NAMES.items()},
     }
     settings = read_settings({**values, "SITEMAP_URL": SITEMAP})
     assert "canary" not in repr(settings)

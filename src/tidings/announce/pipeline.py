@@ -30,7 +30,8 @@ from tidings.core.pace import Pace
 from tidings.core.retry import RetryPolicy
 from tidings.core.stopping import Stop, StopRequestedError
 
-_USUAL_EXECUTIONS = 6
+_USUAL_EXECUTIONS = 5
+_LOOKED_AT = 30
 
 _log = get_logger(__name__)
 
@@ -166,12 +167,11 @@ class Announcer:
 
     async def _find_usual_total(self, execution: Execution) -> int:
         """The largest sitemap among the last executions that read it whole."""
-        recent = await self.executions.list_recent(execution.workflow_name, limit=_USUAL_EXECUTIONS)
-        whole = (
-            record.result for record in recent if record.status in (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
-        )
+        recent = await self.executions.list_recent(execution.workflow_name, limit=_LOOKED_AT)
+        ended = (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
         # Without files it was for given pages, or a correction, and says nothing of the sitemap.
-        return max((result.get("total", 0) for result in whole if result.get("files")), default=0)
+        whole = [record.result for record in recent if record.status in ended and record.result.get("files")]
+        return max((result.get("total", 0) for result in whole[:_USUAL_EXECUTIONS]), default=0)
 
 
 class _Run:
@@ -309,7 +309,8 @@ class _Run:
             async for event in events:
                 await intake.take(event)
                 self._on_progress(self._report)
-        if self._site.announce_removed and self._crawl.result.complete and self._report.total:
+        # Not the report's total: files that are unchanged are not yet in that.
+        if self._site.announce_removed and self._crawl.result.complete and intake.count_total():
             await intake.send_removed()
 
     def _conclude_without_crawl(self) -> ExecutionStatus:

@@ -26,6 +26,8 @@ from tidings.core.executions import AlreadyRunningError, Execution, Executions
 from tidings.core.logs import bind_request_id, get_logger
 
 MOST_WAITING = 1_000
+# A minute's round tells people of so many late sites at the most.
+MOST_LATE = 100
 
 _log = get_logger(__name__)
 
@@ -98,7 +100,8 @@ class AnnounceService:
     async def watch_over(self) -> None:
         """Once a minute: end what dead holders left, and tell of sites that should have run and did not."""
         await self.executions.recover()
-        late = await self.schedules.list_late()
+        late = await self.schedules.list_late(limit=MOST_LATE)
+        told: set[str] = set()
         for each in late:
             site = await self.sites.find_by_number(each.site)
             if site is None:
@@ -110,8 +113,13 @@ class AnnounceService:
                 reason=f"it should have run twice by {to_text(each.since)}, and has run {last}",
                 action="Check that the service runs and has room; `tidings status` shows what it did.",
             )
+            told.add(site.id)
             async with self.database.write() as connection:
                 await self.alerts.hold(connection, alert)
+        if len(late) < MOST_LATE:
+            # Whoever was paused or disabled since is late no longer.
+            async with self.database.write() as connection:
+                await self.alerts.end_all(connection, lambda kind, subject: kind == "not_run" and subject not in told)
         if late:
             self.alerts.wake()
 
@@ -128,7 +136,7 @@ class AnnounceService:
         await self.sites.remove(site.id)
         async with self.database.write() as connection:
             await self.alerts.end_all(
-                connection, lambda subject: subject == site.id or subject.startswith(f"{site.id} at ")
+                connection, lambda _, subject: subject == site.id or subject.startswith(f"{site.id} at ")
             )
 
     async def drain(self, timeout: timedelta) -> None:
@@ -156,11 +164,13 @@ class AnnounceService:
 
     async def _wait_for_slot(self, execution: Execution, work: Callable[[Execution], Awaitable[Report]]) -> Report:
         """Only so many work at once; one that waits shows that it lives."""
-        if self.slots.locked():
+        try:
             async with self.executions.keep_alive(execution):
                 await self.slots.acquire()
-        else:
-            await self.slots.acquire()
+        except BaseException:
+            # It ends before anything was done: the site must not count as running.
+            await self.executions.abandon(execution)
+            raise
         try:
             return await work(execution)
         finally:

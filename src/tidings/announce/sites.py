@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
@@ -187,6 +188,7 @@ def parse_engines(names: Sequence[str]) -> tuple[Engine, ...]:
     return engines
 
 
+@lru_cache(maxsize=256)
 def parse_engine(name: str) -> Engine:
     """`api.indexnow.org`, `www.bing.com/indexnow` or `http://127.0.0.1:8801/indexnow`."""
     url = name.strip() if "://" in name else f"https://{name.strip()}"
@@ -239,6 +241,8 @@ def check_url(field: str, url: str) -> Url:
         raise SiteError(field, f"{error}; it must be {_WANTED.get(field, _WANTED_URL)}") from None
 
 
+# Sites that are read from the table have few engines and schedules between them.
+@lru_cache(maxsize=256)
 def check_schedule(schedule: str) -> str:
     """A cron expression of five fields."""
     try:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tidings.announce.bing_status import BingStatus, read_bing_status
 from tidings.announce.ledger import Channel
+from tidings.announce.overview import SiteOverview, SiteState, describe_execution, read_overview
 from tidings.announce.undelivered import FailedPage, Undelivered
 from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.screen import describe_quota_line, make_console
@@ -29,11 +30,13 @@ class Standing:
     records: list[ExecutionRecord]
     failed: list[FailedPage] = field(default_factory=list)
     bing: BingStatus | None = None
+    overview: SiteOverview | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "executions": [describe_record(record) for record in self.records],
+            "executions": [describe_execution(record) for record in self.records],
             "failed": [describe_failed(page) for page in self.failed],
+            **({} if self.overview is None else _describe_overview(self.overview)),
             **({} if self.bing is None else {"bing": self.bing.to_json(), "bingQuota": self.bing.describe_quota()}),
         }
 
@@ -71,11 +74,20 @@ async def _read_site(installation: Installation, name: str) -> Standing:
     ]
     records = await installation.executions.list_recent(site.workflow_name)
     bing = await read_bing_status(site, database=installation.database, clock=installation.clock)
-    return Standing(records, failed, bing)
+    overview = await read_overview(
+        site.id,
+        database=installation.database,
+        records=installation.sites,
+        clock=installation.clock,
+        live=installation.service.live,
+    )
+    return Standing(records, failed, bing, overview)
 
 
 def _print(standing: Standing, *, console: Console) -> None:
     _print_records(standing.records, console=console)
+    if standing.overview is not None:
+        console.print(f"\n{_describe_state(standing.overview)}")
     if standing.bing is not None and standing.bing.quota is not None:
         console.print(f"\n{describe_quota_line(standing.bing.quota)}")
         if standing.bing.reason:
@@ -87,6 +99,19 @@ def _print(standing: Standing, *, console: Console) -> None:
             f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
             f"({page.attempts} attempts, last {page.failed_at:%Y-%m-%d %H:%M})"
         )
+
+
+def _describe_overview(overview: SiteOverview) -> dict[str, Any]:
+    whole = overview.to_json()
+    return {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
+
+
+def _describe_state(overview: SiteOverview) -> str:
+    reason = f" ({escape(overview.reason)})" if overview.reason else ""
+    if overview.state is SiteState.PAUSED:
+        return f"[yellow]paused[/]{reason}"
+    when = "" if overview.next_run is None else f"; runs next at {overview.next_run:%Y-%m-%d %H:%M} UTC"
+    return f"[red]broken[/]{reason}{when}" if overview.state is SiteState.BROKEN else f"running{when}"
 
 
 def _print_records(records: list[ExecutionRecord], *, console: Console) -> None:
@@ -106,17 +131,6 @@ def _print_records(records: list[ExecutionRecord], *, console: Console) -> None:
             record.public_id,
         )
     console.print(table)
-
-
-def describe_record(record: ExecutionRecord) -> dict[str, Any]:
-    return {
-        "executionId": record.public_id,
-        "site": record.workflow_name.partition(":")[2],
-        "status": record.status.value,
-        "startedAt": to_text(record.started_at),
-        "completedAt": None if record.completed_at is None else to_text(record.completed_at),
-        "result": record.result or record.progress,
-    }
 
 
 def describe_failed(page: FailedPage) -> dict[str, Any]:

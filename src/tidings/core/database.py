@@ -41,7 +41,7 @@ _POSTGRESQL_READERS = 15
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
 _READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
-_MIGRATIONS = Path(__file__).parent / "migrations"
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class DatabaseUrlError(ValueError):
@@ -275,17 +275,17 @@ async def downgrade_database(database: Database, *, revision: str) -> None:
 
 def newest_revision() -> str:
     """The newest migration's id, which is the number its file name begins with."""
-    versions = _MIGRATIONS / "versions"
+    versions = MIGRATIONS / "versions"
     return max(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
 
 
 async def find_revision(database: Database) -> str | None:
     """The revision that the tables are at, or None for an empty database."""
     async with database.write() as connection:
-        return await _read_revision(connection)
+        return await read_revision(connection)
 
 
-async def _read_revision(connection: AsyncConnection) -> str | None:
+async def read_revision(connection: AsyncConnection) -> str | None:
     if not await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version")):
         return None
     return (await connection.exec_driver_sql("SELECT version_num FROM alembic_version")).scalar_one_or_none()
@@ -293,8 +293,8 @@ async def _read_revision(connection: AsyncConnection) -> str | None:
 
 async def _create_tables(database: Database) -> str:
     """Make all tables at the newest revision, unless another process has done so meanwhile. Returns the revision."""
-    async with _lock_migrations(database) as connection:
-        if revision := await _read_revision(connection):
+    async with lock_migrations(database) as connection:
+        if revision := await read_revision(connection):
             return revision
         await connection.run_sync(metadata.create_all)
         await connection.exec_driver_sql(
@@ -309,18 +309,18 @@ async def _migrate(database: Database, command: Literal["upgrade", "downgrade"],
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("script_location", str(MIGRATIONS))
 
     def run(connection: Connection) -> None:
         config.attributes["connection"] = connection
         getattr(alembic.command, command)(config, revision)
 
-    async with _lock_migrations(database) as connection:
+    async with lock_migrations(database) as connection:
         await connection.run_sync(run)
 
 
 @asynccontextmanager
-async def _lock_migrations(database: Database) -> AsyncIterator[AsyncConnection]:
+async def lock_migrations(database: Database) -> AsyncIterator[AsyncConnection]:
     """A transaction that no other process's migration runs beside; on SQLite every writing one is."""
     async with database.write() as connection:
         if database.dialect == "postgresql":

@@ -66,8 +66,9 @@ def _bind_socket(family: int, address: tuple[str | int, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(address)
-    except OSError:
+    except OSError as error:
         made.close()
+        error.filename = f"{address[0]} port {address[1]}"
         raise
     return made
 

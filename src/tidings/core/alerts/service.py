@@ -83,10 +83,10 @@ class Alerts:
             await self._add_event(connection, over, EventType.RESOLVED, at=self._clock.now())
             _log.info("alert.resolved", kind=over.kind, subject=over.subject)
 
-    async def end_all(self, connection: AsyncConnection, fits: Callable[[str], bool]) -> None:
-        """In the caller's transaction: end every condition whose subject fits."""
+    async def end_all(self, connection: AsyncConnection, fits: Callable[[str, str], bool]) -> None:
+        """In the caller's transaction: end every condition whose kind and subject fit."""
         for kind, subject in await self._conditions.list_names(connection):
-            if fits(subject):
+            if fits(kind, subject):
                 await self.end(connection, kind, subject)
 
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:

@@ -1,0 +1,206 @@
+"""What the tests of the service play on: one or more sites of the sandbox with a schedule, an engine, Bing, and a sink
+that gets every alert; between them the real service, on a clock that the test chooses."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from tests.announce.bing_stage import KEY
+from tests.conftest import Bench, BenchMaker
+from tidings.announce.bing_status import make_quota
+from tidings.announce.due import DueRules
+from tidings.announce.live import LiveExecutions
+from tidings.announce.quota import QuotaState
+from tidings.announce.reports import Report
+from tidings.announce.schedule import Claim, Schedules
+from tidings.announce.service import MOST_WAITING, AnnounceService
+from tidings.announce.site_records import Origin, SiteRecords
+from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
+from tidings.core.clock import Clock
+from tidings.core.database import Database
+from tidings.core.dispatch import Runner
+from tidings.core.executions import ExecutionRecord
+from tidings.core.keyring import KeyRing
+from tidings.core.master_key import new_master_key
+from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.sink import SandboxSink
+
+SOON = 20.0
+DAILY = "0 12 * * *"
+AT_ONCE = timedelta(0)
+
+# What was told, of what kind, about what.
+Told = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStage:
+    """A stored site, all that it is announced to, and the service that runs it."""
+
+    service: AnnounceService
+    records: SiteRecords
+    bench: Bench
+    web: SandboxSite
+    engine: SandboxEngine
+    bing: SandboxBing
+    sink: SandboxSink
+    site: Site
+
+    @property
+    def database(self) -> Database:
+        return self.bench.database
+
+    @property
+    def schedules(self) -> Schedules:
+        return self.service.schedules
+
+    async def run(self, site: Site | None = None) -> Report:
+        """A triggered execution to its end."""
+        return await (await self.service.trigger(site or self.site)).wait()
+
+    async def announce(self, *urls: str) -> Report:
+        """An execution for these URLs to its end."""
+        return await (await self.service.announce_urls(self.site, urls)).wait()
+
+    async def claim(self) -> Claim:
+        """The claim on the one run that is due."""
+        (claim,) = await self.schedules.claim_due(limit=10)
+        return claim
+
+    async def add_site(self, name: str) -> Site:
+        """Another site that has the same pages."""
+        return await self.records.save(replace(self.site, id=name, number=0), origin=Origin.API)
+
+    async def change(self, **settings: Any) -> "ServiceStage":
+        """The same stage with other settings of its site."""
+        return replace(self, site=await self.records.save(replace(self.site, **settings), origin=Origin.API))
+
+    async def list_executions(self, site: Site | None = None) -> list[ExecutionRecord]:
+        """The newest first."""
+        return await self.service.executions.list_recent((site or self.site).workflow_name)
+
+    async def list_statuses(self, site: Site | None = None) -> list[str]:
+        """The newest first."""
+        return [record.status.value for record in await self.list_executions(site)]
+
+    async def list_open(self) -> set[tuple[str, str]]:
+        """Kind and subject of all that holds now."""
+        return {(each.kind, each.subject) for each in await self.service.alerts.list_open()}
+
+    async def list_told(self) -> list[Told]:
+        """Everything that people were told so far, in order."""
+        while await self.service.alerts.deliver():
+            pass
+        documents = [recorded.fields["document"] for recorded in self.sink.taken]
+        return [_read_told(document) for document in documents]
+
+    async def read_quota(self) -> QuotaState:
+        return await make_quota(self.site, database=self.database, clock=self.service.clock).read()
+
+    def list_crawled(self) -> list[str]:
+        """The sitemap files that were asked for."""
+        return [request.path for request in self.web.requests if request.path.startswith("/sitemap")]
+
+    def hold_back(self) -> "Held":
+        """From now on the engine waits with its answers until the test lets it go on."""
+        held = Held()
+        self.engine.on_request = held.wait
+        return held
+
+    def restart(self) -> "ServiceStage":
+        """The service as a new process would have it: nothing is known but what is stored."""
+        live = LiveExecutions(clock=self.service.clock)
+        return replace(self, service=replace(self.service, live=live, triggered=Runner(MOST_WAITING)))
+
+
+class Held:
+    """Requests that wait. `came` is set by the first of them."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self._go_on = asyncio.Event()
+
+    async def wait(self, _: Recorded) -> None:
+        self.came.set()
+        await self._go_on.wait()
+
+    async def arrive(self) -> None:
+        """Return once a request waits; raises TimeoutError."""
+        async with asyncio.timeout(SOON):
+            await self.came.wait()
+
+    def let_go(self) -> None:
+        self._go_on.set()
+
+
+async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask the database until it is so; raises TimeoutError."""
+    async with asyncio.timeout(SOON):
+        while not await is_so():
+            pass
+
+
+@asynccontextmanager
+async def open_service(
+    make_bench: BenchMaker,
+    *,
+    clock: Clock,
+    pages: int = 20,
+    limit: int = 4,
+    waiting: int = MOST_WAITING,
+    quota: int | None = None,
+    rules: DueRules | None = None,
+    **settings: Any,
+) -> AsyncIterator[ServiceStage]:
+    """Set a stage up. With a `quota`, the site has Bing; `settings` go into the site as they are."""
+    served, bing = SandboxSite(pages=pages, per_sitemap=10), SandboxBing(keys={KEY: []}, now=clock.now)
+    async with served, SandboxEngine("alpha") as engine, bing, SandboxSink() as sink:
+        bing.add_site(served.origin, key=KEY)
+        bench = make_bench(clock=clock, scale=1, bing_base=bing.base_url, rules=rules)
+        service, records = _build(bench, clock=clock, limit=limit, waiting=waiting, sink=sink)
+        site = make_site(
+            sitemap_urls=[served.sitemap_url],
+            key=served.key,
+            engines=[engine.endpoint],
+            bing=make_bing_settings(enabled=quota is not None, key=KEY, daily_quota=quota or 100),
+            **{"schedule": DAILY, **settings},
+        )
+        stored = await records.save(site, origin=Origin.API)
+        try:
+            yield ServiceStage(service, records, bench, served, engine, bing, sink, stored)
+        finally:
+            await service.drain(AT_ONCE)
+
+
+def _build(
+    bench: Bench, *, clock: Clock, limit: int, waiting: int, sink: SandboxSink
+) -> tuple[AnnounceService, SiteRecords]:
+    client = bench.announcer.client
+    hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)
+    alerts = Alerts(bench.database, clock=clock, destinations=[hook])
+    schedules = Schedules(bench.database, clock=clock, spread=AT_ONCE)
+    records = SiteRecords(bench.database, keys=KeyRing.parse(new_master_key()), clock=clock, planner=schedules)
+    service = AnnounceService(
+        database=bench.database,
+        sites=records,
+        schedules=schedules,
+        announcer=replace(bench.announcer, alerts=alerts),
+        executions=bench.executions,
+        alerts=alerts,
+        clock=clock,
+        budget=timedelta(days=1),
+        limit=limit,
+        live=LiveExecutions(clock=clock),
+        know=lambda site: site,
+        triggered=Runner(waiting),
+    )
+    return service, records
+
+
+def _read_told(document: Any) -> Told:
+    data = document["data"]
+    return document["type"], data["kind"], data["subject"]

@@ -1,0 +1,424 @@
+"""The service below HTTP: executions by schedule, on request and for given URLs, one at a time for each site, so many
+at once in all, ended in good order; on both databases, against the sandbox."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.service_stage import SOON, ServiceStage, open_service, wait_until
+from tests.announce.stage import list_sent
+from tests.conftest import BenchMaker
+from tidings.announce.due import DueRules
+from tidings.announce.given import MOST_GIVEN
+from tidings.announce.pipeline import BingDisabledError, ChannelChoice
+from tidings.announce.schedule import ClaimLostError
+from tidings.announce.service import BusyError
+from tidings.announce.sites import Site, SiteError, SubmitMethod
+from tidings.core.clock import SystemClock
+from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
+from tidings.core.holders import Holder
+from tidings.sandbox.indexnow import FORBIDDEN
+
+MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)
+# The first time of the schedule after the stage was set up.
+NOON = MORNING.replace(hour=12, minute=0)
+
+
+@pytest.fixture
+def clock() -> StageClock:
+    return StageClock(MORNING)
+
+
+async def test_a_triggered_execution_begins_at_once_is_seen_live_and_leaves_its_record(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A35, A36, A37: the id comes at once, progress while it runs here, and the history afterwards."""
+    async with open_service(make_bench, clock=clock) as stage:
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        execution_id = started.execution.public_id
+        live = stage.service.live.describe(execution_id)
+        assert await stage.list_statuses() == ["running"]
+        held.let_go()
+        report = await started.wait()
+        (record,) = await stage.list_executions()
+        assert live is not None
+        assert (live["total"], live["status"]) == (20, "running")
+        assert (report.execution_id, report.status) == (execution_id, ExecutionStatus.SUCCEEDED)
+        assert (record.public_id, record.items_processed) == (execution_id, 20)
+        assert stage.service.live.describe(execution_id) is None
+        assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+async def test_whoever_stops_waiting_does_not_stop_the_execution(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A35: `wait=true` and a caller that goes away."""
+    async with open_service(make_bench, clock=clock) as stage:
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        waiting = asyncio.create_task(started.wait())
+        await held.arrive()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        held.let_go()
+        assert (await started.wait()).status is ExecutionStatus.SUCCEEDED
+
+
+async def test_a_site_that_runs_cannot_be_triggered_and_bing_only_where_it_is_on(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A35, A39: refused with the id of the one that runs; and what is refused leaves no execution behind."""
+    async with open_service(make_bench, clock=clock) as stage:
+        with pytest.raises(BingDisabledError, match="Bing submission is not enabled for this site"):
+            await stage.service.trigger(stage.site, channel=ChannelChoice.BING)
+        assert await stage.list_executions() == []
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        for refused in (stage.service.trigger(stage.site), stage.service.announce_urls(stage.site, [stage.web.url(1)])):
+            with pytest.raises(AlreadyRunningError) as caught:
+                await refused
+            assert caught.value.execution_id == started.execution.public_id
+        held.let_go()
+        await started.wait()
+        assert await stage.list_statuses() == ["succeeded"]
+
+
+async def test_of_fifty_triggers_at_once_one_begins(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A39: the others are told its id."""
+    async with open_service(make_bench, clock=clock) as stage:
+        held = stage.hold_back()
+        outcomes = await asyncio.gather(*(stage.service.trigger(stage.site) for _ in range(50)), return_exceptions=True)
+        refused = [each for each in outcomes if isinstance(each, AlreadyRunningError)]
+        (started,) = (each for each in outcomes if not isinstance(each, BaseException))
+        held.let_go()
+        await started.wait()
+        assert {each.execution_id for each in refused} == {started.execution.public_id}
+        assert len(refused) == 49
+        assert await stage.list_statuses() == ["succeeded"]
+
+
+async def test_a_due_run_is_done_once_and_the_next_is_planned(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A38: what is due is sent, and the schedule goes on from there."""
+    async with open_service(make_bench, clock=clock) as stage:
+        clock.set(NOON)
+        await stage.service.run_claim(await stage.claim())
+        state = await stage.schedules.read(stage.site.number)
+        assert (state.last_run, state.next_run) == (NOON, NOON + DAY)
+        assert await stage.schedules.claim_due(limit=10) == []
+        assert await stage.list_statuses() == ["succeeded"]
+        assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+async def test_a_due_run_of_a_site_that_runs_already_is_skipped(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A38, A39: the one that runs stays the only one; the schedule goes on, and does not count it as its own run."""
+    async with open_service(make_bench, clock=clock) as stage:
+        clock.set(NOON - MINUTE)
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        clock.set(NOON)
+        await stage.service.run_claim(await stage.claim())
+        held.let_go()
+        await started.wait()
+        state = await stage.schedules.read(stage.site.number)
+        assert (state.last_run, state.next_run) == (None, NOON + DAY)
+        assert [record.public_id for record in await stage.list_executions()] == [started.execution.public_id]
+        assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+@pytest.mark.parametrize("loss", ["begun by another", "site removed", "site disabled"])
+async def test_a_lost_claim_leaves_no_trace_of_an_execution(
+    make_bench: BenchMaker, clock: StageClock, loss: str
+) -> None:
+    """A38, A39: of two that claim one run after each other, one runs it."""
+    async with open_service(make_bench, clock=clock) as stage:
+        clock.set(NOON)
+        claim = await stage.claim()
+        if loss == "begun by another":
+            async with stage.database.write() as connection:
+                await stage.schedules.begin(connection, claim)
+        elif loss == "site removed":
+            await stage.records.remove(stage.site.id)
+        else:
+            await stage.change(enabled=False)
+        with pytest.raises(ClaimLostError):
+            await stage.service.run_claim(claim)
+        assert await stage.list_executions() == []
+        assert not stage.web.requests
+        assert await stage.service.executions.count_running() == 0
+
+
+async def test_a_run_that_cannot_begin_leaves_the_site_free_and_the_run_due(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A38, A39: an error of the database in the middle must not lock the site for the next half hour."""
+    async with open_service(make_bench, clock=clock) as stage:
+        clock.set(NOON)
+        claim = await stage.claim()
+        await _rename(stage, "alert_conditions", to="away")
+        with pytest.raises(SQLAlchemyError):
+            await stage.service.run_claim(claim)
+        await _rename(stage, "away", to="alert_conditions")
+        assert await stage.list_executions() == []
+        await stage.service.run_claim(claim)
+        assert await stage.list_statuses() == ["succeeded"]
+
+
+async def _rename(stage: ServiceStage, table: str, *, to: str) -> None:
+    async with stage.database.write() as connection:
+        await connection.execute(text(f"ALTER TABLE {table} RENAME TO {to}"))
+
+
+async def test_given_urls_are_sent_at_once_without_the_sitemap_and_foreign_ones_dropped_and_counted(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A7, A36: known pages too, because they are said to have changed; a page that no sitemap lists is as good."""
+    async with open_service(make_bench, clock=clock) as stage:
+        await stage.run()
+        crawled, sent = len(stage.list_crawled()), len(stage.engine.requests)
+        clock.advance(timedelta(hours=1))
+        own = [*(stage.web.url(number) for number in range(1, 8)), f"{stage.web.origin}/unlisted"]
+        report = await stage.announce(*own, own[0], "https://other.example/page", "not a URL")
+        assert sorted(list_sent(stage.engine, since=sent)) == sorted(own)
+        assert len(stage.list_crawled()) == crawled
+        assert (report.status, report.submitted, report.changed) == (ExecutionStatus.SUCCEEDED, 8, 7)
+        assert (report.dropped.foreign_host, report.dropped.invalid) == (1, 1)
+        assert await stage.list_statuses() == ["succeeded"] * 2
+
+
+async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A12: at least ten minutes between two notices of one URL, whoever asks for them."""
+    async with open_service(make_bench, clock=clock, rules=DueRules()) as stage:
+        url = stage.web.url(3)
+        sent: list[tuple[int, int]] = []
+        for _ in range(3):
+            report = await stage.announce(url)
+            sent.append((report.submitted, report.too_soon))
+            clock.advance(timedelta(minutes=5, seconds=1))
+        assert sent == [(1, 0), (0, 1), (1, 0)]
+        assert dict(stage.engine.accepted) == {url: 2}
+
+
+@pytest.mark.parametrize("count", [0, MOST_GIVEN + 1])
+async def test_no_urls_or_too_many_are_refused_before_anything_begins(
+    make_bench: BenchMaker, clock: StageClock, count: int
+) -> None:
+    """A36: the rule is told, and the site is free."""
+    async with open_service(make_bench, clock=clock) as stage:
+        with pytest.raises(SiteError, match="1 to 10,000 URLs"):
+            await stage.service.announce_urls(stage.site, [stage.web.url(1)] * count)
+        assert await stage.list_executions() == []
+
+
+async def test_given_urls_do_not_make_the_others_count_as_removed(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A14: only a complete crawl tells what has left the sitemap; and it still does afterwards."""
+    async with open_service(make_bench, clock=clock, announce_removed=True) as stage:
+        await stage.run()
+        clock.advance(timedelta(hours=1))
+        given = await stage.announce(stage.web.url(1), f"{stage.web.origin}/unlisted")
+        again = await stage.run()
+        stage.web.remove(5)
+        gone = stage.web.origin + "/pages/0000005/"
+        last = await stage.run()
+        assert (given.removed, again.removed, last.removed) == (0, 0, 1)
+        assert (given.submitted, again.submitted, last.submitted) == (2, 0, 1)
+        assert [url for url, times in stage.engine.accepted.items() if times == 2 and url.startswith(gone)] != []
+
+
+async def test_given_urls_go_to_bing_within_its_quota(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A28, A30, A35: the quota of the day is kept, the engines get all; `channel` chooses."""
+    async with open_service(make_bench, clock=clock, quota=5) as stage:
+        urls = [stage.web.url(number) for number in range(1, 9)]
+        both = await stage.announce(*urls)
+        assert both.bing is not None
+        assert (both.bing.engine.succeeded, both.bing.engine.left) == (5, 3)
+        assert (await stage.read_quota()).used == stage.bing.used(stage.web.origin, clock.now().date()) == 5
+        assert dict(stage.engine.accepted) == dict.fromkeys(urls, 1)
+        clock.advance(DAY)
+        alone = await stage.service.announce_urls(stage.site, urls[:2], channel=ChannelChoice.BING)
+        assert (await alone.wait()).submitted == 2
+        assert dict(stage.engine.accepted) == dict.fromkeys(urls, 1)
+        assert stage.bing.accepted.total() == 7
+        assert not stage.list_crawled()
+
+
+async def test_a_site_that_did_not_run_is_told_once_and_resolved_by_its_next_run(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A40: not run for two periods."""
+    async with open_service(make_bench, clock=clock) as stage:
+        told = []
+        for days in (1, 1, 1, 0):
+            clock.advance(days * DAY)
+            await stage.service.watch_over()
+            told.append(len(await stage.list_told()))
+        fired = ("alert.fired", "not_run", stage.site.id)
+        assert told == [0, 1, 1, 1]
+        assert await stage.list_told() == [fired]
+        assert await stage.list_open() == {("not_run", stage.site.id)}
+        await stage.service.run_claim(await stage.claim())
+        await stage.service.watch_over()
+        assert await stage.list_told() == [fired, ("alert.resolved", "not_run", stage.site.id)]
+        assert await stage.list_open() == set()
+
+
+async def test_a_paused_site_is_not_missed(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A40, A41: who pauses it knows that it does not run."""
+    async with open_service(make_bench, clock=clock) as stage:
+        await stage.schedules.pause(stage.site.number)
+        clock.advance(10 * DAY)
+        await stage.service.watch_over()
+        assert await stage.list_open() == set()
+
+
+async def test_what_a_dead_process_held_is_ended_within_a_minute(
+    make_bench: BenchMaker, clock: StageClock, tmp_path: Path
+) -> None:
+    """A39, design decision 4: the once-a-minute look takes it back, and the site can run."""
+    async with open_service(make_bench, clock=clock) as stage:
+        dead = Holder(tmp_path)
+        await Executions(stage.database, clock=clock, holder=dead).acquire(stage.site.workflow_name)
+        await stage.service.watch_over()
+        assert await stage.list_statuses() == ["running"]
+        dead.close()
+        await stage.service.watch_over()
+        assert await stage.list_statuses() == ["interrupted"]
+
+
+async def test_freed_engines_are_tried_again_with_the_same_keys(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A22, A31, A41: what refused a key for good is left alone until a person says that it may be tried."""
+    async with open_service(make_bench, clock=clock, quota=50) as stage:
+        key = stage.site.bing.require_key().reveal()
+        stage.engine.misbehave(FORBIDDEN)
+        stage.bing.revoke(key)
+        first = await stage.run()
+        asked = len(stage.engine.requests), len(stage.bing.requests)
+        second = await stage.run()
+        assert (first.status, second.status) == (ExecutionStatus.FAILED, ExecutionStatus.FAILED)
+        assert (len(stage.engine.requests), len(stage.bing.requests)) == asked
+        stage.engine.recover()
+        stage.bing.add_site(stage.web.origin, key=key)
+        assert [await stage.service.free(stage.site), await stage.service.free(stage.site)] == [2, 0]
+        assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
+        assert set(stage.engine.accepted) == set(stage.bing.accepted) == set(stage.web.urls())
+
+
+async def test_where_too_many_wait_no_more_are_taken_and_nothing_is_left_of_them(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A39: refused is refused: the site is free for the next one who asks."""
+    async with open_service(make_bench, clock=clock, waiting=1) as stage:
+        other = await stage.add_site("other")
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        with pytest.raises(BusyError, match="wait for their turn; try again later"):
+            await stage.service.trigger(other)
+        assert await stage.list_executions(other) == []
+        held.let_go()
+        await started.wait()
+        await wait_until(lambda: _is_free(stage))
+        assert (await stage.run(other)).status is ExecutionStatus.SUCCEEDED
+
+
+async def _is_free(stage: ServiceStage) -> bool:
+    await stage.list_executions()
+    return stage.service.triggered.free > 0
+
+
+async def test_triggers_beyond_the_slots_wait_and_stay_alive_for_as_long_as_it_takes(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A39, design decision 4: one that waits for its turn is not taken for dead, and is run in the end."""
+    async with open_service(make_bench, clock=clock, limit=1) as stage:
+        others = [await stage.add_site(name) for name in ("b", "c")]
+        held = stage.hold_back()
+        first = await stage.service.trigger(stage.site)
+        await held.arrive()
+        crawled = len(stage.list_crawled())
+        waiting = [await stage.service.trigger(site) for site in others]
+        too_long = clock.now() + SILENT_FOR + MINUTE
+        while clock.now() < too_long:
+            await _let_beat(stage, (stage.site, *others), clock=clock)
+            await stage.service.watch_over()
+        assert len(stage.list_crawled()) == crawled
+        assert [await stage.list_statuses(site) for site in (stage.site, *others)] == [["running"]] * 3
+        held.let_go()
+        reports = [await started.wait() for started in (first, *waiting)]
+        assert [report.submitted for report in reports] == [20] * 3
+        assert stage.engine.max_in_flight <= 3
+
+
+async def _let_beat(stage: ServiceStage, sites: Sequence[Site], *, clock: StageClock) -> None:
+    """Let the time go by until each of them has shown that it lives."""
+    before = clock.now()
+
+    async def have_beaten() -> bool:
+        clock.advance(MINUTE)
+        records = [(await stage.list_executions(site))[0] for site in sites]
+        return all(record.heartbeat_at > before for record in records)
+
+    await wait_until(have_beaten)
+
+
+async def test_a_stop_interrupts_what_runs_and_the_next_run_sends_the_rest_and_nothing_twice(
+    make_bench: BenchMaker,
+) -> None:
+    """A20: requests under way end, everything done is saved, what waited for its turn begins nothing."""
+    async with open_service(
+        make_bench, clock=SystemClock(), limit=1, pages=40, submit_method=SubmitMethod.GET
+    ) as stage:
+        other = await stage.add_site("other")
+        held = stage.hold_back()
+        running = await stage.service.trigger(stage.site)
+        await held.arrive()
+        waiting = await stage.service.trigger(other)
+        stage.service.live.stop_all("the test says so")
+        held.let_go()
+        async with asyncio.timeout(SOON):
+            reports = [await running.wait(), await waiting.wait()]
+        assert [report.status for report in reports] == [ExecutionStatus.INTERRUPTED] * 2
+        assert 1 <= reports[0].submitted == len(stage.engine.accepted) < 40
+        assert reports[1].submitted == 0
+        assert any("the test says so" in warning for warning in reports[0].warnings)
+        again = stage.restart()
+        assert (await again.run()).status is ExecutionStatus.SUCCEEDED
+        assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+        assert await again.list_statuses() == ["succeeded", "interrupted"]
+
+
+async def test_after_a_drain_nothing_more_is_taken(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A20: what was triggered has ended by then, and what comes later is refused without a trace."""
+    async with open_service(make_bench, clock=clock) as stage:
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        draining = asyncio.create_task(stage.service.drain(timedelta(seconds=SOON)))
+        held.let_go()
+        await draining
+        assert (await started.wait()).status is ExecutionStatus.SUCCEEDED
+        with pytest.raises(BusyError):
+            await stage.service.trigger(stage.site)
+        assert await stage.list_statuses() == ["succeeded"]
+
+
+async def test_what_does_not_end_in_time_is_ended_as_interrupted(make_bench: BenchMaker, clock: StageClock) -> None:
+    """A20: an engine that never answers does not hold up the end, and the site is free for the next start."""
+    async with open_service(make_bench, clock=clock) as stage:
+        held = stage.hold_back()
+        started = await stage.service.trigger(stage.site)
+        await held.arrive()
+        await stage.service.drain(timedelta(milliseconds=10))
+        with pytest.raises(asyncio.CancelledError):
+            await started.wait()
+        assert await stage.list_statuses() == ["interrupted"]
+        held.let_go()
+        assert (await stage.restart().run()).status is ExecutionStatus.SUCCEEDED

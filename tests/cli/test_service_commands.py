@@ -1,0 +1,492 @@
+"""The commands of the service: pause and resume, tokens, sites with Bing, run, check and status with Bing, and undo on
+one channel; each as a process of its own, with its JSON."""
+
+import asyncio
+import os
+import pty
+import shutil
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
+from tidings.announce.schedule import Schedules, ScheduleState
+from tidings.announce.site_documents import describe_site
+from tidings.announce.site_records import Origin, SiteRecords
+from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.cli.main import app
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.keyring import KeyRing
+from tidings.core.tokens import Grant, Scope, Tokens
+from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.indexnow import FORBIDDEN
+
+ADDRESS = "https://site.example/sitemap.xml"
+INDEXNOW_KEY = "an-indexnow-key-0123"
+BING_KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
+MASK = "****...****"
+# Whatever day it is when a test runs over midnight, Bing counts for one.
+NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A stored site `shop` of five pages, its engine and Bing."""
+
+    terminal: Terminal
+    engine: SandboxEngine
+    bing: SandboxBing
+
+    async def run(self, *options: str) -> Ended:
+        return await self.terminal.run("run", "shop", "--json", *options)
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """How many URLs the engine and Bing took, repeated ones too."""
+        return self.engine.accepted.total(), self.bing.accepted.total()
+
+
+@asynccontextmanager
+async def open_data(terminal: Terminal) -> AsyncIterator[Database]:
+    """The database that the terminal's commands work on."""
+    terminal.data_dir.mkdir(mode=0o700, exist_ok=True)
+    database = open_database(f"sqlite:///{terminal.data_dir / 'tidings.db'}")
+    try:
+        # It writes: after a clean end, SQLite has no log that a reader could open.
+        await prepare_database(database)
+        yield database
+    finally:
+        await database.close()
+
+
+async def store(terminal: Terminal, site: Site) -> Site:
+    """What `sites add` does, without the time that a process takes."""
+    clock = SystemClock()
+    async with open_data(terminal) as database:
+        keys, planner = KeyRing.parse(terminal.variables["COOKIE_MASTER_KEY"]), Schedules(database, clock=clock)
+        return await SiteRecords(database, keys=keys, clock=clock, planner=planner).save(site, origin=Origin.API)
+
+
+@pytest.fixture
+async def stored(terminal: Terminal) -> Site:
+    """The site `site.example`, which nothing is ever sent for."""
+    return await store(terminal, make_site(sitemap_urls=[ADDRESS], key=INDEXNOW_KEY))
+
+
+@asynccontextmanager
+async def open_shop(
+    terminal: Terminal, *, bing_key: str | None = BING_KEY, quota: int = 100, limit: int = 100, remaining: bool = True
+) -> AsyncIterator[Shop]:
+    """`quota` is Bing's own, `limit` the one that is configured."""
+    bing = SandboxBing(keys={BING_KEY: []}, daily_quota=quota, now=lambda: NOON, reports_remaining=remaining)
+    web, engine = SandboxSite(pages=5), SandboxEngine("alpha")
+    async with web, engine, bing:
+        bing.add_site(web.origin, key=BING_KEY)
+        terminal.variables["BING_API_BASE"] = bing.base_url
+        site = make_site(
+            site_id="shop",
+            sitemap_urls=[web.sitemap_url],
+            key=web.key,
+            engines=[engine.endpoint],
+            bing=make_bing_settings(enabled=bing_key is not None, key=bing_key, daily_quota=limit),
+        )
+        await store(terminal, site)
+        yield Shop(terminal, engine, bing)
+
+
+async def read_schedule(terminal: Terminal, site: Site) -> ScheduleState:
+    async with open_data(terminal) as database:
+        return await Schedules(database, clock=SystemClock()).read(site.number)
+
+
+async def find_grants(terminal: Terminal, *tokens: str) -> list[Grant | None]:
+    async with open_data(terminal) as database:
+        return [await Tokens(database, clock=SystemClock()).find(token) for token in tokens]
+
+
+async def test_a_site_is_paused_and_resumed_and_each_says_whether_it_changed_anything(
+    terminal: Terminal, stored: Site
+) -> None:
+    """A41: one command each, also the second time, and a schedule that obeys."""
+    said, states = [], []
+    for words in (["resume"], ["pause"], ["pause", "--json"], ["resume", "--json"]):
+        ended = await terminal.run(words[0], "site.example", *words[1:])
+        assert (ended.code, ended.err) == (0, "")
+        said.append(ended.out if len(words) == 1 else ended.document)
+        states.append((await read_schedule(terminal, stored)).paused)
+    assert said == [
+        "site.example was not paused.\n",
+        "site.example is paused.\n",
+        {"site": "site.example", "paused": True, "changed": False},
+        {"site": "site.example", "paused": False, "changed": True, "freed": 0},
+    ]
+    assert states == [False, True, True, False]
+
+
+async def test_everything_is_paused_and_resumed_without_a_name(terminal: Terminal, stored: Site) -> None:
+    """A41: the switch for all sites is apart from each site's own."""
+    paused = await terminal.run("pause", "--json")
+    state = await read_schedule(terminal, stored)
+    resumed = await terminal.run("resume")
+    assert (paused.document, resumed.out) == (
+        {"site": None, "paused": True, "changed": True},
+        "Everything runs again.\n",
+    )
+    assert (state.paused, state.paused_everything) == (False, True)
+    assert not (await read_schedule(terminal, stored)).paused_everything
+
+
+async def test_resume_tries_engines_again_that_had_refused_the_key(terminal: Terminal) -> None:
+    """A22, A41: until then they are left alone."""
+    async with open_shop(terminal, bing_key=None) as shop:
+        shop.engine.misbehave(FORBIDDEN)
+        refused = [await shop.run() for _ in range(2)]
+        asked = len(shop.engine.requests)
+        shop.engine.recover()
+        resumed = await terminal.run("resume", "shop")
+        ran = await shop.run()
+        assert [each.document["status"] for each in refused] == ["failed", "failed"]
+        assert asked == 1
+        assert resumed.out == "shop was not paused.\n1 engines that had refused its key are tried again.\n"
+        assert (ran.code, shop.sent) == (0, (5, 0))
+
+
+async def test_tokens_are_made_listed_replaced_and_revoked(terminal: Terminal, stored: Site) -> None:
+    """Design decision 8: shown once, kept as a digest, one for each scope and name."""
+    words = (["admin"], ["metrics", "--name", "prometheus"], ["site", "--site", "site.example"])
+    made = [ended.out.strip() for ended in await run_together(terminal, *(["tokens", "new", *each] for each in words))]
+    listed, as_json = await run_together(terminal, ["tokens", "list"], ["tokens", "list", "--json"])
+    rows = [("admin", "first start"), ("metrics", "prometheus"), ("site", "site.example")]
+    assert await find_grants(terminal, *made) == [
+        Grant(Scope.ADMIN, "first start"),
+        Grant(Scope.METRICS, "prometheus"),
+        Grant(Scope.SITE, "site.example", site=stored.number),
+    ]
+    assert [(each["scope"], each["name"]) for each in as_json.document["tokens"]] == rows
+    assert all(scope in listed.out and name in listed.out for scope, name in rows)
+    assert not any(token in listed.out + as_json.out + terminal.log for token in made)
+    replaced, revoked, of_site = await run_together(
+        terminal,
+        ["tokens", "new", "admin", "--json"],
+        ["tokens", "revoke", "metrics", "--name", "prometheus"],
+        ["tokens", "revoke", "site", "--site", "site.example", "--json"],
+    )
+    token = replaced.document.pop("token")
+    assert revoked.out == "Revoked.\n"
+    assert of_site.document == {"revoked": True, "scope": "site", "name": "site.example"}
+    assert await find_grants(terminal, *made, token) == [None, None, None, Grant(Scope.ADMIN, "first start")]
+
+
+async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:
+    return await asyncio.gather(*(terminal.run(*words) for words in commands))
+
+
+REFUSED_TOKENS = [
+    (["revoke", "crawl"], 1, "there is no such token; `tidings tokens list` shows them"),
+    (["new", "site"], 2, "--site belongs to the scope site, and to no other"),
+    (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and to no other"),
+    (["new", "site", "--site", "nobody"], 2, "there is no site 'nobody'"),
+]
+
+
+async def test_a_token_that_cannot_be_is_refused_in_one_line(terminal: Terminal, stored: Site) -> None:
+    """Design decision 8: it is said what is wrong, and nothing is made."""
+    ended = await run_together(terminal, *(["tokens", *words] for words, _, _ in REFUSED_TOKENS))
+    assert [each.code for each in ended] == [code for _, code, _ in REFUSED_TOKENS]
+    for each, (_, _, complaint) in zip(ended, REFUSED_TOKENS, strict=True):
+        assert complaint in each.complaint
+    async with open_data(terminal) as database:
+        assert await Tokens(database, clock=SystemClock()).list_all() == []
+
+
+async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Terminal) -> None:
+    """A3, A4: the key switches Bing on; the answer is what `sites show` tells, too."""
+    bing = ["--bing-key", BING_KEY, "--bing-quota", "500", "--bing-priority", "random"]
+    added = await terminal.run("sites", "add", ADDRESS, "--key", INDEXNOW_KEY, *bing, "--json")
+    listed, shown = await run_together(terminal, ["sites", "list"], ["sites", "show", "site.example"])
+    expected = {"bingEnabled": True, "bingApiKey": MASK, "bingDailyQuota": 500, "bingPriority": "random"}
+    assert expected.items() <= added.document["site"].items()
+    assert shown.document == added.document
+    assert "500 a day" in listed.out
+    assert BING_KEY not in added.out + listed.out + shown.out + terminal.log
+
+
+async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal, stored: Site) -> None:
+    """A3: one setting at a time; the others stay, the key too."""
+    figures = []
+    for options in (
+        ["--bing-key", BING_KEY],
+        ["--bing-quota", "7"],
+        ["--no-bing"],
+        ["--bing", "--bing-priority", "random"],
+    ):
+        site = (await terminal.run("sites", "set", "site.example", *options, "--json")).document["site"]
+        figures.append([site[name] for name in ("bingEnabled", "bingApiKey", "bingDailyQuota", "bingPriority")])
+    changed = await terminal.run("sites", "set", "site.example", "--schedule", "5 5 * * *", "--no-bing")
+    assert figures == [
+        [True, MASK, 100, "newest"],
+        [True, MASK, 7, "newest"],
+        [False, MASK, 7, "newest"],
+        [True, MASK, 7, "random"],
+    ]
+    assert changed.out == "Changed site.example: schedule, bingEnabled.\n"
+
+
+REFUSED_SETTINGS = [
+    (["site.example", "--bing"], "bingApiKey is required when bingEnabled is true"),
+    (["site.example", "--bing-quota", "501"], "bingDailyQuota: it must be a whole number from 1 to 500"),
+    (["site.example", "--bing-key", "two words"], "bingApiKey: "),
+    (["site.example"], "nothing to change: give at least one option"),
+    (["nobody", "--bing-quota", "5"], "there is no site 'nobody'"),
+]
+
+
+async def test_a_bad_setting_is_refused_with_its_rule_and_changes_nothing(terminal: Terminal, stored: Site) -> None:
+    """A3: exit code 2 and one line that names the field."""
+    ended = await run_together(terminal, *(["sites", "set", *words] for words, _ in REFUSED_SETTINGS))
+    for each, (_, complaint) in zip(ended, REFUSED_SETTINGS, strict=True):
+        assert (each.code, complaint in each.complaint) == (2, True)
+    shown = await terminal.run("sites", "show", "site.example")
+    assert shown.document == {"site": describe_site(stored)}
+
+
+async def type_in(terminal: Terminal, *words: str, typed: str, piped: bool) -> Ended:
+    """Run a command that asks for something: at a terminal, or with the answer piped into it."""
+    leader, follower = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        SCRIPT,
+        *words,
+        cwd=terminal.folder,
+        env=terminal.variables,
+        stdin=PIPE if piped else follower,
+        stdout=PIPE,
+        stderr=PIPE,
+        # Without a terminal of its own, it asks where standard input is.
+        start_new_session=True,
+    )
+    try:
+        if process.stdin is not None:
+            process.stdin.write(f"{typed}\n".encode())
+            process.stdin.close()
+            return await end(process)
+        assert process.stderr is not None
+        async with asyncio.timeout(LONGEST_RUN):
+            # The blank is written once nothing is shown any more; what was typed before that is thrown away.
+            asked = await process.stderr.readuntil(b"key: ")
+        os.write(leader, f"{typed}\n".encode())
+        ended = await end(process)
+        return replace(ended, err=asked.decode() + ended.err)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+        os.close(leader)
+        os.close(follower)
+
+
+@pytest.mark.parametrize(
+    ("words", "piped"),
+    [(["add", ADDRESS, "--key", INDEXNOW_KEY], False), (["set", "site.example"], True)],
+    ids=["add, typed", "set, piped"],
+)
+async def test_bings_key_is_asked_for_so_that_no_list_of_processes_shows_it(
+    terminal: Terminal, stored: Site, words: list[str], piped: bool
+) -> None:
+    """A4: `--bing-key -`, at a terminal or in a script."""
+    ended = await type_in(terminal, "sites", *words, "--bing-key", "-", "--json", typed=BING_KEY, piped=piped)
+    assert ended.code == 0, ended
+    site = ended.document["site"]
+    assert "Bing API key" in ended.err
+    assert (site["id"], site["bingEnabled"], site["bingApiKey"]) == (stored.id, True, MASK)
+    assert BING_KEY not in ended.out + ended.err + terminal.log
+
+
+async def test_run_goes_to_the_channels_that_are_named(terminal: Terminal) -> None:
+    """A10, A35: all by default; Bing alone skips IndexNow, and the other way round."""
+    async with open_shop(terminal) as shop:
+        steps = []
+        for channel in (["--channel", "bing"], ["--channel", "indexnow"], []):
+            ended = await shop.run(*channel)
+            steps.append((ended.code, ended.document["submitted"], *shop.sent))
+        assert steps == [(0, 5, 0, 5), (0, 5, 5, 5), (0, 0, 5, 5)]
+
+
+async def test_run_on_a_channel_that_is_off_is_bad_input(terminal: Terminal) -> None:
+    """A35: in the words of the contract, and nothing is sent."""
+    async with open_shop(terminal, bing_key=None) as shop:
+        refused, unknown = await run_together(
+            terminal, ["run", "shop", "--channel", "bing"], ["run", "shop", "--channel", "google"]
+        )
+        assert refused.code == unknown.code == 2
+        assert refused.complaint == "tidings: Bing submission is not enabled for this site"
+        assert "'all', 'indexnow', 'bing'" in unknown.err
+        assert shop.sent == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("quota", "code", "message", "advice"),
+    [
+        pytest.param(100, 0, "Bing tells 100 for today; 100 a day are configured", None, id="equal"),
+        pytest.param(99, 1, "Bing takes only 99 today; 100 a day are configured", "Set bingDailyQuota", id="smaller"),
+        pytest.param(500, 0, "Bing allows 500 today and 3,100 this month", "bingDailyQuota can be raised", id="larger"),
+    ],
+)
+async def test_check_compares_the_quota_with_bings_own(
+    terminal: Terminal, quota: int, code: int, message: str, advice: str | None
+) -> None:
+    """A25, A32: before anything is sent; more is a hint, less is wrong."""
+    async with open_shop(terminal, quota=quota) as shop:
+        shown, as_json = await run_together(terminal, ["check", "shop"], ["check", "shop", "--json"])
+        finding = as_json.document["findings"][-1]
+        assert (shown.code, finding["subject"], finding["good"]) == (code, "Bing", code == 0)
+        assert message in finding["message"]
+        assert message in shown.out
+        assert (finding["advice"] or "").startswith(advice or "")
+        assert (finding["advice"] is None) == (advice is None)
+        assert shop.sent == (0, 0)
+        assert BING_KEY not in shown.out + as_json.out + terminal.log
+
+
+@pytest.mark.parametrize("remaining", [True, False], ids=["tells what remains", "tells the total"])
+async def test_check_is_content_after_a_part_of_the_quota_was_used(terminal: Terminal, remaining: bool) -> None:
+    """A32: whichever of the two Bing tells."""
+    async with open_shop(terminal, remaining=remaining) as shop:
+        await shop.run()
+        checked = await terminal.run("check", "shop")
+        assert checked.code == 0
+        assert "100 a day are configured, 5 of them are used today" in checked.out
+
+
+async def test_check_says_that_bing_refuses_the_key(terminal: Terminal) -> None:
+    """A32: wrong, with what to do; the key does not show."""
+    async with open_shop(terminal, bing_key="a-wrong-key-9876") as shop:
+        checked = await terminal.run("check", "shop", "--json")
+        key_file, sitemap, bing = checked.document["findings"]
+        assert checked.code == 1
+        assert (key_file["good"], sitemap["good"], bing["good"]) == (True, True, False)
+        assert bing["advice"]
+        assert "a-wrong-key-9876" not in checked.out + terminal.log
+        assert shop.sent == (0, 0)
+
+
+async def test_status_shows_what_is_used_of_bings_quota_what_remains_and_when_it_is_new(terminal: Terminal) -> None:
+    """A28, A33: in a line for people, and in full for scripts."""
+    async with open_shop(terminal, limit=12) as shop:
+        await shop.run()
+        shown, as_json = await run_together(terminal, ["status", "shop"], ["status", "shop", "--json"])
+        document = as_json.document
+        today = datetime.now(UTC).date()
+        reset = datetime.combine(today + timedelta(days=1), time(), UTC)
+        assert f"Bing: 5 of 12 used today, 7 remain; new at {reset:%Y-%m-%d %H:%M} UTC." in shown.out
+        last = document["bing"].pop("lastSubmission")
+        assert document["bing"] == {"enabled": True, "todayQuotaUsed": 5, "todayQuotaRemaining": 7}
+        assert last.startswith(f"{today}")
+        assert document["bingQuota"] == {
+            "day": f"{today}",
+            "limit": 12,
+            "used": 5,
+            "remaining": 7,
+            "resetsAt": f"{reset:%Y-%m-%dT%H:%M:%S}.000Z",
+            "switchedOff": False,
+            "reason": None,
+        }
+
+
+async def test_status_says_why_bing_is_switched_off_and_nothing_of_it_where_it_is_not_wanted(
+    terminal: Terminal,
+) -> None:
+    """A31, A33: the reason is shown, in red for people."""
+    async with open_shop(terminal, bing_key="a-wrong-key-9876") as shop:
+        ran = await shop.run()
+        shown, as_json = await run_together(terminal, ["status", "shop"], ["status", "shop", "--json"])
+        await terminal.run("sites", "set", "shop", "--no-bing")
+        without = (await terminal.run("status", "shop", "--json")).document
+        assert (ran.code, ran.document["status"]) == (1, "partial")
+        assert "Bing: switched off since " in shown.out
+        assert as_json.document["bingQuota"]["switchedOff"] is True
+        assert (without["bing"], without["bingQuota"]) == ({"enabled": False}, None)
+
+
+@pytest.mark.parametrize(("channel", "forgotten", "sent"), [([], 10, (10, 10)), (["bing"], 5, (5, 10))])
+async def test_a_bad_run_is_undone_on_one_channel_or_both(
+    terminal: Terminal, channel: list[str], forgotten: int, sent: tuple[int, int]
+) -> None:
+    """A36, A41: what is forgotten is sent again by the next run, and nothing else."""
+    async with open_shop(terminal) as shop:
+        await shop.run()
+        options = [word for name in channel for word in ("--channel", name)]
+        undone = await terminal.run("ledger", "forget", "shop", "--since", "2020-01-01", *options)
+        again = (await terminal.run("ledger", "forget", "shop", "--since", "2020-01-01", *options, "--json")).document
+        await shop.run()
+        assert undone.out == f"{forgotten} entries are forgotten; their pages are due again.\n"
+        assert again == {"forgotten": 0}
+        assert shop.sent == sent
+
+
+async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> None:
+    """A2: and is gone."""
+    removed = await terminal.run("sites", "remove", stored.id, "--json")
+    assert removed.document == {"removed": "site.example"}
+    assert (await terminal.run("sites", "list", "--json")).document == {"sites": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("serve", "Run the service: HTTP API and scheduler."),
+        ("pause", "Run a site, or everything, no more by itself until `tidings resume`."),
+        ("resume", "Let a site, or everything, run by itself again."),
+        ("tokens", "Make and revoke tokens for the API."),
+        ("tokens new", "Make a token and print it, this once."),
+        ("tokens revoke", "Take a token back"),
+        ("tokens list", "Show which tokens there are"),
+        ("sites add", "Store a site"),
+        ("sites set", "Change some settings of a stored site; the others stay."),
+        ("run", "Run a site that is set up"),
+        ("check", "ask Bing for its quota"),
+        ("status", "its quota at Bing"),
+        ("ledger forget", "Undo a bad run"),
+    ],
+)
+def test_the_help_of_each_command_says_what_it_does(path: str, says: str) -> None:
+    """Interfaces: as one sentence at its top, and every option but --help has words beside it."""
+    result = CliRunner().invoke(app, [*path.split(), "--help"])
+    told = " ".join(result.output.split())
+    assert result.exit_code == 0
+    assert says in told
+    assert ("--json" in told) == (path not in ("serve", "tokens"))
+
+
+async def test_shells_complete_commands_and_options(terminal: Terminal) -> None:
+    """Interfaces: the script that a shell asks for, and the answers that it then gets."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    # Its own line after it keeps bash from giving way to the command: the shell is found among its ancestors.
+    script = await asyncio.create_subprocess_exec(
+        *(bash, "-c", f"{SCRIPT} --show-completion; exit $?"),
+        env=terminal.variables,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    shown = await end(script)
+    asked = {
+        "tidings pau": ["pause"],
+        "tidings tokens ": ["new", "revoke", "list"],
+        "tidings run x --channel b": ["bing"],
+    }
+    answers = await asyncio.gather(
+        *(
+            terminal.run(_TIDINGS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
+            for words in asked
+        )
+    )
+    assert (shown.code, shown.err) == (0, "")
+    assert "complete -o default -F _tidings_completion tidings" in shown.out
+    assert [ended.out.split() for ended in answers] == list(asked.values())
