@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench lock clean
+.PHONY: help demo test check unit test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,10 +22,15 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
-bench: $(VENV)/.bench ## measure against other readers of sitemaps (several minutes)
+test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
+	$(BIN)/python -m benchmarks.soak
+
+bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
+	$(BIN)/python -m benchmarks.bing
+	$(BIN)/python -m benchmarks.service
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
 $(VENV)/bin/python:

@@ -38,6 +38,7 @@ Value = TypeVar("Value")
 
 _LARGEST = 1_000_000
 _MOST_DIGITS = 9
+_LONGEST_USER_AGENT = 200
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
@@ -57,6 +58,23 @@ class SiteSettings:
     key: Secret
     host: str | None
     bing: BingSettings = field(default_factory=BingSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlSettings:
+    """How media platforms are crawled. `base_urls` are other addresses of platforms, by their names."""
+
+    base_urls: Mapping[str, str] = field(default_factory=dict)
+    feeds: tuple[str, ...] = ()
+    user_agent: str | None = None
+    platform_interval: timedelta = timedelta(seconds=1)
+    cookie_interval: timedelta = timedelta(seconds=3)
+    search_timeout: timedelta = timedelta(seconds=30)
+    detail_timeout: timedelta = timedelta(seconds=15)
+    batch_timeout: timedelta = timedelta(seconds=60)
+    cooling: timedelta = timedelta(minutes=30)
+    max_consecutive_errors: int = 3
+    max_total_errors: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,7 @@ class Settings:
     schedule_spread: timedelta = timedelta(seconds=300)
     max_executions: int = 4
     bing_base: str = DEFAULT_BASE
+    crawl: CrawlSettings = field(default_factory=lambda: CrawlSettings())
     site: SiteSettings | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
@@ -129,6 +148,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         schedule_spread=timedelta(seconds=variables.number("TIDINGS_SCHEDULE_SPREAD_SECONDS", default=300, least=0)),
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
         bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
+        crawl=_read_crawl(variables),
         site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
     )
@@ -144,6 +164,31 @@ def _read_site(variables: "_Variables", *, key: Secret | None) -> SiteSettings |
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
     return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing)
+
+
+_BASE_URLS = {
+    "bilibili": "BILIBILI_BASE_URL",
+    "xiaohongshu": "XIAOHONGSHU_BASE_URL",
+    "weibo": "WEIBO_BASE_URL",
+}
+
+
+def _read_crawl(variables: "_Variables") -> CrawlSettings:
+    default = CrawlSettings()
+    bases = {platform: variables.read(name, _parse_base, "") for platform, name in _BASE_URLS.items()}
+    return CrawlSettings(
+        base_urls={platform: base for platform, base in bases.items() if base},
+        feeds=variables.read("TIDINGS_FEEDS", _parse_feeds, default.feeds),
+        user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
+        platform_interval=variables.seconds("PLATFORM_INTERVAL_SECONDS", default.platform_interval),
+        cookie_interval=variables.seconds("COOKIE_INTERVAL_SECONDS", default.cookie_interval),
+        search_timeout=variables.seconds("SEARCH_TIMEOUT", default.search_timeout, least=1),
+        detail_timeout=variables.seconds("DETAIL_TIMEOUT", default.detail_timeout, least=1),
+        batch_timeout=variables.seconds("BATCH_TIMEOUT", default.batch_timeout, least=1),
+        cooling=timedelta(minutes=variables.number("COOLING_DURATION_MINUTES", default=30, least=0)),
+        max_consecutive_errors=variables.whole("MAX_CONSECUTIVE_ERRORS", default=3, least=1, most=1_000),
+        max_total_errors=variables.whole("MAX_TOTAL_ERRORS", default=10, least=1, most=1_000),
+    )
 
 
 _TOKENS = {
@@ -225,6 +270,9 @@ class _Variables:
             raise SettingError(name, f"it must be a number from {least:g} to {_LARGEST:,}")
         return value
 
+    def seconds(self, name: str, default: timedelta, *, least: float = 0) -> timedelta:
+        return timedelta(seconds=self.number(name, default=default.total_seconds(), least=least))
+
     def _read_file(self, name: str) -> str | None:
         path = self.text(name)
         if path is None:
@@ -264,6 +312,16 @@ def _parse_base(text: str) -> str:
     if url.query:
         raise ValueError("it must be a URL without a query")
     return url.text
+
+
+def _parse_feeds(text: str) -> tuple[str, ...]:
+    return tuple(check_url("TIDINGS_FEEDS", url).text for url in re.split(r"[\s,]+", text) if url)
+
+
+def _parse_user_agent(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or len(text) > _LONGEST_USER_AGENT:
+        raise ValueError(f"it must have at most {_LONGEST_USER_AGENT} printable ASCII characters")
+    return text
 
 
 def _parse_engine_names(text: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tidings import __version__
@@ -26,7 +27,7 @@ from tidings.core.alerts import (
     split_urls,
 )
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.database import Database, open_database, open_read_only_database, prepare_database
 from tidings.core.executions import Executions
 from tidings.core.holders import Holder
 from tidings.core.http import GuardedClient
@@ -38,6 +39,9 @@ from tidings.core.retry import RetryPolicy
 from tidings.core.secrets import Secret
 from tidings.core.tokens import Tokens
 from tidings.settings import Settings
+
+if TYPE_CHECKING:
+    from tidings.collect.crawl import Crawler
 
 USER_AGENT = f"Tidings/{__version__}"
 
@@ -194,6 +198,44 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             wakers=[],
             made_key=made_key,
         )
+
+
+@asynccontextmanager
+async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
+    """What crawls, on a database that it can only read and with an HTTP client of its own."""
+    # Loaded here, not above: only the service needs it.
+    from tidings.collect.cookies.states import CookieRules
+    from tidings.collect.crawl import MOST_ITEMS, CrawlLimits, make_crawler
+
+    settings, crawl = installation.settings, installation.settings.crawl
+    user_agent = crawl.user_agent or USER_AGENT
+    # Every item of a batch may have a connection; that they are not too many at once is the pace's business.
+    client = GuardedClient(
+        user_agent=user_agent, allow_networks=settings.allow_networks, connections_per_host=MOST_ITEMS
+    )
+    database = open_read_only_database(find_database_url(settings))
+    try:
+        async with client:
+            yield make_crawler(
+                database,
+                keys=installation.keys,
+                clock=installation.clock,
+                redactor=installation.redactor,
+                client=client,
+                user_agent=user_agent,
+                base_urls=crawl.base_urls,
+                feeds=crawl.feeds,
+                platform_interval=crawl.platform_interval,
+                cookie_interval=crawl.cookie_interval,
+                rules=CookieRules(
+                    max_consecutive_errors=crawl.max_consecutive_errors,
+                    max_total_errors=crawl.max_total_errors,
+                    cooling=crawl.cooling,
+                ),
+                limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
+            )
+    finally:
+        await database.close()
 
 
 def know_site(site: Site, *, redactor: Redactor) -> Site:

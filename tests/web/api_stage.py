@@ -20,9 +20,9 @@ from tidings.core.secrets import Secret
 from tidings.core.stopping import Stop
 from tidings.core.tokens import Scope
 from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
-from tidings.settings import Settings
+from tidings.settings import CrawlSettings, Settings
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_installation
+from tidings.wiring import Installation, open_crawler, open_installation
 
 KEY: Final = "canary-indexnow-7c31e0a95b"
 BING_KEY: Final = "canarybing5d81c0e29b7f43a6"
@@ -136,12 +136,14 @@ async def open_api(
             "tokens": {Scope.ADMIN: Secret(ADMIN)},
             "secrets": (Secret(ADMIN),),
             "bing_base": bing.base_url,
+            "crawl": CrawlSettings(platform_interval=timedelta(0), cookie_interval=timedelta(0)),
         }
         made = Settings(**{**given, **settings})
         installation = await stack.enter_async_context(open_installation(made, redactor=Redactor(made.secrets)))
         stack.push_async_callback(_end_executions, installation)
         stop = Stop(clock=installation.clock)
-        service = Service(installation, stop=stop)
+        crawler = await stack.enter_async_context(open_crawler(installation))
+        service = Service(installation, crawler=crawler, stop=stop)
         stage = Stage(app=service.make_app(), stop=stop, tokens=installation.tokens)
         yield ApiStage(installation, service, stage, web, asked, bing)
 

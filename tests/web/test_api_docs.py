@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import Answer
+from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.web.description import list_operations
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
@@ -65,10 +66,13 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
 
 async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) -> None:
     """A33–A36: in the order of the page, on a site that can be announced."""
-    async with open_api(sqlite_url, tmp_path) as api, serve(api):
+    async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path) as api, serve(api):
         await api.add_site(id=SITE)
+        text = DOCUMENT.read_text()
+        text = text.replace(f"https://{SITE}/feed.xml", articles.rss_url)
+        text = text.replace(f"https://{SITE}/article", articles.url(1)).replace(f"https://{SITE}", api.web.origin)
         execution = ""
-        for line in read_lines(DOCUMENT.read_text().replace(f"https://{SITE}", api.web.origin)):
+        for line in read_lines(text):
             answer = await _send(api, line, execution=execution)
             assert 200 <= answer.status < 300, (line, answer.body)
             if answer.status == 202:

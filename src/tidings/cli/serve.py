@@ -8,7 +8,7 @@ from tidings.cli.session import Exit, load_settings, open_session, run, stop_on_
 from tidings.core.alerts import AppriseDestination
 from tidings.core.stopping import Stop
 from tidings.core.tokens import Scope
-from tidings.wiring import Installation
+from tidings.wiring import Installation, open_crawler
 
 
 def serve(
@@ -30,12 +30,13 @@ def serve(
         async with open_session(settings, verbose=not quiet) as installation:
             await prepare(installation)
             stop = Stop(clock=installation.clock)
-            with stop_on_signals(stop):
-                await Service(installation, stop=stop).run(
-                    host=settings.host if host is None else host,
-                    port=settings.port if port is None else port,
-                    on_listening=_tell,
-                )
+            async with open_crawler(installation) as crawler:
+                with stop_on_signals(stop):
+                    await Service(installation, crawler=crawler, stop=stop).run(
+                        host=settings.host if host is None else host,
+                        port=settings.port if port is None else port,
+                        on_listening=_tell,
+                    )
         return Exit.DONE
 
     raise typer.Exit(run(work))

@@ -1,7 +1,8 @@
 """The API's description (OpenAPI): made once from the routes, then asked what each route takes.
 
 FastAPI makes the document; here it gets what FastAPI cannot know: one shape for problems, the scopes, and no 422,
-because bad input is answered with 400. How people read it is in `docs`.
+because bad input is answered with 400. The paths in `ENVELOPED` have a shape of their own, the envelope of the crawl
+API, and there bad input is a 422. How people read it is in `docs`.
 
     ValueError
     └── UnguardedRouteError   a route does not say who may use it
@@ -14,10 +15,13 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
+from tidings.web.crawler_models import Failure
+
 Json = Mapping[str, Any]
 
 SCHEMA_PATH: Final = "#/components/schemas/"
 PROBLEM_TYPE: Final = "application/problem+json"
+ENVELOPED: Final = ("/crawler", "/workflow")
 
 _MEANINGS: Final = {
     400: "The input breaks a rule; `errors` names each field.",
@@ -30,8 +34,11 @@ _MEANINGS: Final = {
     415: "The body is not JSON.",
     429: "Too many wrong tokens.",
     500: "The server failed; its log says why, under the request id.",
+    502: "What was asked elsewhere failed; the code says how.",
     503: "Not now.",
+    504: "There was no answer in time.",
 }
+_BAD_INPUT: Final = "The input breaks a rule; the message names the field."
 OF_EVERY_ROUTE: Final = (400, 408, 413, 415, 500)
 OF_GUARDED_ROUTES: Final = (401, 403, 429)
 
@@ -49,21 +56,45 @@ def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
 
 
+def is_enveloped(path: str) -> bool:
+    """Whether every answer at this path has the shape of the envelope."""
+    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in ENVELOPED)
+
+
 def name_operation(route: APIRoute) -> str:
     """The function's name: `list_sites`."""
     return route.name
 
 
 def finish_description(document: dict[str, Any], *, problem: type[BaseModel]) -> None:
-    """Take out FastAPI's 422 and put the shape of problems in."""
-    for _, _, operation in list_operations(document):
-        operation["responses"].pop("422", None)
+    """Take out FastAPI's 422 and put the shapes of problems in."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schema = problem.model_json_schema(ref_template=f"{SCHEMA_PATH}{{model}}")
+    _add_schema(schemas, "Problem", problem)
+    for path, _, operation in list_operations(document):
+        operation["responses"].pop("422", None)
+        if is_enveloped(path):
+            _add_schema(schemas, "Failure", Failure)
+            operation["responses"] = dict(_envelop_answers(operation["responses"]))
+
+
+def _add_schema(schemas: dict[str, Any], name: str, model: type[BaseModel]) -> None:
+    schema = model.model_json_schema(ref_template=f"{SCHEMA_PATH}{{model}}")
     schemas |= schema.pop("$defs", {})
-    schemas["Problem"] = schema
+    schemas[name] = schema
+
+
+def _envelop_answers(answers: Json) -> Iterator[tuple[str, Json]]:
+    """The same answers, with problems as failures in the envelope and the 400 as a 422."""
+    content = {"application/json": {"schema": {"$ref": f"{SCHEMA_PATH}Failure"}}}
+    for status, answer in answers.items():
+        if PROBLEM_TYPE not in answer.get("content", {}):
+            yield status, answer
+        elif status == "400":
+            yield "422", {"description": _BAD_INPUT, "content": content}
+        else:
+            yield status, {**answer, "content": content}
 
 
 def list_operations(document: Json) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -1,4 +1,5 @@
-"""Errors become HTTP here and nowhere else: one table, and one shape for every problem answer (RFC 9457).
+"""Errors become HTTP here and nowhere else: one table, and one shape for every problem answer (RFC 9457). Under the
+paths of `description.ENVELOPED` the same problems are told in the envelope of the crawl API, and bad input is a 422.
 
 A route says `problem(409, "already_running", "…")`, or lets an exception of its pipeline pass and adds a row for it.
 Nothing a client sent is ever repeated: it may hold a key. What is too large, too slow or malformed is refused in
@@ -21,14 +22,23 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
+from tidings.collect.envelope import Envelope, ErrorInfo, Meta
+from tidings.collect.errors import ErrorCode
 from tidings.core.request_id import current_request_id
-from tidings.web.description import PROBLEM_TYPE, list_body_fields
+from tidings.web.description import PROBLEM_TYPE, is_enveloped, list_body_fields
 
 # Without digits, which no field of ours has, and a key that was sent as a name nearly always.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z_]{0,39}")
 _HIDDEN_NAME: Final = "…"
 _MOST_ERRORS: Final = 20
+_CODES: Final = {
+    401: ErrorCode.UNAUTHORIZED,
+    403: ErrorCode.UNAUTHORIZED,
+    404: ErrorCode.NOT_FOUND,
+    429: ErrorCode.UNAUTHORIZED,
+}
 _DETAILS: Final = {404: "there is nothing at this path", 405: "this path does not take this method"}
 
 
@@ -95,11 +105,12 @@ class ProblemBody(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as an answer; also an ASGI application, for middleware."""
+    """A problem as an answer; also an ASGI application, for middleware. Its shape depends on the path."""
 
     media_type = PROBLEM_TYPE
 
     def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         content = {
             "type": "about:blank",
             "title": HTTPStatus(problem.status).phrase,
@@ -113,6 +124,20 @@ class ProblemResponse(JSONResponse):
         if problem.execution_id is not None:
             content["executionId"] = problem.execution_id
         super().__init__(content, status_code=problem.status, headers=dict(problem.headers))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if is_enveloped(scope["path"]):
+            await _envelop(self._problem)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def _envelop(problem: Problem) -> JSONResponse:
+    status = 422 if problem.status == 400 else problem.status
+    code = _CODES.get(status, ErrorCode.INVALID_INPUT if status < 500 else ErrorCode.INTERNAL_ERROR)
+    meta = Meta(request_id=current_request_id() or "-")
+    envelope: Envelope[Any] = Envelope(meta=meta, error=ErrorInfo(code, problem.detail))
+    return JSONResponse(envelope.to_json(), status_code=status, headers=dict(problem.headers))
 
 
 def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:

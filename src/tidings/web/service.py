@@ -13,12 +13,14 @@ from tidings.announce.pipeline import BingDisabledError
 from tidings.announce.scheduler import Scheduler
 from tidings.announce.service import BusyError
 from tidings.announce.sites import SiteError
+from tidings.collect.crawl import Crawler
 from tidings.core.dispatch import Runner
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.logs import get_logger
 from tidings.core.stopping import Stop
 from tidings.web.announce_metrics import collect_announce
 from tidings.web.app import WebServices, create_app
+from tidings.web.crawler import make_crawler_router
 from tidings.web.errors import FieldError, Problem, ProblemRow
 from tidings.web.executions import make_executions_router
 from tidings.web.health import check_database
@@ -48,8 +50,9 @@ PROBLEMS: tuple[ProblemRow, ...] = (
 class Service:
     """One process of the service."""
 
-    def __init__(self, installation: Installation, *, stop: Stop) -> None:
+    def __init__(self, installation: Installation, *, crawler: Crawler, stop: Stop) -> None:
         self._installation = installation
+        self._crawler = crawler
         self._stop = stop
         self._runner = Runner(installation.settings.max_executions)
         self._scheduler = Scheduler(
@@ -73,6 +76,7 @@ class Service:
                 # Looked through in this order; what is asked most often comes first.
                 routers=(
                     make_operations_router(installation),
+                    make_crawler_router(self._crawler),
                     make_sites_router(installation),
                     make_executions_router(installation),
                 ),

@@ -1,0 +1,114 @@
+"""`tidings audit`: is anything that must be secret in clear somewhere, and is everything well locked away?"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+import tidings
+from tidings.audit.inspection import Subject, inspect
+from tidings.audit.report import ADVICE, Check, Report
+from tidings.audit.strength import is_made_of_words
+from tidings.audit.traces import KnownSecret
+from tidings.cli.announce import JsonOption
+from tidings.cli.screen import make_console
+from tidings.cli.session import Exit, load_settings, run
+from tidings.core.alerts import split_urls
+from tidings.core.secrets import Secret
+from tidings.settings import Settings
+from tidings.wiring import find_database_url
+
+
+def audit(
+    backup: Annotated[
+        list[Path] | None,
+        typer.Option("--backup", help="A backup, or a folder of them; may be repeated. [those in the data directory]"),
+    ] = None,
+    repository: Annotated[
+        Path, typer.Option("--repository", help="A folder that is published: a checkout of git, or any other.")
+    ] = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Look for cookies, keys and tokens in clear: in the database, its files, logs, backups and the working folder.
+
+    File modes, keys and tokens are judged, too. Nothing is changed, and no secret is shown.
+    Exit code 0: passed. 1: something was found. 2: bad input.
+    """
+    subject = make_subject(load_settings(), backups=backup or [], repository=repository)
+    report = run(lambda: inspect(subject))
+    if as_json:
+        typer.echo(json.dumps(report.describe(), ensure_ascii=False, indent=2))
+    else:
+        _show(report, make_console())
+    if not report.passed:
+        raise typer.Exit(Exit.FAILED)
+
+
+def make_subject(settings: Settings, *, backups: list[Path], repository: Path) -> Subject:
+    """The installation of these settings."""
+    return Subject(
+        data_dir=settings.data_dir,
+        database_url=Secret(find_database_url(settings)),
+        package=Path(tidings.__file__).parent,
+        repository=repository,
+        master_key=settings.master_key,
+        secrets=list(_name_secrets(settings)),
+        tokens={f"the {scope} token": token for scope, token in settings.tokens.items()},
+        backups=backups,
+    )
+
+
+def _name_secrets(settings: Settings) -> Iterator[KnownSecret]:
+    """The secrets of the settings, each by what it is; also those that have no name here yet."""
+    named = {token: f"the {scope} token" for scope, token in settings.tokens.items()}
+    if settings.webhook_url is not None:
+        named[settings.webhook_url] = "TIDINGS_WEBHOOK_URL"
+    if settings.webhook_secret is not None:
+        named[settings.webhook_secret] = "TIDINGS_WEBHOOK_SECRET"
+    if settings.site is not None and settings.site.bing.key is not None:
+        named[settings.site.bing.key] = "BING_API_KEY"
+    # Of these, only parts are secret, or there are several.
+    apart = {settings.database_url, settings.alert_urls, settings.master_key, settings.indexnow_key}
+    yield from (
+        KnownSecret(named.get(each, "a secret of the settings"), each) for each in settings.secrets if each not in apart
+    )
+    if settings.indexnow_key is not None:
+        yield KnownSecret("INDEXNOW_API_KEY", settings.indexnow_key, published=True)
+    if settings.alert_urls is not None:
+        yield from (KnownSecret("a URL of TIDINGS_ALERT_URLS", url) for url in split_urls(settings.alert_urls))
+    if (password := _find_password(settings)) is not None:
+        yield KnownSecret("the password of TIDINGS_DATABASE_URL", password)
+
+
+def _find_password(settings: Settings) -> Secret | None:
+    if settings.database_url is None:
+        return None
+    try:
+        password = make_url(settings.database_url.reveal()).password
+    except (SQLAlchemyError, ValueError):
+        return None
+    # One such as `postgres` would be found in every text.
+    return None if password is None or is_made_of_words(str(password)) else Secret(str(password))
+
+
+def _show(report: Report, console: Console) -> None:
+    for check in report.checks:
+        _show_check(check, console)
+    console.print("[bold green]passed[/]" if report.passed else "[bold red]not passed[/]")
+
+
+def _show_check(check: Check, console: Console) -> None:
+    verdict = "[green]ok    [/]" if check.passed else "[red]FAILED[/]"
+    console.print(f"{verdict} {check.name.value.replace('_', ' ')} ({escape(check.covered)})", soft_wrap=True)
+    for finding in check.findings:
+        console.print(f"       [red]{escape(finding.where)}[/]: {escape(finding.what)}", soft_wrap=True)
+    for warning in check.warnings:
+        console.print(f"       [yellow]{escape(warning.where)}[/]: {escape(warning.what)}", soft_wrap=True)
+    if not check.passed:
+        console.print(f"       {escape(ADVICE[check.name])}.", soft_wrap=True)

@@ -1,0 +1,280 @@
+"""The crawl API without its HTTP: search, the detail of one note, the details of a batch. It lends each question a
+cookie where the platform needs one, holds it to its time, and always answers: whatever goes wrong is in the envelope.
+
+It only reads. What became of a cookie is told in the answer (`cookie_used` and the error code), and the workflow, which
+alone writes, counts it. Nothing is tried twice here: when and with what to try again is the workflow's decision.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Generic, TypeVar
+from urllib.parse import quote, unquote, urlsplit
+
+from tidings.collect.cookies.pool import CookiePool
+from tidings.collect.cookies.states import CookieRules
+from tidings.collect.envelope import BatchEnvelope, BatchItem, Envelope, ErrorInfo, Meta
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import Note
+from tidings.collect.platforms.exchange import read_cookies
+from tidings.collect.platforms.pace import DEFAULT_COOKIE_INTERVAL, DEFAULT_PLATFORM_INTERVAL, LocalPace
+from tidings.collect.platforms.protocol import (
+    DEFAULT_TIMEOUT,
+    NoteReference,
+    Platform,
+    PlatformTools,
+    SearchPage,
+    check_search,
+)
+from tidings.collect.platforms.registry import Platforms
+from tidings.core.clock import Clock
+from tidings.core.database import ReadableDatabase
+from tidings.core.http import GuardedClient
+from tidings.core.keyring import KeyRing
+from tidings.core.logs import get_logger
+from tidings.core.redaction import Redactor
+from tidings.core.request_id import current_request_id, request_id_scope
+from tidings.core.secrets import Secret
+
+MOST_ITEMS: Final = 50
+
+_DEFAULT_RULES: Final = CookieRules()
+_SHORTEST_SECRET: Final = 16
+_INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
+
+_log = get_logger(__name__)
+
+Found = TypeVar("Found", SearchPage, Note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlLimits:
+    """How long an answer may take, all in all: waiting for a cookie and for a turn included."""
+
+    search: timedelta = timedelta(seconds=30)
+    detail: timedelta = timedelta(seconds=15)
+    batch: timedelta = timedelta(seconds=60)
+
+
+_DEFAULT_LIMITS: Final = CrawlLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedNote:
+    """A note as a caller names it: by its id, or by its URL."""
+
+    note_id: str | None = None
+    url: str | None = None
+    xsec_token: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.note_id or self.url or ""
+
+    @property
+    def reference(self) -> NoteReference:
+        """What a platform is asked for. Raises CrawlError where nothing is named."""
+        if not self.id:
+            raise CrawlError(ErrorCode.INVALID_INPUT, "a note is named by note_id or url")
+        note_id = self.note_id or _read_note_id(self.url or "")
+        return NoteReference(note_id=note_id, url=self.url, xsec_token=self.xsec_token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[Found]):
+    """`check` raises CrawlError for what no platform can be asked, before a cookie is spent on it."""
+
+    check: Callable[[], object]
+    ask: Callable[[Platform, Secret | None], Awaitable[Found]]
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is known of a question whatever becomes of it."""
+
+    platform: str = "?"
+    waits_for_cookie: bool = False
+    cookie_used: str | None = None
+
+
+class Crawler:
+    """Asks platforms. Every method answers in its time and raises nothing.
+
+    `find_platform` raises CrawlError for a platform that there is not. The pool has to be as patient as the longest
+    limit, or a batch would give up items that only wait for their turn.
+    """
+
+    def __init__(
+        self,
+        find_platform: Callable[[str], Platform],
+        *,
+        pool: CookiePool,
+        clock: Clock,
+        redactor: Redactor,
+        limits: CrawlLimits = _DEFAULT_LIMITS,
+    ) -> None:
+        self._find_platform = find_platform
+        self._pool = pool
+        self._clock = clock
+        self._redactor = redactor
+        self._limits = limits
+
+    async def search(self, platform: str, keyword: str, *, page: int = 1) -> Envelope[SearchPage]:
+        """The notes that fit a keyword."""
+        question = _Question(
+            check=lambda: check_search(keyword, page=page),
+            ask=lambda asked, cookie: asked.search(keyword, page=page, cookie=cookie),
+        )
+        return await self._answer("crawl.search", platform, question, limit=self._limits.search)
+
+    async def detail(self, platform: str, note: WantedNote) -> Envelope[Note]:
+        """One note, whole."""
+        return await self._answer("crawl.detail", platform, _ask_about(note), limit=self._limits.detail)
+
+    async def details(self, platform: str, notes: Sequence[WantedNote]) -> BatchEnvelope[Note]:
+        """Many notes, as many at once as there are cookies and as the pace allows. What is not there when the time is
+        up is told as TIMEOUT_ERROR, beside what is."""
+        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
+        with request_id_scope(current_request_id()) as request_id:
+            items = await asyncio.gather(*(self._answer_item(platform, note, until=until) for note in notes))
+            meta = Meta(request_id=request_id, latency_ms=self._measure(began))
+            envelope = BatchEnvelope(meta=meta, items=items)
+            _log.info("crawl.batch", total=len(items), failed=envelope.failed, ms=meta.latency_ms)
+            return envelope
+
+    async def _answer(
+        self, event: str, platform: str, question: _Question[Found], *, limit: timedelta
+    ) -> Envelope[Found]:
+        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
+        with request_id_scope(current_request_id()) as request_id:
+            trace = _Trace()
+            found = await self._try(platform, question, trace=trace, until=until)
+            meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
+            _note_end(event, trace, found, ms=meta.latency_ms)
+            if isinstance(found, ErrorInfo):
+                return Envelope(meta=meta, error=found)
+            return Envelope(meta=meta, data=found)
+
+    async def _answer_item(self, platform: str, note: WantedNote, *, until: float) -> BatchItem[Note]:
+        began, trace = self._clock.monotonic(), _Trace()
+        found = await self._try(platform, _ask_about(note), trace=trace, until=until)
+        _note_end("crawl.item", trace, found, ms=self._measure(began))
+        if isinstance(found, ErrorInfo):
+            return BatchItem(id=note.id, cookie_used=trace.cookie_used, error=found)
+        return BatchItem(id=note.id, cookie_used=trace.cookie_used, data=found)
+
+    async def _try(
+        self, platform: str, question: _Question[Found], *, trace: _Trace, until: float
+    ) -> Found | ErrorInfo:
+        """What was found by this moment of the loop's clock, or why nothing was."""
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                return await self._ask(platform, question, trace=trace)
+        except CrawlError as error:
+            return ErrorInfo(error.code, self._redactor.redact(error.message))
+        except Exception as error:  # noqa: BLE001 - a platform may be anybody's code, and a batch has other items
+            if isinstance(error, TimeoutError) and limit.expired():
+                return ErrorInfo(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
+            _log.error("crawl.failed", platform=trace.platform, exc_info=error)
+            return ErrorInfo(ErrorCode.INTERNAL_ERROR, _INTERNAL)
+
+    async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace) -> Found:
+        platform = self._find_platform(name)
+        trace.platform = platform.name
+        question.check()
+        if not platform.needs_cookie:
+            return await question.ask(platform, None)
+        trace.waits_for_cookie = True
+        async with self._pool.lease(platform.name) as cookie:
+            trace.waits_for_cookie, trace.cookie_used = False, cookie.name
+            found = await question.ask(platform, cookie.secret)
+            if _repeats_cookie(found, cookie.secret):
+                message = f"{platform.name}: the answer repeats the cookie, so it is not passed on"
+                raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
+            return found
+
+    def _measure(self, began: float) -> int:
+        return round((self._clock.monotonic() - began) * 1000)
+
+
+def make_crawler(
+    database: ReadableDatabase,
+    *,
+    keys: KeyRing,
+    clock: Clock,
+    redactor: Redactor,
+    client: GuardedClient,
+    user_agent: str,
+    base_urls: Mapping[str, str] | None = None,
+    feeds: Sequence[str] = (),
+    platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL,
+    cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL,
+    request_timeout: timedelta = DEFAULT_TIMEOUT,
+    rules: CookieRules = _DEFAULT_RULES,
+    limits: CrawlLimits = _DEFAULT_LIMITS,
+) -> Crawler:
+    """The crawler with all platforms there are. Raises TypeError for a database that can be written to.
+
+    The client sends `user_agent` too, and has to allow as many connections to one host as requests shall be under way
+    there at once (MOST_ITEMS is enough for a batch). `base_urls` are other addresses of platforms, by name.
+    """
+    if hasattr(database, "write"):
+        raise TypeError("what crawls only reads: open its database with open_read_only_database")
+    pool = CookiePool(
+        database,
+        keys=keys,
+        clock=clock,
+        redactor=redactor,
+        rules=rules,
+        # Each question has its own limit, which tells the same in the end.
+        patience=max(limits.search, limits.detail, limits.batch),
+    )
+    pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval)
+
+    def find_tools(name: str) -> PlatformTools:
+        return PlatformTools(
+            client=client,
+            clock=clock,
+            pace=pace,
+            user_agent=user_agent,
+            base_url=(base_urls or {}).get(name),
+            timeout=request_timeout,
+            feeds=tuple(feeds),
+        )
+
+    return Crawler(Platforms(find_tools).get, pool=pool, clock=clock, redactor=redactor, limits=limits)
+
+
+def _ask_about(note: WantedNote) -> _Question[Note]:
+    return _Question(
+        check=lambda: note.reference, ask=lambda platform, cookie: platform.detail(note.reference, cookie=cookie)
+    )
+
+
+def _read_note_id(url: str) -> str:
+    """The last part of the path, which is the id on every platform that has ids; the URL itself where there is none."""
+    try:
+        parts = [part for part in urlsplit(url).path.split("/") if part]
+    except ValueError:
+        return url
+    return parts[-1] if parts else url
+
+
+def _explain_timeout(trace: _Trace) -> str:
+    if trace.waits_for_cookie:
+        return f"{trace.platform}: no cookie came free in time; nothing was asked of the platform"
+    return f"{trace.platform}: the time was up before there was an answer"
+
+
+def _repeats_cookie(found: SearchPage | Note, cookie: Secret) -> bool:
+    """Whether a value of the cookie stands in what was found: a note is passed on to people and tables."""
+    whole, shown = cookie.reveal(), repr(found)
+    values = [value for value in (whole, *read_cookies(whole).values()) if len(value) >= _SHORTEST_SECRET]
+    return any(form in shown for value in values for form in (value, quote(value, safe=""), unquote(value)))
+
+
+def _note_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:
+    code = found.code.value if isinstance(found, ErrorInfo) else None
+    log = _log.info if code is None else _log.warning
+    log(event, platform=trace.platform, code=code, cookie_used=trace.cookie_used, ms=ms)
