@@ -59,12 +59,12 @@ def _format_comparison(table: Comparison) -> str:
         for row in table.rows
     ]
     heads = ("", "URLs", "CPU s", "without imports", "×", "× without imports", "peak MB", "runs")
-    return _format_table(heads, rows)
+    return format_table(heads, rows)
 
 
 def _format_verdicts(verdicts: Sequence[Verdict]) -> str:
     rows = [(each.promise, each.measured, each.mark) for each in verdicts]
-    return _format_table(("required", "measured", ""), rows, numbers=False)
+    return format_table(("required", "measured", ""), rows, numbers=False)
 
 
 def write_readme(path: Path, text: str) -> None:
@@ -90,7 +90,8 @@ def save_results(
     return path
 
 
-def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+    """Rows under their heads, as text that is also Markdown. Of `numbers`, all but the first are set to the right."""
     widths = [max(3, *map(len, column)) for column in zip(heads, *rows, strict=True)]
     rules = ["-" * width if at == 0 or not numbers else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
     lines = []

@@ -178,7 +178,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             live=LiveExecutions(clock=clock),
             know=functools.partial(know_site, redactor=redactor),
         )
-        await executions.recover()
+        await service.recover()
         yield Installation(
             settings=settings,
             database=database,

@@ -23,6 +23,7 @@ from tests.announce.stage import Events, pick_events
 from tests.cli.terminal import Terminal
 from tests.conftest import BenchMaker
 from tests.fakes import FakeClock
+from tests.traces import find_traces, spell
 from tidings.announce.bing import BingApi, Verdict
 from tidings.announce.ledger import Channel
 from tidings.announce.memory import BrokenEngines, bing_key_rests
@@ -38,43 +39,9 @@ PLAIN = "kanarienvogel5d81c0e29b7f43a6"
 # Every character that one spelling or another changes.
 AWKWARD = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4\"f6'0\\=="
 KEYS = pytest.mark.parametrize("key", [PLAIN, AWKWARD], ids=["plain", "awkward"])
-# A key that is cut somewhere is a leak too; the four characters of its hint are none.
-PIECE = 12
 ONE_DAY = timedelta(days=1)
 # It would hold the test up for half a minute, and says the same as a reset.
 READY = {name: fault for name, fault in vars(faults).items() if isinstance(fault, Fault) and name != "HANG"}
-
-
-def spell(secret: str) -> dict[str, str]:
-    """Every spelling in which it could get out, by name."""
-    raw = secret.encode()
-    once = quote(secret, safe="")
-    forms = {
-        "clear": secret,
-        "URL-encoded": once,
-        "URL-encoded, small": "".join(char if char.isalnum() else f"%{ord(char):02x}" for char in secret),
-        "URL-encoded twice": quote(once, safe=""),
-        "JSON": json.dumps(secret)[1:-1],
-        "JSON, slashes": json.dumps(secret)[1:-1].replace("/", "\\/"),
-        "JSON, code points": "".join(char if char.isalnum() else f"\\u{ord(char):04x}" for char in secret),
-        "JSON, code points, large": "".join(char if char.isalnum() else f"\\u{ord(char):04X}" for char in secret),
-        "repr": repr(secret)[1:-1],
-        "hex": raw.hex(),
-        "hex, large": raw.hex().upper(),
-    }
-    for before in range(3):
-        whole = base64.b64encode(bytes(before) + raw + bytes(2)).decode()
-        core = whole[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        forms[f"base64, {before}"] = core
-        forms[f"base64 for URLs, {before}"] = core.replace("+", "-").replace("/", "_")
-    return forms
-
-
-def find_traces(told: str | bytes, key: str) -> set[str]:
-    """The spellings in which the key, or a piece of it, stands in there."""
-    data = told.encode("utf-8", "surrogatepass") if isinstance(told, str) else told
-    pieces = [key[start : start + PIECE] for start in range(len(key) - PIECE + 1)]
-    return {name for piece in pieces for name, form in spell(piece).items() if form.encode() in data}
 
 
 async def dump(database: Database, folder: Path) -> bytes:

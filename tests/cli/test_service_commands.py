@@ -159,28 +159,32 @@ async def test_resume_tries_engines_again_that_had_refused_the_key(terminal: Ter
 
 async def test_tokens_are_made_listed_replaced_and_revoked(terminal: Terminal, stored: Site) -> None:
     """Design decision 8: shown once, kept as a digest, one for each scope and name."""
-    words = (["admin"], ["metrics", "--name", "prometheus"], ["site", "--site", "site.example"])
+    words = (["admin", "--name", "ops"], ["metrics", "--name", "prometheus"], ["site", "--site", "site.example"])
     made = [ended.out.strip() for ended in await run_together(terminal, *(["tokens", "new", *each] for each in words))]
     listed, as_json = await run_together(terminal, ["tokens", "list"], ["tokens", "list", "--json"])
-    rows = [("admin", "first start"), ("metrics", "prometheus"), ("site", "site.example")]
+    rows = [("admin", "ops"), ("metrics", "prometheus"), ("site", "site.example")]
     assert await find_grants(terminal, *made) == [
-        Grant(Scope.ADMIN, "first start"),
+        Grant(Scope.ADMIN, "ops"),
         Grant(Scope.METRICS, "prometheus"),
         Grant(Scope.SITE, "site.example", site=stored.number),
     ]
     assert [(each["scope"], each["name"]) for each in as_json.document["tokens"]] == rows
     assert all(scope in listed.out and name in listed.out for scope, name in rows)
     assert not any(token in listed.out + as_json.out + terminal.log for token in made)
-    replaced, revoked, of_site = await run_together(
+    replaced, one_more, revoked, of_site = await run_together(
         terminal,
-        ["tokens", "new", "admin", "--json"],
+        ["tokens", "new", "admin", "--name", "ops", "--json"],
+        ["tokens", "new", "admin"],
         ["tokens", "revoke", "metrics", "--name", "prometheus"],
         ["tokens", "revoke", "site", "--site", "site.example", "--json"],
     )
     token = replaced.document.pop("token")
     assert revoked.out == "Revoked.\n"
     assert of_site.document == {"revoked": True, "scope": "site", "name": "site.example"}
-    assert await find_grants(terminal, *made, token) == [None, None, None, Grant(Scope.ADMIN, "first start")]
+    assert await find_grants(terminal, *made, token) == [None, None, None, Grant(Scope.ADMIN, "ops")]
+    [beside] = await find_grants(terminal, one_more.out.strip())
+    assert beside is not None
+    assert beside.name.startswith("made 20")
 
 
 async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:

@@ -175,9 +175,7 @@ def describe_run(web: SandboxSite) -> schemathesis.Config:
             "dictionaries": {name: {"values": good} for name, good in values.items()},
             "parameters": {f"body.{name}": {"dictionary": name, "probability": 0.8} for name in values},
             # Too many URLs can be too many bytes as well, which is said first.
-            "checks": {
-                "negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 409, 413, 415, 422]}
-            },
+            "checks": {"negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 409, 413, 415, 422]}},
             "operations": [unsure, for_others],
         }
     )

@@ -62,7 +62,7 @@ _ADVICE = {
     Verdict.THROTTLED: "Nothing to do: the key rests for an hour, on all its sites.",
     Verdict.UNAVAILABLE: "Bing has trouble; what failed is sent again next time.",
     Verdict.UNCERTAIN: "Bing may have taken it; it is sent again next time, and stays counted against the quota.",
-    Verdict.REFUSED: "Check BING_API_BASE; this is not how Bing answers.",
+    Verdict.REFUSED: "Look at the reason; where it is not Bing's own answer, check BING_API_BASE.",
 }
 
 # Words in ErrorCode and Message, which tell what the number does not.

@@ -26,7 +26,7 @@ from tidings.core.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions
 from tidings.core.logs import get_logger
 
-FREE_CHANNEL = "Set another key, or free the channel with `tidings resume` once the trouble is gone."
+FREE_CHANNEL = "Set another key, or free the channel with `tidings resume SITE` once the trouble is gone."
 
 _log = get_logger(__name__)
 
@@ -78,7 +78,7 @@ class BingChannel:
 
     async def submit(self) -> None:
         """Send what failed before, then what was chosen."""
-        if self.chooser is not None:
+        if self.chooser is not None and not self.report.broken_off:
             with self._keep_harmless():
                 await self._submit(self.chooser)
 
@@ -90,9 +90,7 @@ class BingChannel:
         except ExecutionLostError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, IndexNow's half is done and must be saved
-            self.report.trouble = True
-            self.report.engine.reason = f"unexpected trouble, {type(error).__name__}; the log says more"
-            self.report.engine.advice = "Look into the log; what was sent is saved, the rest follows next time."
+            self.report.note_broken(error)
             _log.exception("bing.broken", site=self._site.id)
 
     async def _open(self) -> None:

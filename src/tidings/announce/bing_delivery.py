@@ -153,6 +153,8 @@ class BingDelivery:
 
     async def _reserve(self, count: int, *, least: int) -> int:
         quota = self._record.quota
+        if await self._is_resting():
+            return 0
         async with self._record.transaction() as connection:
             granted = await quota.reserve(connection, count)
             if 0 < granted < least:
@@ -162,6 +164,15 @@ class BingDelivery:
             self._over = True
             log_exhausted(self._site, quota)
         return granted
+
+    async def _is_resting(self) -> bool:
+        """Whether Bing has asked meanwhile, of another site with this key, to let it rest."""
+        rest = await self._record.rests.find(self._site.bing.require_key(), now=self._means.clock.now())
+        if rest is None:
+            return False
+        self._over = self._report.trouble = True
+        self._report.engine.reason = f"the key rests until {to_text(rest.until)}: {rest.reason}"
+        return True
 
     async def _send(self, pages: Pages, statuses: Counter[str]) -> BingOutcome | None:
         """Send what was reserved, and settle it; None where it was time to stop before it was sent."""

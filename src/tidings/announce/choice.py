@@ -6,11 +6,14 @@ small one, and most pages are passed over by a look at the text of their lastmod
 """
 
 import heapq
+import math
 import random
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import compress, count
+from operator import not_
 from typing import NamedTuple
 
 from tidings.announce.due import DueRules, Standing
@@ -19,7 +22,7 @@ from tidings.announce.pages import NO_LASTMOD, Listing
 from tidings.announce.sitemap.crawl import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.announce.sites import BingPriority
-from tidings.core.clock import from_milliseconds
+from tidings.core.clock import from_milliseconds, to_milliseconds
 
 # So many known pages are held in memory; beyond that, which takes a long time to live, the ledger is asked each time.
 MOST_KNOWN = 100_000
@@ -28,6 +31,10 @@ _DATED = 1 << 64
 _BELOW_ALL = -1
 _DAY = timedelta(days=1)
 _BEGIN = from_milliseconds(0)
+# Some days before the end of time, so that no time zone leads beyond it.
+_LAST_FLOOR = to_milliseconds(datetime(9999, 12, 20, tzinfo=UTC))
+_MANY = 1_000
+_ONES = bytes.maketrans(b"0123456789", b"1111111111")
 _OFFSET = re.compile(rb"Z?|(?P<hours>(?P<sign>[+-])\d\d):(?P<minutes>\d\d)")
 
 
@@ -104,18 +111,20 @@ class Chooser:
         self._ledger = ledger
         self._rules = rules
         self._skip = frozenset(skip)
-        self._factor = (seed or random.SystemRandom()).getrandbits(64) | 1
+        self._random = seed or random.SystemRandom()
         self._best = Best(size)
         self._read = 0
         # Pages that were read and need nothing, and those of them that another listing of theirs makes due.
         self._quiet: set[int] = set()
         self._loud: set[int] = set()
         self._known: dict[int, Entry] | None = None
+        self._apart = self._skip
         self.take_back()
 
     async def load(self, *, now: int) -> None:
         """Read what has been submitted, where that is little enough to be held."""
         self._known = await self._ledger.list_entries(since=self._rules.expired_before(now), most=MOST_KNOWN)
+        self._apart = self._skip.union(self._known or ())
 
     def take_back(self) -> None:
         """What came of the present file does not count."""
@@ -128,14 +137,14 @@ class Chooser:
     async def consider(self, listing: Listing, file: SitemapFile, *, now: int) -> None:
         """Look at a block of the present file's pages."""
         standing = self._standing = self._standing or FileStanding(file)
-        known = await self._find_known(listing.hashes, now=now)
-        fresh: Sequence[int] = range(len(listing))
-        if known or self._skip:
-            fresh = [at for at, h in enumerate(listing.hashes) if h not in known and h not in self._skip]
-            self._judge_known(listing, known, standing, now=now)
-            self._file_quiet.update(self._skip.intersection(listing.hashes))
-        standing.due += len(fresh)
-        self._offer(listing, fresh, self._new, standing)
+        known = self._known
+        if known is None:
+            known = await self._ask_ledger(listing.hashes, now=now)
+        apart = self._skip.union(known) if known is not self._known else self._apart
+        positions = list(compress(count(), map(apart.__contains__, listing.hashes))) if apart else []
+        self._judge_known(listing, positions, known, standing, now=now)
+        standing.due += len(listing) - len(positions)
+        self._offer(listing, range(len(listing)), self._new, standing, apart=apart)
 
     def release(self, *, believed: bool) -> FileStanding | None:
         """The file is good as far as it was read; without `believed`, its lastmods make no known page due."""
@@ -164,63 +173,109 @@ class Chooser:
         """The best `count`, the best first."""
         return self._best.list()[:count]
 
-    async def _find_known(self, hashes: Sequence[int], *, now: int) -> dict[int, Entry]:
+    async def _ask_ledger(self, hashes: Sequence[int], *, now: int) -> dict[int, Entry]:
         """The entries of those that were submitted and have not expired."""
-        if self._known is not None:
-            held = self._known
-            return {h: held[h] for h in hashes if h in held} if held else {}
         expired_before = self._rules.expired_before(now)
         entries = await self._ledger.find_entries(sorted(hashes))
         return {h: entry for h, entry in entries.items() if entry.submitted_at >= expired_before}
 
-    def _judge_known(self, listing: Listing, known: dict[int, Entry], standing: FileStanding, *, now: int) -> None:
+    def _judge_known(
+        self, listing: Listing, positions: Sequence[int], known: dict[int, Entry], standing: FileStanding, *, now: int
+    ) -> None:
+        """Those at `positions` were submitted before, or are left out from the start."""
         changed = []
-        for at, url_hash in enumerate(listing.hashes) if known else ():
-            entry = known.get(url_hash)
-            if entry is None or url_hash in self._skip:
+        for at in positions:
+            url_hash = listing.hashes[at]
+            self._file_quiet.add(url_hash)
+            if url_hash in self._skip:
                 continue
+            entry = known[url_hash]
             standing.oldest = min(entry.submitted_at, standing.oldest or entry.submitted_at)
             moment = parse_lastmod(listing.lastmods[at])
             verdict = self._rules.judge(moment and moment[1], entry, now=now)
             standing.clean = standing.clean and verdict is not Standing.TOO_SOON
             if verdict is Standing.CHANGED:
                 changed.append(at)
-            self._file_quiet.add(url_hash)
         self._file_loud.update(listing.hashes[at] for at in changed)
         self._offer(listing, changed, self._changed, standing)
 
-    def _offer(self, listing: Listing, positions: Sequence[int], best: Best, standing: FileStanding) -> None:
-        if not self._size:
+    def _offer(
+        self,
+        listing: Listing,
+        positions: Sequence[int],
+        best: Best,
+        standing: FileStanding,
+        *,
+        apart: Collection[int] = (),
+    ) -> None:
+        """Offer the pages at these positions, but for those whose hashes are in `apart`."""
+        offer = _Offer(listing, best, standing, apart, self._random)
+        if self._size and self._by_lastmod:
+            offer.offer_latest(positions)
+        elif self._size:
+            offer.offer_random(positions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A block of pages on their way to the best of its file."""
+
+    listing: Listing
+    best: Best
+    standing: FileStanding
+    apart: Collection[int]
+    random: random.Random
+
+    def offer_latest(self, positions: Sequence[int]) -> None:
+        lastmods, best = self.listing.lastmods, self.best
+        dated = positions if all(lastmods) else [at for at in positions if lastmods[at]]
+        if len(dated) < len(positions):
+            self.offer_random([at for at in positions if not lastmods[at]])
+        if are_wrong([lastmods[at] for at in dated]):
+            self.offer_random(dated)
             return
-        if self._by_lastmod:
-            self._offer_latest(listing, positions, best, standing)
-        else:
-            self._offer_random(listing, positions, best, standing)
-
-    def _offer_latest(self, listing: Listing, positions: Sequence[int], best: Best, standing: FileStanding) -> None:
-        lastmods = listing.lastmods
-        dated = [at for at in positions if lastmods[at]]
-        if len(dated) < len(positions) and best.floor < _DATED:
-            self._offer_random(listing, [at for at in positions if not lastmods[at]], best, standing)
-        latest = 0
         likely, in_order = find_likely(lastmods, dated, floor=best.floor - _DATED)
-        for at in likely:
-            if (moment := parse_lastmod(lastmods[at])) is None:
-                self._offer_random(listing, [at], best, standing)
-                continue
-            best.add(listing.hashes[at], Candidate(_DATED + moment[1], listing.urls[at], moment[1], standing))
-            latest += 1
-            if in_order and latest == self._size:
-                break
+        if not in_order and len(likely) > _MANY:
+            # The last days first: after them, the floor lets little of the rest through.
+            latest, others = split_latest(lastmods, likely)
+            self._offer_dated(sorted(latest, key=lastmods.__getitem__, reverse=True))
+            likely, _ = find_likely(lastmods, others, floor=best.floor - _DATED)
+        self._offer_dated(likely, in_order=in_order)
 
-    def _offer_random(self, listing: Listing, positions: Sequence[int], best: Best, standing: FileStanding) -> None:
-        hashes, factor, floor = listing.hashes, self._factor, best.floor
-        for at in [at for at in positions if (hashes[at] * factor) % _DATED > floor]:
-            moment = parse_lastmod(listing.lastmods[at])
-            rank = (hashes[at] * factor) % _DATED
-            best.add(
-                hashes[at], Candidate(rank, listing.urls[at], NO_LASTMOD if moment is None else moment[1], standing)
-            )
+    def offer_random(self, positions: Sequence[int]) -> None:
+        """Offer them with random ranks. Those that would stay below the floor are passed over in leaps."""
+        place = -1
+        while (chance := 1 - (self.best.floor + 1) / _DATED) > 0:
+            place += 1 if chance == 1 else 1 + int(math.log(1 - self.random.random()) / math.log1p(-chance))
+            if place >= len(positions):
+                return
+            moment = parse_lastmod(self.listing.lastmods[positions[place]])
+            rank = self.random.randrange(self.best.floor + 1, _DATED)
+            self._add(positions[place], rank, NO_LASTMOD if moment is None else moment[1])
+
+    def _offer_dated(self, likely: Sequence[int], *, in_order: bool = False) -> None:
+        wrong = []
+        for at in likely:
+            if (moment := parse_lastmod(self.listing.lastmods[at])) is None:
+                wrong.append(at)
+            elif _DATED + moment[1] > self.best.floor:
+                self._add(at, _DATED + moment[1], moment[1])
+            elif in_order:
+                break
+        self.offer_random(wrong)
+
+    def _add(self, at: int, rank: int, lastmod: int) -> None:
+        url_hash = self.listing.hashes[at]
+        if url_hash not in self.apart:
+            self.best.add(url_hash, Candidate(rank, self.listing.urls[at], lastmod, self.standing))
+
+
+def are_wrong(texts: Sequence[bytes]) -> bool:
+    """Whether all of these count as no lastmod, by their form alone. A look at the first spares most the rest."""
+    if not texts or parse_lastmod(texts[0]) is not None:
+        return False
+    # A stamp of ones is a good one, where its form is.
+    return not any(map(parse_lastmod, set(b"\n".join(texts).translate(_ONES).split(b"\n"))))
 
 
 def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: int) -> tuple[Sequence[int], bool]:
@@ -229,18 +284,29 @@ def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: i
     Stamps of one form and one time zone compare as text: then they come with the latest first, and True. Others
     compare up to a day, and a year or a month alone is always looked at closely.
     """
-    texts = [lastmods[at] for at in positions]
+    texts = list(map(lastmods.__getitem__, positions))
     offset = find_common_offset(texts)
     if floor >= 0:
-        moment = _BEGIN + timedelta(milliseconds=floor)
+        moment = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
         if offset is None:
             least = f"{moment - _DAY:%Y-%m-%d}".encode()
             return [at for at, text in zip(positions, texts, strict=True) if text >= least or len(text) < 10], False
-        least = f"{moment + offset:%Y-%m-%dT%H:%M:%S}"[: len(texts[0])].encode()
+        # Not to the second: a stamp without one means the whole minute.
+        least = f"{moment + offset:%Y-%m-%dT%H:%M}"[: len(texts[0])].encode()
         positions = [at for at, text in zip(positions, texts, strict=True) if text >= least]
     if offset is None:
         return positions, False
     return sorted(positions, key=lastmods.__getitem__, reverse=True), True
+
+
+def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Those of the last days, as far as their text tells, and the others."""
+    moment = parse_lastmod(max(map(lastmods.__getitem__, positions)))
+    if moment is None:
+        return [], positions
+    least = f"{_BEGIN + timedelta(milliseconds=min(max(0, moment[0]), _LAST_FLOOR)) - 2 * _DAY:%Y-%m-%d}".encode()
+    flags = [lastmods[at] >= least for at in positions]
+    return list(compress(positions, flags)), list(compress(positions, map(not_, flags)))
 
 
 def find_common_offset(texts: Sequence[bytes]) -> timedelta | None:
@@ -250,7 +316,10 @@ def find_common_offset(texts: Sequence[bytes]) -> timedelta | None:
     first = texts[0]
     tail = b"" if len(first) == 10 else first[-1:] if first.endswith(b"Z") else first[-6:]
     found = _OFFSET.fullmatch(tail)
-    if found is None or any(not text.endswith(tail) for text in texts):
+    # All are of one length, so the tails stand in columns; to compare those is much faster than text by text.
+    joined = b"".join(texts)
+    columns = (joined[len(first) - at :: len(first)] for at in range(1, len(tail) + 1))
+    if found is None or any(column.count(column[:1]) < len(texts) for column in columns):
         return None
     if found["hours"] is None:
         return timedelta()

@@ -18,6 +18,9 @@ from tidings.core.clock import to_milliseconds, to_text
 from tidings.core.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
 
+# What the result of a correction begins with: it stands in the history, and is no run of the site.
+CORRECTION = "forgotten"
+
 _LEDGERS = {
     ChannelChoice.ALL: tuple(Channel),
     ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
@@ -71,12 +74,15 @@ async def _correct(
     executions: Executions,
 ) -> int:
     execution = await executions.acquire(site.workflow_name)
+    result: dict[str, Any] = {CORRECTION: 0, **done}
+
+    async def correct(connection: AsyncConnection) -> None:
+        await SitemapMemory(database, site=site.number).forget(connection)
+        result[CORRECTION] = await work(connection)
+
     try:
-        async with executions.guard(execution) as connection:
-            await SitemapMemory(database, site=site.number).forget(connection)
-            forgotten = await work(connection)
+        await executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result, also=correct)
     except BaseException:
         await executions.abandon(execution)
         raise
-    await executions.finish(execution, ExecutionStatus.SUCCEEDED, result={"forgotten": forgotten, **done})
-    return forgotten
+    return int(result[CORRECTION])

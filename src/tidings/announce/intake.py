@@ -3,7 +3,8 @@ once the whole file is known to be good. What is due on Bing is found on the sam
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from tidings.announce.choice import Chooser
@@ -157,10 +158,22 @@ class Intake:
         else:
             await self._find_due(block, self._destination, fetched_at=file.fetched_at, now=now)
         if self._chooser is not None:
-            await self._chooser.consider(block, file, now=now)
+            with self._keep_harmless():
+                await self._chooser.consider(block, file, now=now)
         self._pages += len(block)
         if self._site.announce_removed:
             self._seen.append(block)
+
+    @contextmanager
+    def _keep_harmless(self) -> Iterator[None]:
+        """Whatever goes wrong in the choice for Bing, the rest of the execution goes on without it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            self._chooser = None
+            if self._report.bing is not None:
+                self._report.bing.note_broken(error)
+            _log.exception("bing.choice_broken", site=self._site.id)
 
     async def _find_due(self, block: Listing, destination: Destination, *, fetched_at: int, now: int) -> None:
         due = await find_due(
@@ -187,7 +200,10 @@ class Intake:
         """The file is good as far as it was read: count it, and send what is due."""
         believed = self._believe(file)
         self._count(file, believed=believed)
-        standing = None if self._chooser is None else self._chooser.release(believed=believed)
+        standing = None
+        if self._chooser is not None:
+            with self._keep_harmless():
+                standing = self._chooser.release(believed=believed)
         if self._destination is None:
             return
         for listing in self._seen:

@@ -43,6 +43,11 @@ class LiveExecutions:
         report = self._reports.get(execution_id)
         return None if report is None else report.to_json()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether all of them are to end."""
+        return self._reason is not None
+
     def stop_all(self, reason: str) -> None:
         """End them in good order, and those that begin later at once."""
         self._reason = reason

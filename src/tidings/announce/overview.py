@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, exists, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, or_, select
 
 from tidings.announce.bing_status import BingStatus, read_bing_status, select_last_submission
+from tidings.announce.corrections import CORRECTION
 from tidings.announce.ledger import Channel
 from tidings.announce.live import LiveExecutions
 from tidings.announce.memory import BrokenEngines, bing_key_rests, broken_engines
@@ -99,11 +100,19 @@ async def read_overview(
     )
 
 
+def _is_run(result: ColumnElement[str]) -> ColumnElement[bool]:
+    """A correction of the ledger stands in the same history, and says nothing of how the site runs."""
+    return or_(result.is_(None), result.not_like(f'{{"{CORRECTION}"%'))
+
+
 def _select_standing() -> Select[Any]:
     """A row for each of the site's two newest executions, the newest first; one where there is none."""
     everything, newest = schedules.alias("everything"), executions.alias("newest")
     two_newest = (
-        select(newest.c.id).where(newest.c.workflow_name == bindparam("workflow")).order_by(newest.c.id.desc()).limit(2)
+        select(newest.c.id)
+        .where(newest.c.workflow_name == bindparam("workflow"), _is_run(newest.c.result))
+        .order_by(newest.c.id.desc())
+        .limit(2)
     )
     today = bing_quota.alias("today")
     columns = (

@@ -1,6 +1,6 @@
 """What an execution did, in numbers: kept while it runs, shown as progress, and saved as its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
 
 ALERT_SHARE = 0.10
+MOST_LINES = 100
 
 
 @dataclass(slots=True)
@@ -71,6 +72,7 @@ class BingReport:
     due: int = 0
     skipped: str | None = None
     trouble: bool = False
+    broken_off: bool = False
     quota: QuotaState | None = None
     at: datetime | None = None
     last: BingOutcome | None = None
@@ -82,6 +84,12 @@ class BingReport:
         self.at = at
         if self.last is None or not outcome.accepted:
             self.last = outcome
+
+    def note_broken(self, error: Exception) -> None:
+        """Something went wrong that nobody expected; the log says what."""
+        self.trouble = self.broken_off = True
+        self.engine.reason = f"unexpected trouble, {type(error).__name__}; the log says more"
+        self.engine.advice = "Look into the log; what was sent is saved, the rest follows next time."
 
     def to_json(self) -> dict[str, Any]:
         error = None if self.last is None or self.last.accepted else self.last
@@ -101,6 +109,13 @@ class BingReport:
             "advice": self.engine.advice or None,
             "quota": None if self.quota is None else describe_quota(self.quota),
         }
+
+
+def _shorten(lines: Sequence[str]) -> list[str]:
+    """A site may have thousands of broken files; all are in the log, and enough of them here."""
+    if len(lines) <= MOST_LINES:
+        return list(lines)
+    return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more, which are in the log"]
 
 
 def describe_quota(quota: QuotaState) -> dict[str, Any]:
@@ -170,8 +185,8 @@ class Report:
     def add_crawl(self, crawl: CrawlResult) -> None:
         """Take over what the crawl met."""
         self.files, self.files_unchanged = crawl.files, crawl.unchanged
-        self.errors += crawl.troubles
-        self.warnings += crawl.warnings
+        self.errors += _shorten(crawl.troubles)
+        self.warnings += _shorten(crawl.warnings)
 
     def to_json(self) -> Mapping[str, Any]:
         return {

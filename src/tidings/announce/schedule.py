@@ -103,6 +103,7 @@ class LateSite:
     """A site that should have run twice since it last did, and did not. `since` is when the second time had passed."""
 
     site: int
+    id: str
     since: datetime
     last_run: datetime | None
 
@@ -231,6 +232,12 @@ class Schedules:
         async with self._database.write() as connection:
             await connection.execute(update(schedules).where(mine).values(claimed_until=None))
 
+    async def make_due(self, connection: AsyncConnection, number: int) -> None:
+        """In the caller's transaction: a run that was cut off is due at once, where the site runs by itself."""
+        now = to_milliseconds(self._clock.now())
+        cut_off = and_(schedules.c.site == number, schedules.c.next_at > now)
+        await connection.execute(update(schedules).where(cut_off).values(next_at=now, claimed_until=None))
+
     async def pause(self, number: int | None) -> bool:
         """No more runs of this site (None: of any site) until `resume`. False where nothing changed."""
         running = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_(None))
@@ -287,7 +294,8 @@ class Schedules:
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:
         """Sites that have not run for two periods although nothing is paused, the longest late first."""
         late = (
-            select(schedules.c.site, schedules.c.late_at, schedules.c.last_run_at)
+            select(schedules.c.site, sites.c.id, schedules.c.late_at, schedules.c.last_run_at)
+            .join(sites, sites.c.number == schedules.c.site)
             .where(_can_be_late, schedules.c.late_at <= to_milliseconds(self._clock.now()), _nothing_paused)
             .order_by(schedules.c.late_at)
             .limit(limit)
@@ -295,7 +303,9 @@ class Schedules:
         async with self._database.read() as connection:
             rows = (await connection.execute(late)).all()
         return [
-            LateSite(site=row.site, since=from_milliseconds(row.late_at), last_run=_read_moment(row.last_run_at))
+            LateSite(
+                site=row.site, id=row.id, since=from_milliseconds(row.late_at), last_run=_read_moment(row.last_run_at)
+            )
             for row in rows
         ]
 

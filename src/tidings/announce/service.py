@@ -15,19 +15,23 @@ from tidings.announce.live import LiveExecutions
 from tidings.announce.memory import BrokenEngines
 from tidings.announce.pipeline import Announcer, ChannelChoice, choose_channels
 from tidings.announce.reports import Report
-from tidings.announce.schedule import Claim, ClaimLostError, Schedules
+from tidings.announce.schedule import Claim, ClaimLostError, LateSite, Schedules
 from tidings.announce.site_records import SiteRecords
-from tidings.announce.sites import Site
+from tidings.announce.sites import WORKFLOW_PREFIX, Site
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.database import Database
 from tidings.core.dispatch import Runner
-from tidings.core.executions import AlreadyRunningError, Execution, Executions
+from tidings.core.executions import AlreadyRunningError, Execution, Executions, ExecutionStatus
 from tidings.core.logs import bind_request_id, get_logger
 
 MOST_WAITING = 1_000
 # A minute's round tells people of so many late sites at the most.
 MOST_LATE = 100
+# A site whose executions end with their process so many times in a row may be the cause of it.
+MOST_CUT_OFF = 3
+
+_CUT_OFF = (ExecutionStatus.INTERRUPTED, ExecutionStatus.TIMEOUT)
 
 _log = get_logger(__name__)
 
@@ -74,18 +78,35 @@ class AnnounceService:
         return await self._start(site, lambda execution: self._run(execution, site, channels=channels, given=given))
 
     async def run_claim(self, claim: Claim) -> None:
-        """Do the run that is due. Raises ClaimLostError."""
+        """Do the run that is due, as soon as there is room for it. Raises ClaimLostError.
+
+        A site that is busy otherwise stays due, and is run once it is free; so does one whose run is cut off.
+        """
         bind_request_id()
         site = await self.sites.find_by_number(claim.site)
         if site is None:
             raise ClaimLostError(claim)
         site = self.know(site)
+        async with self.slots:
+            try:
+                execution = await self.executions.acquire(site.workflow_name)
+            except AlreadyRunningError as error:
+                _log.info("run.put_off", site=site.id, reason=str(error))
+                return
+            await self._begin(claim, site, execution)
+            await self._run_on(execution, site)
+
+    async def _run_on(self, execution: Execution, site: Site) -> None:
+        """Do the work; where the end of the process cuts it off, it is due again at once."""
+        status = ExecutionStatus.INTERRUPTED
         try:
-            execution = await self.executions.acquire(site.workflow_name)
-        except AlreadyRunningError as error:
-            _log.info("run.skipped", site=site.id, reason=str(error))
-            await self.schedules.skip(claim)
-            return
+            report = await self._run(execution, site, channels=choose_channels(site, ChannelChoice.ALL))
+            status = report.status
+        finally:
+            if status is ExecutionStatus.INTERRUPTED and self.live.is_stopping:
+                await self._make_due(site.number)
+
+    async def _begin(self, claim: Claim, site: Site, execution: Execution) -> None:
         try:
             async with self.executions.guard(execution) as connection:
                 await self.schedules.begin(connection, claim)
@@ -94,34 +115,40 @@ class AnnounceService:
             # Whatever it was, the site must not count as running.
             await self.executions.abandon(execution)
             raise
-        channels = choose_channels(site, ChannelChoice.ALL)
-        await self._wait_for_slot(execution, lambda acquired: self._run(acquired, site, channels=channels))
+
+    async def recover(self) -> None:
+        """End what dead holders left. What they were doing is due at once, unless it has ended like that again and
+        again."""
+        for public_id in await self.executions.recover():
+            record = await self.executions.find(public_id)
+            if record is None:
+                continue
+            recent = await self.executions.list_recent(record.workflow_name, limit=MOST_CUT_OFF)
+            if len(recent) == MOST_CUT_OFF and all(each.status in _CUT_OFF for each in recent):
+                _log.warning(
+                    "run.given_up", workflow=record.workflow_name, reason=f"cut off {MOST_CUT_OFF} times in a row"
+                )
+                continue
+            number = await self.sites.find_number(record.workflow_name.partition(":")[2])
+            if record.workflow_name.startswith(WORKFLOW_PREFIX) and number:
+                await self._make_due(number)
+
+    async def _make_due(self, number: int) -> None:
+        async with self.database.write() as connection:
+            await self.schedules.make_due(connection, number)
 
     async def watch_over(self) -> None:
         """Once a minute: end what dead holders left, and tell of sites that should have run and did not."""
-        await self.executions.recover()
+        await self.recover()
         late = await self.schedules.list_late(limit=MOST_LATE)
-        told: set[str] = set()
-        for each in late:
-            site = await self.sites.find_by_number(each.site)
-            if site is None:
-                continue
-            last = "never" if each.last_run is None else f"last at {to_text(each.last_run)}"
-            alert = Alert(
-                kind="not_run",
-                subject=site.id,
-                reason=f"it should have run twice by {to_text(each.since)}, and has run {last}",
-                action="Check that the service runs and has room; `tidings status` shows what it did.",
-            )
-            told.add(site.id)
-            async with self.database.write() as connection:
-                await self.alerts.hold(connection, alert)
-        if len(late) < MOST_LATE:
-            # Whoever was paused or disabled since is late no longer.
-            async with self.database.write() as connection:
+        told = {each.id for each in late}
+        async with self.database.write() as connection:
+            for each in late:
+                await self.alerts.hold(connection, describe_lateness(each))
+            if len(late) < MOST_LATE:
+                # Whoever was paused or disabled since is late no longer.
                 await self.alerts.end_all(connection, lambda kind, subject: kind == "not_run" and subject not in told)
-        if late:
-            self.alerts.wake()
+        self.alerts.wake()
 
     async def free(self, site: Site) -> int:
         """Try again what refused the site's keys, with the same keys; returns how many engines that are."""
@@ -191,6 +218,16 @@ class AnnounceService:
                 )
         finally:
             self.live.forget(execution.public_id)
+
+
+def describe_lateness(late: LateSite) -> Alert:
+    last = "never" if late.last_run is None else f"last at {to_text(late.last_run)}"
+    return Alert(
+        kind="not_run",
+        subject=late.id,
+        reason=f"it should have run twice by {to_text(late.since)}, and has run {last}",
+        action="Check that the service runs and has room; `tidings status` shows what it did.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

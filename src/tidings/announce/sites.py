@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 from tidings.core.addresses import Url, UrlError, parse_url
 from tidings.core.secrets import Secret
 
+WORKFLOW_PREFIX = "announce:"
 DEFAULT_ENGINE = "api.indexnow.org"
 DEFAULT_SCHEDULE = "0 0 * * *"
 
@@ -259,7 +260,7 @@ def check_schedule(schedule: str) -> str:
 
 def name_workflow(site_id: str) -> str:
     """What the executions of a site are called."""
-    return f"announce:{site_id}"
+    return f"{WORKFLOW_PREFIX}{site_id}"
 
 
 def find_origin(url: str) -> str:

@@ -13,6 +13,8 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.logs import get_logger
 from tidings.core.stopping import Stop
 
+CHECK = "Check the sitemap's address and the key; `tidings check` says what is wrong."
+
 _log = get_logger(__name__)
 
 
@@ -132,7 +134,7 @@ def _examine_status(report: Report) -> Iterator[Finding]:
             "execution_failed",
             report.site,
             reason="; ".join(report.errors) or _gather_reasons(report),
-            action="Check the sitemap's address and the key; `tidings check` says what is wrong.",
+            action=CHECK if report.errors else next((line.advice for line in report.lines if line.advice), CHECK),
         )
     elif report.status is not ExecutionStatus.INTERRUPTED:
         yield Finding("execution_failed", report.site)

@@ -1,11 +1,13 @@
 """`tidings keys`: master keys that encrypt what is stored, and IndexNow keys."""
 
+import json
 import secrets
 from collections import Counter
 from typing import Annotated
 
 import typer
 
+from tidings.cli.announce import JsonOption
 from tidings.cli.session import load_settings, open_session, run
 from tidings.core.master_key import new_master_key
 
@@ -15,13 +17,15 @@ app = typer.Typer(help="Make and rotate keys.", no_args_is_help=True, rich_marku
 @app.command("new")
 def new(
     indexnow: Annotated[bool, typer.Option("--indexnow", help="Make an IndexNow key instead of a master key.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it; nothing is changed."""
-    typer.echo(secrets.token_hex(16) if indexnow else new_master_key())
+    key = secrets.token_hex(16) if indexnow else new_master_key()
+    typer.echo(json.dumps({"key": key}) if as_json else key)
 
 
 @app.command("rotate")
-def rotate() -> None:
+def rotate(as_json: JsonOption = False) -> None:
     """Encrypt everything stored with the newest master key: the first in COOKIE_MASTER_KEY (`k2:NEW,k1:OLD`)."""
     settings = load_settings()
 
@@ -29,11 +33,12 @@ def rotate() -> None:
         async with open_session(settings) as installation:
             return await installation.sites.rotate_keys() + await installation.cookies.rotate_keys()
 
-    typer.echo(f"{run(work):,} stored keys were encrypted anew.")
+    rotated = run(work)
+    typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} stored keys were encrypted anew.")
 
 
 @app.command("status")
-def status() -> None:
+def status(as_json: JsonOption = False) -> None:
     """Show which master keys are in use, by their ids."""
     settings = load_settings()
 
@@ -44,6 +49,9 @@ def status() -> None:
             return installation.keys.current_id, counts
 
     current, counts = run(work)
+    if as_json:
+        typer.echo(json.dumps({"current": current, "values": dict(counts)}))
+        return
     typer.echo(f"New values are encrypted with {current}.")
     for key_id, count in counts.items():
         typer.echo(f"{key_id}: {count:,} values" + ("" if key_id == current else "; run `tidings keys rotate`"))

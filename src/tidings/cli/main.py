@@ -3,7 +3,21 @@
 import typer
 
 from tidings import __version__
-from tidings.cli import announce, backup, cookies, demo, keys, maintenance, pause, sandbox, serve, sites, status, tokens
+from tidings.cli import (
+    announce,
+    audit,
+    backup,
+    cookies,
+    demo,
+    keys,
+    maintenance,
+    pause,
+    sandbox,
+    serve,
+    sites,
+    status,
+    tokens,
+)
 from tidings.core.heap import return_large_blocks
 
 app = typer.Typer(
@@ -20,6 +34,7 @@ app.command("status")(status.show_status)
 app.command("serve")(serve.serve)
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
+app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.command("demo")(demo.demo)

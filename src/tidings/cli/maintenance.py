@@ -19,20 +19,26 @@ ledger_app = typer.Typer(help="Correct what counts as announced.", no_args_is_he
 
 
 @database_app.command("upgrade")
-def upgrade() -> None:
+def upgrade(as_json: JsonOption = False) -> None:
     """Bring the tables up to date. Every command does this by itself."""
-    typer.echo(f"The tables are at revision {_migrate(None)}.")
+    _tell_revision(_migrate(None), as_json=as_json)
 
 
 @database_app.command("downgrade")
 def downgrade(
     revision: Annotated[str, typer.Argument(help='An earlier revision, or "base" to remove all tables.')],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Take the tables back to an earlier revision. What newer tables hold is deleted."""
     if not yes:
         typer.confirm("Data in newer tables will be deleted. Go on?", abort=True)
-    typer.echo(f"The tables are at revision {_migrate(revision) or 'base'}.")
+    _tell_revision(_migrate(revision), as_json=as_json)
+
+
+def _tell_revision(revision: str | None, *, as_json: bool) -> None:
+    shown = revision or "base"
+    typer.echo(json.dumps({"revision": shown}) if as_json else f"The tables are at revision {shown}.")
 
 
 def _migrate(revision: str | None) -> str | None:

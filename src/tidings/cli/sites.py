@@ -177,7 +177,7 @@ def list_sites(as_json: JsonOption = False) -> None:
 
 
 @app.command("show")
-def show(site_id: SiteArgument) -> None:
+def show(site_id: SiteArgument, as_json: JsonOption = True) -> None:
     """Show one site as JSON; its keys are masked."""
     settings = load_settings()
 

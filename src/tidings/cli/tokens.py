@@ -1,6 +1,7 @@
 """`tidings tokens`: who may use the API."""
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,41 +12,42 @@ from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.core.clock import to_text
-from tidings.core.tokens import FIRST_NAME, Scope, TokenRecord
+from tidings.core.tokens import Scope, TokenRecord
 
 app = typer.Typer(help="Make and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None)
 
 ScopeArgument = Annotated[Scope, typer.Argument(help="What it opens.")]
-NameOption = Annotated[str, typer.Option("--name", help="A name for it; a token of the same name is replaced.")]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Its name; a token of the same scope and name is replaced. [the time]")
+]
 SiteOption = Annotated[str | None, typer.Option("--site", help="The site's id, for the scope site.")]
 
 
 @app.command("new")
-def new(
-    scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None, as_json: JsonOption = False
-) -> None:
-    """Make a token and print it, this once."""
+def new(scope: ScopeArgument, name: NameOption = None, site: SiteOption = None, as_json: JsonOption = False) -> None:
+    """Make a token and print it, this once. Without a name it is one more, beside those there are."""
     _require_fit(scope, site)
     settings = load_settings()
+    given = name or f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"
 
     async def work() -> str:
         async with open_session(settings) as installation:
             found = None if site is None else await require_site(installation, site)
             token = await installation.tokens.make(
-                scope, site=None if found is None else found.number, name=name if found is None else found.id
+                scope, site=None if found is None else found.number, name=given if found is None else found.id
             )
             return token.reveal()
 
     token = run(work)
-    typer.echo(json.dumps({"token": token, "scope": scope.value, "name": site or name}) if as_json else token)
+    typer.echo(json.dumps({"token": token, "scope": scope.value, "name": site or given}) if as_json else token)
 
 
 @app.command("revoke")
-def revoke(
-    scope: ScopeArgument, name: NameOption = FIRST_NAME, site: SiteOption = None, as_json: JsonOption = False
-) -> None:
+def revoke(scope: ScopeArgument, name: NameOption = None, site: SiteOption = None, as_json: JsonOption = False) -> None:
     """Take a token back; it stops working within a few seconds."""
     _require_fit(scope, site)
+    if site is None and name is None:
+        fail("--name says which; `tidings tokens list` shows them")
     settings = load_settings()
 
     async def work() -> bool:

@@ -40,6 +40,7 @@ class Redactor:
         self._index: dict[str, tuple[tuple[int, str], ...]] = {}
         self._stride = _LONGEST_STRIDE
         self._remembered: dict[str, str] = {}
+        self._added: set[str] = set()
         self._lock = threading.Lock()
         for secret in secrets:
             self.add(secret)
@@ -47,10 +48,13 @@ class Redactor:
     def add(self, secret: Secret | str) -> None:
         """Registers a secret. Of a whole cookie header the long values are registered on their own as well."""
         text = secret.reveal() if isinstance(secret, Secret) else secret
+        if text in self._added:
+            return
         with self._lock:
             for value in (text, *_split_cookies(text)):
                 for form in _spell_secret(value):
                     self._index_form(form)
+            self._added.add(text)
 
     def redact(self, text: str) -> str:
         """The text with every known secret, and all that looks like one, replaced by `***REDACTED***`."""

@@ -88,7 +88,7 @@ def _add_trigger_routes(router: APIRouter, installation: Installation) -> None:
     service = installation.service
 
     async def start(site_id: str | None, channel: ChannelChoice, grant: Grant) -> tuple[Site, Started]:
-        site = require_grant(grant, await find_site(installation, site_id))
+        site = await require_grant(grant, await find_site(installation, site_id), installation=installation)
         return site, await service.trigger(site, channel=channel)
 
     async def answer(site: Site, started: Started, response: Response, *, wait: bool) -> StartedAnswer:

@@ -72,10 +72,12 @@ async def require_site(installation: Installation, site_id: str) -> Site:
     return installation.know(site)
 
 
-def require_grant(grant: Grant, site: Site) -> Site:
-    """A site's own token is for that site alone."""
+async def require_grant(grant: Grant, site: Site, *, installation: Installation) -> Site:
+    """A site's own token is for that site alone, and not while it is paused: a deploy hook must not get in between."""
     if not grant.allows_site(site.number):
         problem(403, "other_site", "this token is for another site")
+    if grant.scope is Scope.SITE and await installation.schedules.is_paused(site.number):
+        problem(409, "paused", "this site is paused; the admin's token can run it all the same")
     return site
 
 
@@ -212,7 +214,7 @@ def _add_token_routes(router: APIRouter, installation: Installation) -> None:
     async def announce_urls(
         site_id: SiteId, body: UrlsBody, grant: Annotated[Grant, require(Scope.SITE)]
     ) -> StartedAnswer:
-        site = require_grant(grant, await require_site(installation, site_id))
+        site = await require_grant(grant, await require_site(installation, site_id), installation=installation)
         started = await service.announce_urls(site, body.urls, channel=body.channel)
         return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
 

@@ -150,6 +150,9 @@ class Alerts:
             # A database that is busy or away for a moment: everything is still in it afterwards.
             _log.warning("alert.database_failed", reason=type(error).__name__)
             return _LONGEST_NAP
+        except Exception:  # noqa: BLE001 - whatever is broken here, the service must go on
+            _log.exception("alert.delivery_broken")
+            return _LONGEST_NAP
         wait = _LONGEST_NAP if due is None else due - self._clock.now()
         return max(_SHORTEST_NAP, min(wait, _LONGEST_NAP))
 

@@ -1,0 +1,191 @@
+"""The places of this machine where a secret could have been left in clear: the files of the data directory, backups
+that lie elsewhere, and the folder that somebody may publish. Which files those are is decided here; reading them is the
+business of `streams`.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidings.audit.report import Check, CheckName, Notes
+from tidings.audit.streams import scan_file
+from tidings.audit.traces import KnownSecret, TraceFinder
+
+KEY_FILES: Final = ("master.key", "webhook.secret")
+
+_SQLITE_ENDS: Final = ("", "-wal", "-shm", "-journal")
+_MOST_FILES: Final = 50_000
+_LARGE_BINARY: Final = 1024 * 1024
+_NOT_OURS: Final = frozenset(
+    {".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The files of an installation, by what they are."""
+
+    database: tuple[Path, ...]
+    keys: tuple[Path, ...]
+    logs: tuple[Path, ...]
+    others: tuple[Path, ...]
+
+
+def list_data_files(data_dir: Path, *, database: Path | None) -> DataFiles:
+    """Everything in the data directory, and SQLite's files, wherever they are. What is nothing else may be a backup."""
+    sqlite = [] if database is None else [database.with_name(database.name + end) for end in _SQLITE_ENDS]
+    keys = [data_dir / name for name in KEY_FILES]
+    logs = list(data_dir.glob("*.log*")) if data_dir.is_dir() else []
+    known = {path.absolute() for path in (*sqlite, *keys, *logs)}
+    others = [path for path in _walk(data_dir) if path.absolute() not in known]
+    return DataFiles(*(tuple(path for path in sorted(each) if path.is_file()) for each in (sqlite, keys, logs, others)))
+
+
+def expand_folders(paths: Collection[Path]) -> tuple[Path, ...]:
+    """The paths, with the files that are in those which are folders."""
+    return tuple(file for path in paths for file in (sorted(_walk(path)) if path.is_dir() else [path]))
+
+
+def check_database_files(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
+    """SQLite's file and its log as bytes: what was deleted is still there for a while."""
+    for path in files.database:
+        _find_trouble(path, scan_file(path, finder, strict=False, notes=notes, lines=False), notes)
+    return notes.close(CheckName.DATABASE_FILES, _count(files.database))
+
+
+def check_logs(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
+    """The log, those before it, and what else looks like one."""
+    for path in files.logs:
+        _find_trouble(path, scan_file(path, finder, strict=True, notes=notes), notes)
+    return notes.close(CheckName.LOGS, _count(files.logs))
+
+
+def check_backups(files: DataFiles, named: Collection[Path], finder: TraceFinder, *, notes: Notes) -> Check:
+    """Backups that were named, and whatever lies in the data directory that Tidings did not put there."""
+    for path in named:
+        if not path.exists():
+            notes.find(path, "there is no such file")
+    paths = tuple(dict.fromkeys((*files.others, *expand_folders(named))))
+    for path in paths:
+        _find_trouble(path, scan_file(path, finder, strict=True, notes=notes), notes)
+    return notes.close(CheckName.BACKUPS, _count(paths))
+
+
+def _find_trouble(path: Path, trouble: str | None, notes: Notes) -> None:
+    # What was not looked into may hold anything, and "passed" would say that it does not.
+    if trouble is not None:
+        notes.find(path, trouble)
+
+
+def check_repository(
+    folder: Path, finder: TraceFinder, *, data_dir: Path, secrets: Collection[KnownSecret], notes: Notes
+) -> Check:
+    """What git has, or would take next; where there is no git, the whole folder. The data directory is left out."""
+    root = _find_checkout(folder)
+    # IndexNow wants the key on the site, in a file of its name.
+    published = {f"{secret.value.reveal()}.txt" for secret in secrets if secret.published}
+    inside, count = data_dir.absolute(), 0
+    try:
+        for path in _walk_private(folder) if root is None else _list_checkout(root):
+            if path.is_symlink() or not path.is_file() or path.name in published or inside in path.absolute().parents:
+                continue
+            if count == _MOST_FILES:
+                notes.warn(folder, f"only the first {_MOST_FILES:,} files were looked at")
+                break
+            count += 1
+            _scan_published(path, finder, notes=notes)
+    except OSError as error:
+        notes.find(folder, str(error))
+    kind = "files of the working folder" if root is None else "files of the checkout"
+    return notes.close(CheckName.REPOSITORY, f"{count:,} {kind} {root or folder.absolute()}")
+
+
+def _scan_published(path: Path, finder: TraceFinder, *, notes: Notes) -> None:
+    if not _is_large_binary(path) and (trouble := scan_file(path, finder, strict=False, notes=notes)) is not None:
+        notes.warn(path, trouble)
+
+
+def _find_checkout(folder: Path) -> Path | None:
+    try:
+        answer = b"".join(_ask_git(folder, "rev-parse", "--show-toplevel")).removesuffix(b"\n")
+    except OSError:
+        return None
+    return Path(os.fsdecode(answer)) if answer else None
+
+
+def _list_checkout(root: Path) -> Iterator[Path]:
+    """What is tracked, and what `git add` would take, but for settings that are kept private."""
+    yield from _list_names(root, "--cached")
+    yield from (path for path in _list_names(root, "--others", "--exclude-standard") if not _is_private_settings(path))
+
+
+def _walk_private(folder: Path) -> Iterator[Path]:
+    return (path for path in _walk(folder) if not _is_private_settings(path))
+
+
+def _list_names(root: Path, *options: str) -> Iterator[Path]:
+    rest = b""
+    for piece in _ask_git(root, "ls-files", "-z", *options):
+        *names, rest = (rest + piece).split(b"\0")
+        yield from (root / os.fsdecode(name) for name in names)
+
+
+def _ask_git(folder: Path, *words: str) -> Iterator[bytes]:
+    """What git says, a piece at a time; nothing where there is no git. Raises OSError where git refuses."""
+    git = shutil.which("git")
+    if git is None or not folder.is_dir():
+        return
+    # A checkout's own settings could name a program that git then starts.
+    command = [git, "-C", str(folder), "-c", "core.fsmonitor=false", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:  # noqa: S603
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        try:
+            while piece := process.stdout.read(65_536):
+                yield piece
+            if process.wait() != 0:
+                raise OSError(f"git {words[0]} does not work here")
+        finally:
+            process.kill()
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder, without what is plainly other people's, and without leaving its disk."""
+    with suppress(OSError):
+        device = folder.stat().st_dev
+        for name, folders, files in os.walk(folder):
+            here = Path(name)
+            folders[:] = sorted(each for each in folders if each not in _NOT_OURS and _is_on(here / each, device))
+            yield from (here / each for each in sorted(files))
+
+
+def _is_on(folder: Path, device: int) -> bool:
+    try:
+        return folder.lstat().st_dev == device and not (folder / "pyvenv.cfg").exists()
+    except OSError:
+        return False
+
+
+def _is_private_settings(path: Path) -> bool:
+    """Whether this is where settings belong: a `.env` that nobody else can read."""
+    return path.name.startswith(".env") and path.is_file() and path.stat().st_mode & 0o077 == 0
+
+
+def _is_large_binary(path: Path) -> bool:
+    with suppress(OSError):
+        if path.stat().st_size > _LARGE_BINARY:
+            with path.open("rb") as file:
+                return b"\0" in file.read(8192)
+    return False
+
+
+def _count(paths: Collection[Path]) -> str:
+    size = 0
+    for path in paths:
+        with suppress(OSError):
+            size += path.stat().st_size
+    return f"{len(paths):,} files, {size / 1_000_000:,.1f} MB"

@@ -1,0 +1,409 @@
+"""The audit: a clean installation passes, and each planted fault is found by its check, and told without the secret."""
+
+import base64
+import gzip
+import shutil
+import sqlite3
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.audit.installation import (
+    BING_KEY,
+    CANARY,
+    COOKIE,
+    INDEXNOW_KEY,
+    TOKEN,
+    WEBHOOK_SECRET,
+    Planted,
+    copy_package,
+    find_check,
+    tell,
+)
+from tidings.audit.report import CheckName
+from tidings.core.master_key import new_master_key
+from tidings.core.secrets import Secret
+
+STRANGER = "030037af9d2e41c6b8"
+SPELLINGS = {
+    "clear": CANARY,
+    "URL-encoded": quote(CANARY, safe=""),
+    "base64": base64.b64encode(f"x{COOKIE}".encode()).decode(),
+    "hexadecimal": CANARY.encode().hex(),
+    "JSON": CANARY.replace("/", "\\/"),
+}
+EVERY_SPELLING = pytest.mark.parametrize("spelled", SPELLINGS.values(), ids=SPELLINGS.keys())
+SECRETS = {
+    "a cookie": (COOKIE, "the cookie one"),
+    "a value of it": (CANARY[::-1], "the cookie one"),
+    "IndexNow key": (INDEXNOW_KEY, "the IndexNow key of mine"),
+    "Bing key": (BING_KEY, "the Bing key of mine"),
+    "token of the settings": (TOKEN, "TIDINGS_TOKEN"),
+    "webhook secret": (WEBHOOK_SECRET, "the webhook secret"),
+    "a cookie that nobody knows": ("web_session=x", "a cookie of the name web_session"),
+    "URL-encoded": ("sessdata%3D1", "a cookie of the name sessdata"),
+    "a long cookie of a short name": (f"a1={STRANGER}", "a cookie of the name a1"),
+    "API token": (f"tid_{'Ab3d5f7h9-_' * 4}"[:47], "a token of this API"),
+}
+EVERY_SECRET = pytest.mark.parametrize(("secret", "what"), SECRETS.values(), ids=SECRETS.keys())
+
+
+async def test_clean_installation_passes_every_check_without_a_warning(anywhere: Planted) -> None:
+    """C7, C25, C27: with sites, cookies, tokens, a log and a backup, on both databases; and it was really looked at."""
+    report = await anywhere.inspect()
+    told = [(check.name, check.findings, check.warnings) for check in report.checks]
+    assert told == [(name, (), ()) for name in CheckName]
+    assert report.passed is True
+    covered = {check.name: check.covered for check in report.checks}
+    assert covered[CheckName.ENCRYPTION] == "3 encrypted values"
+    assert covered[CheckName.BACKUPS].startswith("1 files")
+    assert covered[CheckName.LOGS].startswith("1 files")
+    assert covered[CheckName.DATABASE].startswith(anywhere.database.dialect)
+
+
+async def test_nothing_is_changed_or_made(planted: Planted) -> None:
+    """C25: no key, table, or log line; also where there is no installation at all."""
+    before = {path: path.read_bytes() for path in planted.data_dir.rglob("*") if path.is_file()}
+    await planted.inspect()
+    assert {path: path.read_bytes() for path in planted.data_dir.rglob("*") if path.is_file()} == before
+    nowhere = planted.data_dir.with_name("nowhere")
+    url = Secret(f"sqlite:///{nowhere}/tidings.db")
+    assert (await planted.inspect(data_dir=nowhere, database_url=url, master_key=None)).passed is True
+    assert not nowhere.exists()
+
+
+@EVERY_SECRET
+async def test_secret_in_a_text_column_is_found(anywhere: Planted, secret: str, what: str) -> None:
+    """C25, C23: wherever it stands in the value; the place is told by table, column and row."""
+    also = {CheckName.DATABASE_FILES} if anywhere.database.dialect == "sqlite" and len(secret) > 14 else ()
+    await anywhere.execute("UPDATE sites SET origin = :value", {"value": f"see {secret} there"})
+    check = await anywhere.fail(CheckName.DATABASE, also=also)
+    assert ("sites.origin, row 1", what) in tell(check)
+
+
+async def test_secret_in_bytes_or_in_a_table_of_somebody_else_is_found(anywhere: Planted) -> None:
+    """C25: all columns of all tables, and where a cookie is its row's very name it is still not told."""
+    also = {CheckName.DATABASE_FILES} if anywhere.database.dialect == "sqlite" else ()
+    kind = "BLOB" if anywhere.database.dialect == "sqlite" else "BYTEA"
+    await anywhere.execute(f"CREATE TABLE stray (name TEXT PRIMARY KEY, content {kind})")
+    await anywhere.execute("INSERT INTO stray VALUES ('x', :value)", {"value": b"\xff" + COOKIE.encode()})
+    await anywhere.execute("INSERT INTO stray VALUES (:value, NULL)", {"value": f"web_session={STRANGER}"})
+    check = await anywhere.fail(CheckName.DATABASE, also=also)
+    assert ("stray.content, row x", "the cookie one") in tell(check)
+    assert ("stray.name, row web_session=***REDACTED***", "a cookie of the name web_session") in tell(check)
+
+
+@EVERY_SPELLING
+async def test_secret_that_is_left_in_the_wal_alone_is_found(planted: Planted, spelled: str) -> None:
+    """C25: it was deleted at once, so SQL no longer shows it, but the bytes are still on the disk."""
+    path = Path(str(planted.database.url.database))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+    connection.execute("UPDATE sites SET origin = ?", (spelled,))
+    connection.execute("UPDATE sites SET origin = 'api'")
+    check = await planted.fail(CheckName.DATABASE_FILES)
+    connection.close()
+    assert {where.partition(", byte")[0] for where, _ in tell(check)} == {f"{path}-wal"}
+    assert {what.partition(",")[0] for _, what in tell(check)} <= {"the cookie one", "a cookie of the name web_session"}
+
+
+@EVERY_SECRET
+@pytest.mark.parametrize("file", ["tidings.log", "tidings.log.5", "tidings.log.2.gz"])
+async def test_secret_in_a_log_is_found_with_its_line(planted: Planted, file: str, secret: str, what: str) -> None:
+    """C25, C23: also in those that were rotated, or packed by somebody."""
+    content = f'{{"event": "a"}}\n{{"event": "{secret}"}}\n'.encode()
+    path = planted.write(file, gzip.compress(content) if file.endswith(".gz") else content)
+    check = await planted.fail(CheckName.LOGS)
+    assert (f"{path}, line 2", what) in tell(check)
+
+
+@EVERY_SPELLING
+async def test_secret_in_a_log_is_found_in_every_spelling(planted: Planted, spelled: str) -> None:
+    """C25."""
+    planted.write("tidings.log", f"before {spelled} after\n")
+    assert {what.partition(",")[0] for _, what in tell(await planted.fail(CheckName.LOGS))} == {"the cookie one"}
+
+
+async def test_master_key_in_a_log_is_found(planted: Planted) -> None:
+    """C25."""
+    assert planted.subject.master_key is not None
+    path = planted.write("tidings.log", f"key {planted.subject.master_key.reveal()}\n")
+    assert tell(await planted.fail(CheckName.LOGS)) == [(f"{path}, line 1", "a master key")]
+
+
+@pytest.mark.parametrize("secret", [COOKIE, f"web_session={STRANGER}"], ids=["known", "unknown"])
+@pytest.mark.parametrize("column", ["origin", "bing_key"])
+async def test_secret_in_a_backup_is_found(planted: Planted, column: str, secret: str) -> None:
+    """C25: one that was made while it stood in the database, in a column of text or of bytes; named, or in a folder."""
+    value = secret if column == "origin" else secret.encode()
+    await planted.execute(f"UPDATE sites SET {column} = :value", {"value": value})
+    folder = planted.data_dir.with_name("backups")
+    folder.mkdir()
+    path = await planted.back_up(folder / "kept.backup")
+    for named in (path, folder):
+        found = find_check(await planted.inspect(backups=[named]), CheckName.BACKUPS)
+        assert {where.partition(",")[0] for where, _ in tell(found)} == {str(path)}
+        assert {what for _, what in tell(found)} & {"the cookie one", "a cookie of the name web_session"}
+
+
+def pack_zip(path: Path, content: bytes) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inside.sql", content)
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        pytest.param("dump.sql", Path.write_bytes, id="plain"),
+        pytest.param("dump.sql.gz", lambda path, content: path.write_bytes(gzip.compress(content)), id="gzip"),
+        pytest.param("dump.zip", pack_zip, id="zip"),
+        pytest.param("x.backup", lambda path, content: path.write_bytes(gzip.compress(content)[:-9]), id="cut off"),
+    ],
+)
+async def test_secret_in_any_file_of_the_data_directory_is_found(
+    planted: Planted, name: str, pack: Callable[[Path, bytes], object]
+) -> None:
+    """C25: whatever made it, and however it is packed."""
+    path = planted.write(name, b"")
+    pack(path, f"INSERT\n{COOKIE}\n".encode())
+    found = tell(await planted.fail(CheckName.BACKUPS))
+    assert [what for where, what in found if where.startswith(str(path)) and where.endswith("line 2")]
+
+
+async def test_backup_that_cannot_be_looked_into_does_not_pass(planted: Planted) -> None:
+    """C25: damaged, packed in a way that is not known, or not there."""
+    whole = (planted.data_dir / "nightly.backup").read_bytes()
+    damaged = planted.write("damaged.backup", whole[:200] + b"\0\0\0\0" + whole[204:])
+    closed = planted.write("closed.zst", b"\x28\xb5\x2f\xfd rest")
+    missing = planted.data_dir / "missing.backup"
+    found = dict(tell(await planted.fail(CheckName.BACKUPS, backups=[missing])))
+    assert {str(damaged), str(closed), str(missing)} == set(found)
+    assert "zstd" in found[str(closed)]
+
+
+def run_git(folder: Path, *words: str) -> None:
+    command = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.com", *words]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@EVERY_SECRET
+async def test_secret_in_the_working_folder_is_found(planted: Planted, secret: str, what: str) -> None:
+    """C25: of cookies that nobody knows, those that look real."""
+    path = planted.subject.repository / "deep" / "settings.py"
+    path.parent.mkdir()
+    path.write_text(f"first\nvalue = '{secret}'\n")
+    if len(secret) < 16 and secret != INDEXNOW_KEY:
+        assert (await planted.inspect()).passed
+    else:
+        assert (f"{path}, line 2", what) in tell(await planted.fail(CheckName.REPOSITORY))
+
+
+async def test_secret_in_a_checkout_is_found_where_git_has_or_would_take_it(planted: Planted) -> None:
+    """C25: tracked and new files, from any folder of it; what git ignores is not published."""
+    work = planted.subject.repository
+    (work / "below").mkdir()
+    for name in ("tracked.py", "new.py", "ignored.py", ".env", "below/.env.local", "below/cookies.txt"):
+        (work / name).write_text(f"web_session={STRANGER}\n")
+        (work / name).chmod(0o600)
+    (work / "below" / "cookies.txt").write_text(f"xhs.com\tTRUE\t/\tFALSE\t0\tweb_session\t{STRANGER}\n")
+    (work / ".gitignore").write_text("ignored.py\n")
+    run_git(work, "init", "--quiet")
+    run_git(work, "add", "tracked.py", ".env")
+    check = await planted.fail(CheckName.REPOSITORY, repository=work / "below")
+    assert {Path(where.partition(",")[0]).name for where, _ in tell(check)} == {
+        "tracked.py",
+        "new.py",
+        ".env",
+        "cookies.txt",
+    }
+
+
+async def test_what_is_not_published_or_meant_to_be_is_no_finding(planted: Planted) -> None:
+    """C25: environments, large binaries, private settings, and IndexNow's own key file."""
+    work = planted.subject.repository
+    (work / ".venv").mkdir()
+    (work / "env").mkdir()
+    (work / "env" / "pyvenv.cfg").touch()
+    (work / "large.bin").write_bytes(bytes(1_100_000) + COOKIE.encode())
+    (work / f"{INDEXNOW_KEY}.txt").write_text(INDEXNOW_KEY)
+    for name in (".venv/x.py", "env/x.py", ".env"):
+        (work / name).write_text(COOKIE)
+        (work / name).chmod(0o600)
+    assert (await planted.inspect()).passed
+    (work / ".env").chmod(0o644)
+    assert tell(await planted.fail(CheckName.REPOSITORY))[0][0].startswith(str(work / ".env"))
+
+
+async def test_the_repository_of_tidings_itself_passes(planted: Planted) -> None:
+    """C25, C1: its tests and stand-ins are full of cookies that are none."""
+    nowhere = planted.data_dir.with_name("nowhere")
+    nothing = {"data_dir": nowhere, "database_url": Secret(f"sqlite:///{nowhere}/tidings.db"), "secrets": ()}
+    report = await planted.inspect(repository=Path(__file__).parents[2], master_key=None, tokens={}, **nothing)
+    assert tell(find_check(report, CheckName.REPOSITORY)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("", 0o755),
+        ("", 0o720),
+        ("tidings.log", 0o640),
+        ("webhook.secret", 0o604),
+        ("nightly.backup", 0o644),
+        ("../tidings.db", 0o644),
+        ("../tidings.db-wal", 0o660),
+    ],
+)
+async def test_file_that_others_can_read_is_found(planted: Planted, name: str, mode: int) -> None:
+    """C25: the data directory and every file, also SQLite's, wherever that is."""
+    path = (planted.data_dir / name).resolve()
+    path.chmod(mode)
+    (found,) = tell(await planted.fail(CheckName.FILE_MODES))
+    assert found[0] == str(path)
+    assert f"{mode:04o}" in found[1]
+
+
+async def test_data_directory_that_a_group_can_look_into_is_a_warning(planted: Planted) -> None:
+    """C25: whoever made it so may have had a reason."""
+    planted.data_dir.chmod(0o750)
+    report = await planted.inspect()
+    assert report.passed
+    assert [each.where for each in find_check(report, CheckName.FILE_MODES).warnings] == [str(planted.data_dir)]
+
+
+async def test_named_backup_that_others_can_read_is_found(planted: Planted) -> None:
+    """C25: `cp` gives it the mode of the day."""
+    copied = planted.data_dir.with_name("copied.backup")
+    shutil.copy(planted.data_dir / "nightly.backup", copied)
+    copied.chmod(0o644)
+    assert tell(await planted.fail(CheckName.FILE_MODES, backups=[copied]))[0][0] == str(copied)
+
+
+@pytest.mark.parametrize("key", ["tidings" * 8, "k1:abc", "", "a" * 64])
+async def test_weak_master_key_is_found(planted: Planted, key: str) -> None:
+    """C25: and the values that it should open count as lost, because they do not open."""
+    check = await planted.fail(CheckName.MASTER_KEY, also={CheckName.ENCRYPTION}, master_key=Secret(key))
+    assert tell(check)[0][0] == "COOKIE_MASTER_KEY"
+
+
+async def test_key_beside_the_data_is_pointed_out(planted: Planted) -> None:
+    """C25, design 6: a warning; one that others can read is a fault, and is still looked for."""
+    assert planted.subject.master_key is not None
+    path = planted.write("master.key", planted.subject.master_key.reveal() + "\n")
+    report = await planted.inspect(master_key=None)
+    assert report.passed
+    (warning,) = find_check(report, CheckName.MASTER_KEY).warnings
+    assert (warning.where, "lie on one disk" in warning.what) == (str(path), True)
+    path.chmod(0o644)
+    planted.write("tidings.log", planted.subject.master_key.reveal())
+    await planted.fail(CheckName.FILE_MODES, also={CheckName.LOGS}, master_key=None)
+
+
+async def test_rows_of_a_key_that_is_not_there_are_found(anywhere: Planted) -> None:
+    """C25, C22: another ring, as after a restore without its key."""
+    ring = Secret(f"k9:{new_master_key()}")
+    told = tell(await anywhere.fail(CheckName.ENCRYPTION, master_key=ring))
+    rule = "1 rows are encrypted with key k1, which is not in the key ring"
+    assert sorted(told) == [("sites", rule), ("tbl_cookie", rule)]
+
+
+async def test_row_that_does_not_open_is_found(anywhere: Planted) -> None:
+    """C25, C22: the column of encrypted cookies holds something else."""
+    await anywhere.execute("UPDATE tbl_cookie SET cookie_encrypted = :value", {"value": b"\x01 what is this, then?"})
+    (found,) = tell(await anywhere.fail(CheckName.ENCRYPTION))
+    assert found[0] == "tbl_cookie.cookie_encrypted, row one"
+
+
+async def test_row_of_an_older_key_is_pointed_out(planted: Planted) -> None:
+    """C22: it can be read, and `keys rotate` was forgotten."""
+    assert planted.subject.master_key is not None
+    ring = Secret(f"k2:{new_master_key()},k1:{planted.subject.master_key.reveal()}")
+    report = await planted.inspect(master_key=ring)
+    assert report.passed
+    assert len(find_check(report, CheckName.ENCRYPTION).warnings) == 3
+
+
+async def test_database_that_cannot_be_looked_into_does_not_pass(planted: Planted) -> None:
+    """C25: a broken file, and a server that is not there; the password in its address is not told."""
+    broken = planted.data_dir / "broken.db"
+    broken.write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
+    broken.chmod(0o600)
+    await planted.fail(CheckName.DATABASE, database_url=Secret(f"sqlite:///{broken}"))
+    away = Secret(f"postgresql://tidings:{STRANGER}@127.0.0.1:1/none")
+    check = await planted.fail(CheckName.DATABASE, database_url=away)
+    assert STRANGER not in str(check)
+
+
+@pytest.mark.parametrize(
+    "file", ["collect/platforms/web.py", "collect/cookies/new.txt", "collect/crawl.py", "web/crawler_models.py"]
+)
+async def test_crawl_api_that_names_the_mirror_is_found(planted: Planted, tmp_path: Path, file: str) -> None:
+    """C1: in any file, in any case; outside these packages the word is free."""
+    package = copy_package(tmp_path / "package")
+    (package / "collect" / "tables.py").write_text("feishu\n")
+    assert (await planted.inspect(package=package)).passed
+    with (package / file).open("a") as source:
+        source.write("\nimport FeiShu\n")
+    assert tell(await planted.fail(CheckName.ONE_WRITER, package=package)) == [(str(package / file), "it names feishu")]
+
+
+async def test_code_that_is_not_there_does_not_pass(planted: Planted, tmp_path: Path) -> None:
+    """C1: a check that looks at nothing says nothing."""
+    await planted.fail(CheckName.ONE_WRITER, package=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("token", "rule"),
+    [
+        ("9f86d081884c7d6", "fewer than 16"),
+        ("aaaaaaaaaaaabbbbbbbbbbbb", "repeats"),
+        ("changeme-changeme-2026", "well-known"),
+        ("My_Secret-Token12345678", "well-known"),
+        ("9f86d081884c7d65", None),
+        ("correct-horse-battery-staple", None),
+    ],
+)
+async def test_weak_token_is_found(planted: Planted, token: str, rule: str | None) -> None:
+    """C25: too short, or easily guessed."""
+    tokens = {"TIDINGS_TOKEN": Secret(token)}
+    if rule is None:
+        assert (await planted.inspect(tokens=tokens)).passed
+        return
+    (found,) = tell(await planted.fail(CheckName.TOKENS, tokens=tokens))
+    assert (found[0], rule in found[1]) == ("TIDINGS_TOKEN", True)
+    assert token not in str(found)
+
+
+async def test_one_token_for_two_scopes_is_pointed_out(planted: Planted) -> None:
+    """C25: the scopes would mean nothing."""
+    tokens = {"TIDINGS_TOKEN": Secret(TOKEN), "TIDINGS_METRICS_TOKEN": Secret(TOKEN)}
+    report = await planted.inspect(tokens=tokens)
+    assert report.passed
+    assert [each.where for each in find_check(report, CheckName.TOKENS).warnings] == ["TIDINGS_METRICS_TOKEN"]
+
+
+async def test_many_findings_are_counted_and_not_all_listed(planted: Planted) -> None:
+    """C25: a log full of them is still a report that can be read."""
+    planted.write("tidings.log", "web_session=x\n" * 500)
+    check = await planted.fail(CheckName.LOGS)
+    assert len(check.findings) == 51
+    assert check.findings[-1].what == "450 more that are not listed"
+
+
+async def test_secret_in_the_name_of_a_file_is_not_told(planted: Planted) -> None:
+    """C7: `Planted.inspect` looks for it in everything that is told."""
+    planted.write(f"{BING_KEY}.log", BING_KEY).chmod(0o644)
+    check = await planted.fail(CheckName.LOGS, also={CheckName.FILE_MODES})
+    assert tell(check) == [(f"{planted.data_dir}/***REDACTED***.log, line 1", "the Bing key of mine")]
+
+
+async def test_secret_in_the_name_of_a_row_is_not_told(planted: Planted) -> None:
+    """C7: the row is named before the key that its name repeats is opened, and told only after."""
+    await planted.execute("UPDATE tbl_cookie SET cookie_name = :value", {"value": BING_KEY})
+    also = {CheckName.DATABASE, CheckName.DATABASE_FILES}
+    (found,) = tell(await planted.fail(CheckName.ENCRYPTION, also=also))
+    assert found[0] == "tbl_cookie.cookie_encrypted, row ***REDACTED***"

@@ -1,0 +1,275 @@
+"""Bing's quota under real processes: many that reserve at once never send more than there is, and none that is killed
+at any point leaves the count below what Bing counted. The sandbox's own quota is so large that only ours limits."""
+
+import asyncio
+import multiprocessing
+import random
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import count, islice
+from multiprocessing.context import ForkServerContext
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+from sqlalchemy import func, select
+
+from tests.announce.bing_stage import KEY
+from tests.cli.terminal import Terminal, end
+from tests.conftest import LOOPBACK
+from tidings.announce.bing import MOST_URLS, BingApi
+from tidings.announce.ledger import Channel, ledger
+from tidings.announce.quota import Quota, bing_quota
+from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database, open_database
+from tidings.core.http import GuardedClient
+from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxBing, SandboxEngine, SandboxSite
+
+QUOTA = 500
+PLENTY = 10_000
+PATIENCE = 60
+# Whatever happens at midnight, Bing counts all of it for one day.
+NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+ORIGIN = "https://example.com"
+
+# A batch and a little more. Four kills at Bing then leave enough quota for the rest: 3 × 100 + 31 of 500.
+PAGES = 101
+MOST_ADDED = 3
+
+PROCESSES = 16
+# Small, so that each process gets more than one and the last one gets less than it asks for.
+LARGEST_BATCH = 40
+
+
+def make_bing() -> SandboxBing:
+    return SandboxBing(keys={KEY: [ORIGIN]}, daily_quota=PLENTY, now=lambda: NOON)
+
+
+def make_spender_site() -> Site:
+    bing = make_bing_settings(enabled=True, key=KEY, daily_quota=QUOTA)
+    return replace(make_site(sitemap_urls=[f"{ORIGIN}/sitemap.xml"], key="spender-key", bing=bing), number=1)
+
+
+def make_quota(database: Database, site: Site) -> Quota:
+    return Quota(database, site=site.number, day=NOON.date(), limit=site.bing.daily_quota, clock=SystemClock())
+
+
+def spend(database_url: str, base: str, number: int, barrier: Barrier) -> None:
+    """What each process does: reserve, send, settle, until nothing remains."""
+    asyncio.run(_spend(database_url, base, number, barrier))
+
+
+async def _spend(database_url: str, base: str, number: int, barrier: Barrier) -> None:
+    database = open_database(database_url)
+    site, rng = make_spender_site(), random.Random(number)
+    quota = make_quota(database, site)
+    pages = (f"{ORIGIN}/{number}/{at}" for at in count())
+    async with GuardedClient(user_agent="tests", allow_networks=LOOPBACK) as client:
+        api = BingApi(client, SystemClock(), base)
+        await asyncio.to_thread(barrier.wait, PATIENCE)
+        while granted := await reserve(database, quota, rng.randint(1, LARGEST_BATCH)):
+            outcome = await api.submit(site, list(islice(pages, granted)))
+            assert outcome.accepted, outcome
+            async with database.write() as connection:
+                await quota.confirm(connection)
+    await database.close()
+
+
+async def reserve(database: Database, quota: Quota, wanted: int) -> int:
+    async with database.write() as connection:
+        return await quota.reserve(connection, wanted)
+
+
+async def test_processes_that_reserve_at_once_send_exactly_the_quota(database: Database, database_url: str) -> None:
+    """A28, A29: sixteen processes that want more and more, a quota of 500, on both databases."""
+    async with make_bing() as bing:
+        context = multiprocessing.get_context("forkserver")
+        # Imports once for all of them.
+        context.set_forkserver_preload([__name__])
+        await run_together(context, [(database_url, bing.base_url, number) for number in range(PROCESSES)])
+        assert bing.accepted.total() == bing.used(ORIGIN) == QUOTA
+        assert set(bing.accepted.values()) == {1}
+        assert len({url.split("/")[3] for url in bing.accepted}) >= PROCESSES / 4, "they did not collide"
+    assert (await make_quota(database, make_spender_site()).read()).used == QUOTA
+
+
+async def run_together(context: ForkServerContext, works: list[tuple[str, str, int]]) -> None:
+    """A process for each; all begin to send at the same moment."""
+    barrier = context.Barrier(len(works))
+    processes = [context.Process(target=spend, args=(*work, barrier), daemon=True) for work in works]
+    for process in processes:
+        process.start()
+    for process in processes:
+        await asyncio.to_thread(process.join, PATIENCE)
+    assert [process.exitcode for process in processes] == [0] * len(works)
+
+
+class Moment(StrEnum):
+    """When a process dies."""
+
+    CRAWL = "while a sitemap is fetched"
+    ENGINE_UNTAKEN = "before the engine takes a page"
+    ENGINE_TAKEN = "after the engine took it and before it answers"
+    BING_UNTAKEN = "before Bing judges a batch"
+    BING_TAKEN = "after Bing counted it and before it answers"
+
+
+AT_BING = (Moment.BING_UNTAKEN, Moment.BING_TAKEN)
+TAKEN = (Moment.ENGINE_TAKEN, Moment.BING_TAKEN)
+AnyStandIn = SandboxSite | SandboxEngine | SandboxBing
+
+
+def arm(stand_in: AnyStandIn, moment: Moment, *, number: int, process: Process) -> asyncio.Future[Recorded]:
+    """The process dies at the `number`-th request of this kind; the future has that request then."""
+    struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
+    met = 0
+
+    async def strike(recorded: Recorded) -> None:
+        nonlocal met
+        met += moment is not Moment.CRAWL or recorded.path.startswith("/sitemap")
+        if met != number or struck.done():
+            return
+        process.kill()
+        await process.wait()
+        if recorded.urls and moment not in TAKEN:
+            # Set while this request waits in its hook, so it is the one that is hit.
+            stand_in.misbehave(Fault(FaultKind.RESET, times=1, matching=recorded.urls[0]))
+        struck.set_result(recorded)
+
+    stand_in.on_answer, stand_in.on_request = (strike, None) if moment in TAKEN else (None, strike)
+    return struck
+
+
+@dataclass(slots=True)
+class Round:
+    """One installation with a site of its own, killed again and again on one day."""
+
+    terminal: Terminal
+    database: Database
+    sandbox: Sandbox
+    bing: SandboxBing
+    rng: random.Random
+    untaken: int = 0
+    repeated: int = 0
+
+    async def play(self, *, times: int) -> None:
+        """Die at each moment so many times, in any order. Some pages are added before every kill, so that each channel
+        has something to do."""
+        plan = list(Moment) * times
+        self.rng.shuffle(plan)
+        while plan:
+            self.sandbox.site.add(self.rng.randint(1, MOST_ADDED))
+            moment = plan.pop()
+            struck = await self._run_and_kill(moment, number=await self._draw_number(moment, kills_left=len(plan)))
+            self.untaken += len(struck.urls) if moment is Moment.BING_UNTAKEN else 0
+            self.repeated += len(struck.urls) if moment is Moment.BING_TAKEN else 0
+            await self._check_quota()
+        await self._check_end()
+
+    async def _draw_number(self, moment: Moment, *, kills_left: int) -> int:
+        """Which of the requests of this kind it is to be, of those that are sure to come."""
+        if moment is Moment.CRAWL:
+            return self.rng.randint(1, len(self.sandbox.site.document_urls()))
+        if moment not in AT_BING:
+            return self.rng.randint(1, await self._count_waiting(Channel.INDEXNOW))
+        # A kill costs the quota of its batch, and enough must remain for every page there will be.
+        waiting = await self._count_waiting(Channel.BING)
+        spare = QUOTA - await self._read_used() - waiting - MOST_ADDED * kills_left
+        batches = [min(MOST_URLS, waiting - start) for start in range(0, waiting, MOST_URLS)]
+        return self.rng.choice([number for number, urls in enumerate(batches, start=1) if urls <= spare])
+
+    async def _run_and_kill(self, moment: Moment, *, number: int) -> Recorded:
+        """Returns the request at which the process died."""
+        process = await self.terminal.start("run", "shop", "--channel", "all", "--json")
+        stand_in = self._find_stand_in(moment)
+        struck = arm(stand_in, moment, number=number, process=process)
+        ended = await end(process)
+        assert ended.code == -signal.SIGKILL, (moment, number, ended)
+        async with asyncio.timeout(PATIENCE):
+            request = await struck
+        stand_in.on_answer = stand_in.on_request = None
+        await stand_in.wait_until_idle()
+        return request
+
+    def _find_stand_in(self, moment: Moment) -> AnyStandIn:
+        if moment is Moment.CRAWL:
+            return self.sandbox.site
+        return self.bing if moment in AT_BING else self.sandbox.engines[0]
+
+    async def _check_quota(self) -> None:
+        """Never below what Bing counted, and above it by no more than what it never judged."""
+        assert await self._read_used() == self.bing.used(self.sandbox.site.origin) + self.untaken
+
+    async def _check_end(self) -> None:
+        """A run that is not killed finishes it all, and a page is only repeated where nobody learned that it was
+        taken."""
+        last = await self.terminal.run("run", "shop", "--channel", "all", "--json")
+        assert last.code == 0, last
+        await self._check_quota()
+        urls = set(self.sandbox.site.urls())
+        assert [await self._count_waiting(channel) for channel in Channel] == [0, 0]
+        assert set(self.bing.accepted) == set(self.sandbox.engines[0].accepted) == urls
+        assert self.bing.accepted.total() - len(urls) == self.repeated
+
+    async def _read_used(self) -> int:
+        """Of all days: the test may run over midnight."""
+        # By the door for writing: after a clean end, SQLite has no log that the other one could read.
+        async with self.database.write() as connection:
+            return (await connection.execute(select(func.sum(bing_quota.c.used)))).scalar() or 0
+
+    async def _count_waiting(self, channel: Channel) -> int:
+        """Pages that are not in the ledger."""
+        statement = select(func.count()).select_from(ledger).where(ledger.c.channel == channel)
+        async with self.database.write() as connection:
+            return len(self.sandbox.site.pages) - (await connection.execute(statement)).scalar_one()
+
+
+@asynccontextmanager
+async def open_round(folder: Path, *, seed: int, database_url: str | None = None) -> AsyncIterator[Round]:
+    terminal = Terminal(folder)
+    if database_url is not None:
+        terminal.variables["TIDINGS_DATABASE_URL"] = database_url
+    bing = make_bing()
+    site = SandboxSite(pages=PAGES, per_sitemap=40)
+    async with Sandbox(site=site, engines=[SandboxEngine("alpha")], bing=bing) as sandbox:
+        bing.add_site(site.origin, key=KEY)
+        terminal.variables["BING_API_BASE"] = bing.base_url
+        words = ["--key", site.key, "--id", "shop", "--engine", sandbox.engines[0].endpoint, "--method", "get"]
+        added = await terminal.run(
+            "sites", "add", site.sitemap_url, *words, "--bing-key", KEY, "--bing-quota", str(QUOTA)
+        )
+        assert added.code == 0, added
+        database = open_database(database_url or f"sqlite:///{terminal.data_dir / 'tidings.db'}")
+        try:
+            yield Round(terminal, database, sandbox, bing, random.Random(seed))
+        finally:
+            await database.close()
+            await terminal.close()
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+async def play_round(folder: Path, *, seed: int, times: int, database_url: str | None = None) -> None:
+    async with open_round(folder, seed=seed, database_url=database_url) as opened:
+        await opened.play(times=times)
+
+
+async def test_fifty_kills_never_leave_the_quota_undercounted(tmp_path: Path) -> None:
+    """A10, A11, A28, A29, design decision 5: after each kill the count is at least Bing's own, the next run goes on at
+    once, and in the end every page is in both ledgers. Five rounds of ten, side by side."""
+    async with asyncio.TaskGroup() as group:
+        for seed in range(5):
+            group.create_task(play_round(make_folder(tmp_path / str(seed)), seed=seed, times=2))
+
+
+async def test_kills_on_postgresql_never_leave_the_quota_undercounted(tmp_path: Path, postgres_url: str) -> None:
+    """A28, A29, design decision 2: the same on the other database."""
+    await play_round(tmp_path, seed=5, times=1, database_url=postgres_url)
