@@ -31,6 +31,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
 	$(BIN)/python -m benchmarks.bing
 	$(BIN)/python -m benchmarks.service
+	$(BIN)/python -m benchmarks.crawl
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
 $(VENV)/bin/python:

@@ -311,7 +311,8 @@ def _parse_base(text: str) -> str:
     url = check_url("BING_API_BASE", text.rstrip("/"))
     if url.query:
         raise ValueError("it must be a URL without a query")
-    return url.text
+    # A bare host is given its slash back, and the platforms' paths begin with one.
+    return url.text.rstrip("/")
 
 
 def _parse_feeds(text: str) -> tuple[str, ...]:

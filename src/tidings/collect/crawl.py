@@ -6,18 +6,18 @@ alone writes, counts it. Nothing is tried twice here: when and with what to try 
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
-from tidings.collect.cookies.pool import CookiePool
+from tidings.collect.cookies.pool import CookiePool, LeasedCookie
 from tidings.collect.cookies.states import CookieRules
 from tidings.collect.envelope import BatchEnvelope, BatchItem, Envelope, ErrorInfo, Meta
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.platforms.exchange import read_cookies
 from tidings.collect.platforms.pace import DEFAULT_COOKIE_INTERVAL, DEFAULT_PLATFORM_INTERVAL, LocalPace
 from tidings.collect.platforms.protocol import (
     DEFAULT_TIMEOUT,
@@ -40,7 +40,6 @@ from tidings.core.secrets import Secret
 MOST_ITEMS: Final = 50
 
 _DEFAULT_RULES: Final = CookieRules()
-_SHORTEST_SECRET: Final = 16
 _INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
 
 _log = get_logger(__name__)
@@ -119,6 +118,7 @@ class Crawler:
         self._clock = clock
         self._redactor = redactor
         self._limits = limits
+        self._recognisers: dict[str, tuple[str, Redactor]] = {}
 
     async def search(self, platform: str, keyword: str, *, page: int = 1) -> Envelope[SearchPage]:
         """The notes that fit a keyword."""
@@ -189,10 +189,17 @@ class Crawler:
         async with self._pool.lease(platform.name) as cookie:
             trace.waits_for_cookie, trace.cookie_used = False, cookie.name
             found = await question.ask(platform, cookie.secret)
-            if _repeats_cookie(found, cookie.secret):
+            if self._recognise(cookie).recognises(_write_strings(found)):
                 message = f"{platform.name}: the answer repeats the cookie, so it is not passed on"
                 raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
             return found
+
+    def _recognise(self, cookie: LeasedCookie) -> Redactor:
+        """What sees a cookie, or a value of it, in any spelling: a note is passed on to people and tables."""
+        known = self._recognisers.get(cookie.name)
+        if known is None or known[0] != cookie.secret.fingerprint:
+            known = self._recognisers[cookie.name] = (cookie.secret.fingerprint, Redactor([cookie.secret]))
+        return known[1]
 
     def _measure(self, began: float) -> int:
         return round((self._clock.monotonic() - began) * 1000)
@@ -267,11 +274,14 @@ def _explain_timeout(trace: _Trace) -> str:
     return f"{trace.platform}: the time was up before there was an answer"
 
 
-def _repeats_cookie(found: SearchPage | Note, cookie: Secret) -> bool:
-    """Whether a value of the cookie stands in what was found: a note is passed on to people and tables."""
-    whole, shown = cookie.reveal(), repr(found)
-    values = [value for value in (whole, *read_cookies(whole).values()) if len(value) >= _SHORTEST_SECRET]
-    return any(form in shown for value in values for form in (value, quote(value, safe=""), unquote(value)))
+def _write_strings(found: SearchPage | Note) -> str:
+    """All that was found, with no escapes but those that the redactor sees through."""
+    told = (
+        found.describe()
+        if isinstance(found, Note)
+        else [(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits]
+    )
+    return json.dumps(told, ensure_ascii=False)
 
 
 def _note_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:

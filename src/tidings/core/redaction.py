@@ -69,6 +69,10 @@ class Redactor:
             redacted = remembered[text] = self._redact(text)
         return redacted
 
+    def recognises(self, text: str) -> bool:
+        """Whether a known secret stands in the text, in whatever spelling. What only looks like one is none."""
+        return next(self._find_spans(text), None) is not None
+
     def _redact(self, text: str) -> str:
         # A replacement can bring together what then looks like a secret, as in a broken string glued to the next one.
         for _ in range(_PASSES):

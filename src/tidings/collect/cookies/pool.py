@@ -83,7 +83,7 @@ class CookiePool:
         self._held_elsewhere: dict[str, float] = {}
         self._freed = asyncio.Event()
         self._places = asyncio.Semaphore(max(1, database.most_readers - _SPARE))
-        self._known: set[bytes] = set()
+        self._opened: dict[bytes, Secret] = {}
         self._unreadable: set[bytes] = set()
 
     @asynccontextmanager
@@ -123,25 +123,38 @@ class CookiePool:
             freed = self._freed
             if self._is_stale():
                 await self._read(after=self._reads)
-            suitable = self._list_suitable(platform, exclude=exclude)
-            if not suitable and self._reads == seen:
-                # Perhaps a cookie has been added since the last look.
-                await self._read(after=seen)
-            elif not suitable:
-                raise CrawlError(ErrorCode.COOKIE_EXHAUSTED, self._explain(platform, exclude=exclude))
-            elif cookie := self._choose_free(suitable):
+            if cookie := self._choose(platform, exclude=exclude):
                 secret = self._open(cookie)
                 if secret is not None and await self._hold(cookie, stack=stack):
                     return cookie, secret
-            else:
+            elif self._has_suitable(platform, exclude=exclude):
                 await self._wait(freed)
+            elif self._reads == seen:
+                # Perhaps a cookie has been added since the last look.
+                await self._read(after=seen)
+            else:
+                raise CrawlError(ErrorCode.COOKIE_EXHAUSTED, self._explain(platform, exclude=exclude))
 
-    def _list_suitable(self, platform: str, *, exclude: Collection[str]) -> list[Cookie]:
-        return [
+    def _choose(self, platform: str, *, exclude: Collection[str]) -> Cookie | None:
+        """The best cookie that is free and can be used. Only as many as it takes are looked at closely: with many
+        cookies, that is most of what a lease costs."""
+        now, instant = self._clock.now(), asyncio.get_running_loop().time()
+        free = [
             cookie
             for cookie in self._cookies
-            if cookie.platform == platform and self._find_obstacle(cookie, exclude=exclude) is None
+            if cookie.platform == platform
+            and cookie.name not in self._held
+            and self._held_elsewhere.get(cookie.name, 0.0) <= instant
         ]
+        free.sort(key=lambda each: (-each.priority, self._usage[each.name].estimate(at=now), each.name))
+        return next((cookie for cookie in free if self._find_obstacle(cookie, exclude=exclude) is None), None)
+
+    def _has_suitable(self, platform: str, *, exclude: Collection[str]) -> bool:
+        """Whether there is a cookie that can be used, perhaps by somebody else just now."""
+        return any(
+            cookie.platform == platform and self._find_obstacle(cookie, exclude=exclude) is None
+            for cookie in self._cookies
+        )
 
     def _find_obstacle(self, cookie: Cookie, *, exclude: Collection[str]) -> str | None:
         """Why a cookie cannot be used, in a word or two."""
@@ -160,17 +173,6 @@ class CookiePool:
         reasons = Counter(self._find_obstacle(cookie, exclude=exclude) for cookie in mine)
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         return f"no cookie for {platform} can be used: {told or 'there is none'}"
-
-    def _choose_free(self, suitable: list[Cookie]) -> Cookie | None:
-        now, instant = self._clock.now(), asyncio.get_running_loop().time()
-        free = [
-            cookie
-            for cookie in suitable
-            if cookie.name not in self._held and self._held_elsewhere.get(cookie.name, 0.0) <= instant
-        ]
-        return min(
-            free, key=lambda each: (-each.priority, self._usage[each.name].estimate(at=now), each.name), default=None
-        )
 
     async def _wait(self, freed: asyncio.Event) -> None:
         """Until a cookie is given back in this process, or another process may be asked again."""
@@ -225,15 +227,16 @@ class CookiePool:
 
     def _open(self, cookie: Cookie) -> Secret | None:
         """The cookie in clear, or None: one that cannot be read is left out, and does not keep the others from use."""
+        if secret := self._opened.get(cookie.ciphertext):
+            return secret
         try:
             secret = open_cookie(cookie, keys=self._keys)
         except KeyRingError as error:
             self._unreadable.add(cookie.ciphertext)
             log.error("cookie.unreadable", cookie_name=cookie.name, reason=str(error))
             return None
-        if cookie.ciphertext not in self._known:
-            self._redactor.add(secret)
-            self._known.add(cookie.ciphertext)
+        self._redactor.add(secret)
+        self._opened[cookie.ciphertext] = secret
         return secret
 
     def _is_stale(self) -> bool:
@@ -250,6 +253,8 @@ class CookiePool:
             now = self._clock.now()
             for cookie in self._cookies:
                 self._usage.setdefault(cookie.name, Usage.begin(cookie, at=now)).read(cookie, at=now)
+            stored = {cookie.ciphertext for cookie in self._cookies}
+            self._opened = {blob: secret for blob, secret in self._opened.items() if blob in stored}
             self._reads += 1
             self._read_at = self._clock.monotonic()
 

@@ -29,6 +29,7 @@ from tidings.collect.platforms.exchange import (
     blame_platform,
     pick,
     pick_objects,
+    show_code,
 )
 from tidings.collect.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
 from tidings.collect.platforms.wbi import WbiKey
@@ -106,7 +107,7 @@ class Bilibili:
         code, data = document.get("code"), document.get("data")
         if code != 0:
             meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._exchange.refuse(meaning, f"code {clean_text(code)[:12]}")
+            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
         if not isinstance(data, dict):
             raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
         if not data:

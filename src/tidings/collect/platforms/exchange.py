@@ -20,6 +20,7 @@ from tidings.core.secrets import Secret
 LONGEST_ANSWER: Final = 4 * 1024 * 1024
 
 _COOKIE: Final = re.compile(r"[\x20-\x7e]+")
+_LARGEST_CODE: Final = 10**12
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 
 
@@ -181,6 +182,12 @@ def decode_body(answer: Answer, *, platform: str, limit: int = LONGEST_ANSWER) -
     if not inflater.eof:
         raise meaning.as_error(platform=platform, sign="it is too long, or breaks off")
     return body
+
+
+def show_code(code: object) -> str:
+    """A code as a message may show it. Only a number: a piece of text could be one of the cookie, which nobody would
+    recognise once it is cut."""
+    return str(code) if isinstance(code, int) and abs(code) < _LARGEST_CODE else "of another kind"
 
 
 def pick(document: object, *path: str | int) -> Any:

@@ -30,6 +30,7 @@ from tidings.collect.platforms.exchange import (
     decode_body,
     pick,
     pick_objects,
+    show_code,
 )
 from tidings.collect.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
 from tidings.core.http import Answer
@@ -100,7 +101,7 @@ class Weibo:
         if accepted == -100:
             raise self._exchange.refuse(_LOGIN, "ok -100")
         if accepted != 1:
-            raise self._exchange.refuse(_REFUSED, f"ok {clean_text(accepted)[:12]}")
+            raise self._exchange.refuse(_REFUSED, f"ok {show_code(accepted)}")
         if data == {}:
             raise self._exchange.refuse(SOFT_BLOCK, "empty data")
         if not isinstance(data, dict):

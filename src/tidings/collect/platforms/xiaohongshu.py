@@ -35,6 +35,7 @@ from tidings.collect.platforms.exchange import (
     pick,
     pick_objects,
     read_cookies,
+    show_code,
 )
 from tidings.collect.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
 from tidings.core.secrets import Secret
@@ -114,7 +115,7 @@ class Xiaohongshu:
         code, data = document.get("code"), document.get("data")
         if code != 0 or document.get("success") is False:
             meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._exchange.refuse(meaning, f"code {clean_text(code)[:12]}")
+            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
         if data == {}:
             raise self._exchange.refuse(SOFT_BLOCK, "empty data")
         if not isinstance(data, dict):

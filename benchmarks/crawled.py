@@ -1,0 +1,126 @@
+"""The crawl API in a process of its own, on one core, with a route beside it that does nothing behind the same layers:
+`python -m benchmarks.crawled`, set up by its environment as `tidings serve` is.
+
+The process says on its first line of output where it listens, and ends when its input does. With `PROFILE` in its
+environment it writes there, at its end, where its time went (cProfile).
+"""
+
+import asyncio
+import cProfile
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Annotated, Self
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from benchmarks.measurement import ROOT, SubjectError
+from benchmarks.served import CORE, TOKEN
+from tidings import __version__
+from tidings.cli.session import load_settings, open_session
+from tidings.collect.crawl import Crawler
+from tidings.core.stopping import Stop
+from tidings.core.tokens import Grant, Scope
+from tidings.web.app import WebServices, create_app
+from tidings.web.auth import require
+from tidings.web.crawler import make_crawler_router
+from tidings.web.executions import make_executions_router
+from tidings.web.operations import make_operations_router
+from tidings.web.server import serve
+from tidings.web.sites import make_sites_router
+from tidings.wiring import Installation, open_crawler
+
+EMPTY_PATH = "/crawler/empty"
+
+_PATIENCE_SECONDS = 30
+
+
+class Crawled:
+    """The process, as its parent sees it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.crawled"],
+            cwd=ROOT,
+            env={"PATH": os.environ.get("PATH", ""), "TIDINGS_TOKEN": TOKEN, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Its log goes through the whole chain, as it would to a terminal or a journal.
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        told = json.loads(self._process.stdout.readline() or "{}")
+        if not told:
+            raise SubjectError(f"the crawl API did not start: code {self._process.wait(_PATIENCE_SECONDS)}")
+        self.port: int = told["port"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+def _make_app(installation: Installation, crawler: Crawler, *, stop: Stop) -> FastAPI:
+    """The service's application, with the empty route where the crawl API's own are: the way to a route costs too."""
+    router = make_crawler_router(crawler)
+
+    @router.post("/empty")
+    async def do_nothing(_grant: Annotated[Grant, require(Scope.CRAWL)]) -> JSONResponse:
+        return JSONResponse({"cpu": time.process_time()})
+
+    routers = (
+        make_operations_router(installation),
+        router,
+        make_sites_router(installation),
+        make_executions_router(installation),
+    )
+    return create_app(
+        WebServices(
+            tokens=installation.tokens,
+            clock=installation.clock,
+            stop=stop,
+            version=__version__,
+            checks={},
+            routers=routers,
+            fixed_tokens=installation.settings.tokens,
+        )
+    )
+
+
+async def _serve() -> None:
+    async with open_session(load_settings(), verbose=True) as installation, open_crawler(installation) as crawler:
+        stop = Stop(clock=installation.clock)
+        app = _make_app(installation, crawler, stop=stop)
+
+        def tell(_: str, port: int) -> None:
+            print(json.dumps({"port": port}), flush=True)
+
+        serving = asyncio.create_task(serve(app, host="127.0.0.1", port=0, stop=stop, on_listening=tell))
+        await asyncio.to_thread(sys.stdin.read)
+        stop.request("the benchmark is over")
+        await serving
+
+
+def _run() -> None:
+    asyncio.run(_serve())
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, {CORE})
+    if "PROFILE" in os.environ:
+        cProfile.runctx("_run()", globals(), {}, os.environ["PROFILE"])
+    else:
+        _run()
