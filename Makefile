@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit test-chaos bench lock clean
+.PHONY: help demo test check unit test-slow test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,7 +24,10 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.test ## kills, drills and restores with real processes by the dozen (several minutes)
+	$(PYTEST) -m slow
 
 test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
 	$(BIN)/python -m benchmarks.soak

@@ -101,7 +101,7 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
 def postgres_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
     """A PostgreSQL database of this test's own, with all tables."""
     name = f"test_{uuid.uuid4().hex}"
-    _run_on_postgres(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    _run_on_postgres(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template} STRATEGY file_copy")
     yield _name_database(postgres_server, name)
     _run_on_postgres(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -262,6 +262,7 @@ async def play_round(folder: Path, *, seed: int, times: int, database_url: str |
         await opened.play(times=times)
 
 
+@pytest.mark.slow
 async def test_fifty_kills_never_leave_the_quota_undercounted(tmp_path: Path) -> None:
     """A10, A11, A28, A29, design decision 5: after each kill the count is at least Bing's own, the next run goes on at
     once, and in the end every page is in both ledgers. Five rounds of ten, side by side."""
@@ -270,6 +271,7 @@ async def test_fifty_kills_never_leave_the_quota_undercounted(tmp_path: Path) ->
             group.create_task(play_round(make_folder(tmp_path / str(seed)), seed=seed, times=2))
 
 
+@pytest.mark.slow
 async def test_kills_on_postgresql_never_leave_the_quota_undercounted(tmp_path: Path, postgres_url: str) -> None:
     """A28, A29, design decision 2: the same on the other database."""
     await play_round(tmp_path, seed=5, times=1, database_url=postgres_url)

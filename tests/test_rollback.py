@@ -15,6 +15,8 @@ from tests.cli.terminal import Ended, Terminal, end, make_sandbox
 from tidings.core.database import newest_revision
 from tidings.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 BACKUP = "before.backup"
 PAGES = 60
 

@@ -13,7 +13,7 @@ from tidings.core.alerts import Language
 from tidings.core.logs import LogFormat
 from tidings.core.secrets import Secret
 from tidings.core.tokens import Scope
-from tidings.settings import SettingError, Settings, SiteSettings, read_settings
+from tidings.settings import CrawlSettings, SettingError, Settings, SiteSettings, read_settings
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"
@@ -70,6 +70,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "schedule_spread": timedelta(minutes=5),
         "max_executions": 4,
         "bing_base": "https://ssl.bing.com/webmaster/api.svc/json",
+        "crawl": CrawlSettings(),
         "site": None,
         "secrets": (),
     }

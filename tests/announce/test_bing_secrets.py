@@ -246,6 +246,7 @@ async def open_sandbox(key: str) -> AsyncIterator[tuple[Sandbox, SandboxBing]]:
         yield sandbox, bing
 
 
+@pytest.mark.slow
 @KEYS
 async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) -> None:
     """A4, A25, A31, A32: add, run, status, show, list and check, well and in trouble; log and database as well."""

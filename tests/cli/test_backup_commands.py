@@ -17,6 +17,8 @@ from tidings.core.database import Database, newest_revision, open_database
 from tidings.core.master_key import new_master_key
 from tidings.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 FILE = "tidings.backup"
 MOVED = 100_000
 

@@ -27,6 +27,8 @@ from tidings.core.tokens import Grant, Scope, Tokens
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.indexnow import FORBIDDEN
 
+pytestmark = pytest.mark.slow
+
 ADDRESS = "https://site.example/sitemap.xml"
 INDEXNOW_KEY = "an-indexnow-key-0123"
 BING_KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
@@ -192,7 +194,8 @@ async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:
 
 
 REFUSED_TOKENS = [
-    (["revoke", "crawl"], 1, "there is no such token; `tidings tokens list` shows them"),
+    (["revoke", "crawl"], 2, "--name says which"),
+    (["revoke", "crawl", "--name", "nobody's"], 1, "there is no such token; `tidings tokens list` shows them"),
     (["new", "site"], 2, "--site belongs to the scope site, and to no other"),
     (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and to no other"),
     (["new", "site", "--site", "nobody"], 2, "there is no site 'nobody'"),

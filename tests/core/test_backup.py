@@ -563,6 +563,7 @@ async def test_an_execution_on_another_machine_keeps_a_restore_away_until_it_cou
     assert await count_rows(database) == {}
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_the_ledger(database_url: str, tmp_path: Path) -> None:
     """A41: 200,000 rows, which would take 40 MB at once, in a process that has made and restored a small backup."""
     with start_program("measure", database_url, tmp_path, tmp_path / "measured.backup") as process:
