@@ -16,6 +16,7 @@ from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import pytest
 from sqlalchemy import func, select
 
 from tests.announce.bing_stage import KEY
