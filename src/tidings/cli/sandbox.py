@@ -17,7 +17,7 @@ def sandbox(
     ] = 8801,
     pages: Annotated[int, typer.Option(help="How many pages the site has.", min=1)] = 3000,
 ) -> None:
-    """Start a site, two IndexNow engines and Bing on this machine that answer as the real ones do. Ctrl-C ends them."""
+    """Start a site, IndexNow engines, Bing and media platforms that answer as the real ones do. Ctrl-C ends them."""
     # Loaded here, not above: every other command would pay for it in memory and time.
     from tidings.sandbox import serve_sandbox
 
@@ -26,11 +26,15 @@ def sandbox(
 
 
 def _show_addresses(addresses: "Addresses") -> None:
+    from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE
+
     engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
     typer.echo(f"Site:    {addresses.sitemap_url}")
     for name, endpoint in addresses.endpoints.items():
         typer.echo(f"Engine:  {endpoint} ({name})")
     typer.echo(f"Bing:    {addresses.bing_url} (key {addresses.bing_key})")
+    for name, origin in addresses.platforms.items():
+        typer.echo(f"Media:   {origin} ({name})")
     typer.echo(f"Control: {addresses.control_url}")
     typer.echo("Try, in another terminal:")
     typer.echo(
@@ -42,4 +46,17 @@ def _show_addresses(addresses: "Addresses") -> None:
         f"  tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key {addresses.bing_key}"
     )
     typer.echo(f"  tidings run {addresses.host}")
+    typer.echo("or, to crawl (with --platform weibo, xiaohongshu too), in two terminals with these variables:")
+    bases = " ".join(f"{name.upper()}_BASE_URL={origin}" for name, origin in _list_bases(addresses))
+    typer.echo(f"\texport TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 TIDINGS_TOKEN=try {bases}")
+    typer.echo(f"\techo '{DEMO_BILIBILI_COOKIE}' | tidings cookies add mine --platform bilibili; tidings serve")
+    typer.echo(
+        "\tcurl -X POST http://127.0.0.1:8080/crawler/search -H 'Authorization: Bearer try' "
+        """-H 'Content-Type: application/json' -d '{"platform": "bilibili", "keyword": "tea"}'"""
+    )
     typer.echo("Ctrl-C ends it.")
+
+
+def _list_bases(addresses: "Addresses") -> list[tuple[str, str]]:
+    """The platforms whose address can be set; the open web has none of its own."""
+    return [(name, origin) for name, origin in addresses.platforms.items() if name != "openweb"]

@@ -4,14 +4,18 @@ them as a process of their own. What each of them does is in its own file."""
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tidings.sandbox.bilibili import SandboxBilibili
 from tidings.sandbox.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.control import Control
 from tidings.sandbox.indexnow import SandboxEngine
+from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.sandbox.site import SandboxSite
 from tidings.sandbox.standin import CONTROL_PREFIX, StandIn
+from tidings.sandbox.weibo import SandboxWeibo
+from tidings.sandbox.xiaohongshu import SandboxXiaohongshu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +31,12 @@ class Addresses:
     control_url: str
     bing_url: str | None = None
     bing_key: str = DEMO_BING_KEY
+    platforms: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sandbox:
     """A running bundle, as an async context manager. With `port`, the site listens there, and the engines and
-    then Bing on the ports behind it; otherwise each on any free one."""
+    then Bing and the platforms on the ports behind it; otherwise each on any free one."""
 
     def __init__(
         self,
@@ -39,11 +44,13 @@ class Sandbox:
         site: SandboxSite | None = None,
         engines: Sequence[SandboxEngine] | None = None,
         bing: SandboxBing | None = None,
+        platforms: Sequence[StandIn[Any]] = (),
         port: int | None = None,
     ) -> None:
         self.site = site or SandboxSite()
         self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
         self.bing = bing
+        self.platforms = list(platforms)
         self._port = port
         self._running = AsyncExitStack()
         named = {engine.name: engine for engine in self.engines}
@@ -77,17 +84,19 @@ class Sandbox:
             endpoints={engine.name: engine.endpoint for engine in self.engines},
             control_url=self.site.origin + CONTROL_PREFIX,
             bing_url=self.bing.base_url if self.bing is not None else None,
+            platforms={platform.name: platform.origin for platform in self.platforms},
         )
 
     def _stand_ins(self) -> list[StandIn[Any]]:
-        return [self.site, *self.engines, *([self.bing] if self.bing is not None else [])]
+        return [self.site, *self.engines, *([self.bing] if self.bing is not None else []), *self.platforms]
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages, two engines and Bing from `port` on (0: any free ports) until cancelled; `on_ready`
-    is called once they listen. Raises OSError where a port is taken."""
+    """Run a site of `pages` pages, two engines, Bing and the media platforms from `port` on (0: any free ports) until
+    cancelled; `on_ready` is called once they listen. Raises OSError where a port is taken."""
     bing = SandboxBing(keys={DEMO_BING_KEY: []})
-    async with Sandbox(site=SandboxSite(pages=pages), bing=bing, port=port) as sandbox:
+    platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
+    async with Sandbox(site=SandboxSite(pages=pages), bing=bing, platforms=platforms, port=port) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
         on_ready(sandbox.addresses)
         await asyncio.Event().wait()
