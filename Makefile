@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# What fails beside the others is run once more by itself, which tells a crowded machine from a fault; a fault stays one.
+ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit test-slow test-chaos bench lock clean
@@ -24,10 +26,10 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" || $(ALONE) -m "not slow"
 
 test-slow: $(VENV)/.test ## kills, drills and restores with real processes by the dozen (several minutes)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow || $(ALONE) -m slow
 
 test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
 	$(BIN)/python -m benchmarks.soak
