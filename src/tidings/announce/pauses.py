@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.schedule import schedules
+from tidings.announce.schedule import EVERYTHING, schedules
 from tidings.announce.site_records import sites
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.database import Database
-
-_EVERYTHING = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Pauses:
 async def read_pauses(database: Database) -> Pauses:
     """What is paused now. The tables must be there."""
     paused = schedules.c.paused_at.is_not(None)
-    everything = select(schedules.c.site).where(schedules.c.site == _EVERYTHING, paused)
+    everything = select(schedules.c.site).where(schedules.c.site == EVERYTHING, paused)
     by_itself = select(sites.c.id).join(schedules, schedules.c.site == sites.c.number).where(paused)
     async with database.read() as connection:
         return Pauses(
@@ -39,7 +37,7 @@ async def keep_pauses(connection: AsyncConnection, pauses: Pauses, *, database: 
     """In the caller's transaction: pause the same again, as far as it is there."""
     paused_at = to_milliseconds(clock.now())
     if pauses.everything:
-        everything = database.insert(schedules).values(site=_EVERYTHING, cron="", paused_at=paused_at)
+        everything = database.insert(schedules).values(site=EVERYTHING, cron="", paused_at=paused_at)
         pause = everything.on_conflict_do_update(index_elements=["site"], set_={"paused_at": paused_at})
         await connection.execute(pause)
     for site_id in pauses.sites:

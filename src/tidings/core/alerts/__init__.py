@@ -12,7 +12,6 @@ from tidings.core.alerts.events import (
     DestinationError,
     EventType,
     Language,
-    raise_alert,
 )
 from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.service import Alerts
@@ -32,6 +31,5 @@ __all__ = [
     "OpenCondition",
     "WebhookDestination",
     "new_webhook_secret",
-    "raise_alert",
     "split_urls",
 ]

@@ -90,8 +90,3 @@ def log_alert(alert: Alert) -> None:
         action=alert.action,
         count=alert.count,
     )
-
-
-def raise_alert(alert: Alert) -> None:
-    """Log the alert as an ERROR, and nothing more: for callers that hold no condition."""
-    log_alert(alert)
