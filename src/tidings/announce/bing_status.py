@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select
 
-from tidings.announce.bing import AskedQuota, BingApi
+from tidings.announce.bing import AskedQuota, BingApi, Verdict
 from tidings.announce.keycheck import Finding
 from tidings.announce.ledger import Channel
 from tidings.announce.memory import BrokenEngines, KeyRests
@@ -15,6 +15,8 @@ from tidings.announce.reports import describe_quota
 from tidings.announce.sites import Site
 from tidings.core.clock import Clock, from_milliseconds, to_text
 from tidings.core.database import Database
+
+TRY_AGAIN = "Check that Bing can be reached, and BING_API_BASE if you set it; then try again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> Finding:
     """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
     told = await api.ask_quota(site)
     if not isinstance(told, AskedQuota):
-        return Finding("Bing", good=False, message=told.reason, advice=told.advice)
+        advice = told.advice if told.verdict in (Verdict.BAD_KEY, Verdict.THROTTLED) else TRY_AGAIN
+        return Finding("Bing", good=False, message=told.reason, advice=advice)
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
     if told.daily > quota.limit:
         message = f"Bing allows {told.daily:,} today and {told.monthly:,} this month; {counted}"
