@@ -150,9 +150,28 @@ async def test_secret_in_a_backup_is_found(planted: Planted, column: str, secret
         assert {what for _, what in tell(found)} & {"the cookie one", "a cookie of the name web_session"}
 
 
+@pytest.mark.parametrize("folder", [".git", ".venv", "venv", "node_modules", "__pycache__", "environment"])
+async def test_no_folder_of_the_data_directory_or_of_backups_is_passed_over(planted: Planted, folder: str) -> None:
+    """C25: only in a repository are there folders that are other people's."""
+    backups = planted.data_dir.with_name("backups")
+    for place in (planted.data_dir, backups):
+        (place / folder).mkdir(parents=True)
+        (place / folder / "pyvenv.cfg").touch(mode=0o600)
+        (place / folder / "kept.sql").touch(mode=0o600)
+        (place / folder / "kept.sql").write_text(COOKIE)
+    found = tell(await planted.fail(CheckName.BACKUPS, backups=[backups]))
+    assert {where.partition(",")[0] for where, _ in found} == {
+        str(place / folder / "kept.sql") for place in (planted.data_dir, backups)
+    }
+
+
 def pack_zip(path: Path, content: bytes) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inside.sql", content)
+
+
+def pack_gzip_in_zip(path: Path, content: bytes) -> None:
+    pack_zip(path, gzip.compress(content))
 
 
 @pytest.mark.parametrize(
@@ -161,6 +180,7 @@ def pack_zip(path: Path, content: bytes) -> None:
         pytest.param("dump.sql", Path.write_bytes, id="plain"),
         pytest.param("dump.sql.gz", lambda path, content: path.write_bytes(gzip.compress(content)), id="gzip"),
         pytest.param("dump.zip", pack_zip, id="zip"),
+        pytest.param("dumps.zip", pack_gzip_in_zip, id="gzip in zip"),
         pytest.param("x.backup", lambda path, content: path.write_bytes(gzip.compress(content)[:-9]), id="cut off"),
     ],
 )
@@ -349,6 +369,15 @@ async def test_crawl_api_that_names_the_mirror_is_found(planted: Planted, tmp_pa
     with (package / file).open("a") as source:
         source.write("\nimport FeiShu\n")
     assert tell(await planted.fail(CheckName.ONE_WRITER, package=package)) == [(str(package / file), "it names feishu")]
+
+
+async def test_what_python_has_compiled_is_not_the_code(planted: Planted, tmp_path: Path) -> None:
+    """C1: the word in a file that is gone, or in another release, says nothing about the packages."""
+    package = copy_package(tmp_path / "package")
+    for folder in ("collect/platforms", "collect/cookies"):
+        (package / folder / "__pycache__").mkdir()
+        (package / folder / "__pycache__" / "old.cpython-311.pyc").write_bytes(b"\0feishu\0")
+    assert (await planted.inspect(package=package)).passed
 
 
 async def test_code_that_is_not_there_does_not_pass(planted: Planted, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_secret_across_an_edge_is_found_once_with_its_line(edge: int, tmp_path: 
     for position in range(edge - len(SECRET) - 1, edge + 2):
         notes = Notes(Redactor())
         path.write_bytes(b"\n" * position + SECRET.encode() + b"\n" * (3 * MEGABYTE - position))
-        assert scan_file(path, finder, strict=True, notes=notes) is None
+        scan_file(path, finder, strict=True, notes=notes, report=notes.find)
         found = notes.close(CheckName.LOGS, "").findings
         assert [each.where for each in found] == [f"{path}, line {position + 1:,}"]
 
@@ -49,7 +49,7 @@ def test_large_file_and_many_secrets_need_little_memory(tmp_path: Path) -> None:
     finder = TraceFinder([*secrets, KnownSecret("it", Secret(SECRET))])
     notes = Notes(Redactor())
     tracemalloc.start()
-    scan_file(path, finder, strict=False, notes=notes, lines=False)
+    scan_file(path, finder, strict=False, notes=notes, report=notes.find, lines=False)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert [each.where for each in notes.close(CheckName.LOGS, "").findings] == [f"{path}, byte {99 * MEGABYTE:,}"]

@@ -62,6 +62,27 @@ async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) 
     assert b"cookie.stored" in files
 
 
+async def test_a_broken_row_is_listed_and_can_be_removed(terminal: Terminal) -> None:
+    """C9: whatever another program wrote into the table, beside the cookies that are whole."""
+    await pipe(terminal, *ADD, given=COOKIE.encode())
+    await pipe(terminal, "cookies", "add", "other", "--platform", "weibo", given=b"SUB=1")
+    with sqlite3.connect(terminal.data_dir / "tidings.db") as connection:
+        connection.execute("UPDATE tbl_cookie SET used_on = 'never', daily_limit = 'many' WHERE cookie_name = 'mine'")
+    connection.close()
+    shown, document = [await terminal.run("cookies", "list", *more) for more in ((), ("--json",))]
+    removed = await terminal.run("cookies", "remove", "mine")
+    left = await terminal.run("cookies", "list", "--json")
+    assert [line.split()[:3] for line in shown.out.splitlines()[1:]] == [
+        ["mine", "xiaohongshu", "unreadable"],
+        ["other", "weibo", "active"],
+    ]
+    assert [(each["name"], each["status"]) for each in document.document["cookies"]] == [
+        ("mine", "unreadable"),
+        ("other", "active"),
+    ]
+    assert (removed.out, [each["name"] for each in left.document["cookies"]]) == ("Removed mine.\n", ["other"])
+
+
 async def test_a_terminal_is_asked_without_showing_what_is_typed(terminal: Terminal) -> None:
     """C7: nothing of it comes back, from the question to the end."""
     code, shown = await asyncio.to_thread(type_cookie, terminal, COOKIE)

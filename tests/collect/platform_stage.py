@@ -44,6 +44,7 @@ class Case:
     fault: Fault
     code: ErrorCode
     blames_cookie: bool = False
+    captcha: bool = False
 
 
 def as_parameters(*cases: Case) -> pytest.MarkDecorator:
@@ -51,5 +52,5 @@ def as_parameters(*cases: Case) -> pytest.MarkDecorator:
 
 
 def check_case(case: Case, raised: CrawlError, *, secret: str) -> None:
-    assert (raised.code, raised.blames_cookie) == (case.code, case.blames_cookie)
+    assert (raised.code, raised.blames_cookie, raised.captcha) == (case.code, case.blames_cookie, case.captcha)
     assert secret not in f"{raised!r} {raised} {raised.__cause__!r} {raised.__context__!r}"

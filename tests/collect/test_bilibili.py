@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ VIDEO = NoteReference(note_id=sandbox.name_video(5))
 
 CASES = as_parameters(
     Case("-101", sandbox.NOT_LOGGED_IN, ErrorCode.COOKIE_INVALID, blames_cookie=True),
-    Case("-352", sandbox.RISK_CONTROL, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("-352", sandbox.RISK_CONTROL, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("-400", sandbox.BAD_REQUEST, ErrorCode.INVALID_INPUT),
     Case("-403", sandbox.NO_ACCESS, ErrorCode.PLATFORM_ERROR),
     Case("-404", sandbox.NO_SUCH_VIDEO, ErrorCode.INVALID_INPUT),
@@ -35,10 +36,10 @@ CASES = as_parameters(
     Case("62012", sandbox.ONLY_FOR_AUTHOR, ErrorCode.INVALID_INPUT),
     Case("unknown code", sandbox.refuse(-99999, "?"), ErrorCode.PLATFORM_ERROR),
     Case("code as text", Fault(status=200, body='{"code":"0","data":{"a":1}}'), ErrorCode.PLATFORM_ERROR),
-    Case("v_voucher", sandbox.V_VOUCHER, ErrorCode.COOKIE_INVALID, blames_cookie=True),
-    Case("data {}", sandbox.EMPTY_DATA, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("v_voucher", sandbox.V_VOUCHER, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
+    Case("data {}", sandbox.EMPTY_DATA, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("no data", Fault(status=200, body='{"code":0}'), ErrorCode.PLATFORM_ERROR),
-    Case("empty body", sandbox.EMPTY_BODY, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("empty body", sandbox.EMPTY_BODY, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("HTML", sandbox.ERROR_PAGE, ErrorCode.PLATFORM_ERROR),
     Case("a list", Fault(status=200, body="[]"), ErrorCode.PLATFORM_ERROR),
     Case("deep JSON", Fault(status=200, body='{"a":' * 100_000), ErrorCode.PLATFORM_ERROR),
@@ -149,6 +150,17 @@ async def test_keys_are_fetched_once_for_many_and_anew_where_they_changed(
     service.rotate_keys()
     assert (await platform.search("tea", page=1, cookie=COOKIE)).hits
     assert count_nav() == 2
+
+
+async def test_a_search_is_repeated_only_with_keys_that_are_new(service: SandboxBilibili, platform: Bilibili) -> None:
+    """C17: a v_voucher although the keys are those of the day is the account's; the platform is not asked again."""
+    await platform.search("tea", page=1, cookie=COOKIE)
+    service.misbehave(replace(sandbox.V_VOUCHER, path=sandbox.SEARCH_PATH))
+    with pytest.raises(CrawlError) as raised:
+        await platform.search("tea", page=1, cookie=COOKIE)
+    assert (raised.value.code, raised.value.captcha) == (ErrorCode.COOKIE_INVALID, True)
+    asked = [sandbox.NAV_PATH, sandbox.SEARCH_PATH, sandbox.SEARCH_PATH, sandbox.NAV_PATH]
+    assert [request.path for request in service.requests] == asked
 
 
 async def test_keys_are_fetched_anew_after_an_hour(client: GuardedClient, clock: FakeClock) -> None:

@@ -4,11 +4,13 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
-from tests.collect.cookie_stage import add_cookies, find_cookie, without_times
+from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, without_times
 from tests.fakes import FakeClock
 from tidings.collect.cookies.outcomes import judge_code, record_outcome
 from tidings.collect.cookies.records import CookieRecords
+from tidings.collect.cookies.rows import cookies
 from tidings.collect.cookies.states import CookieRules, CookieState, CookieStatus, Outcome
 from tidings.collect.errors import ErrorCode
 from tidings.core.database import Database
@@ -98,3 +100,29 @@ def test_only_cookie_invalid_speaks_against_the_cookie(code: ErrorCode | None) -
     """C15: a note that is gone or a platform that is down is not the account's fault."""
     expected = {None: Outcome.SUCCESS, ErrorCode.COOKIE_INVALID: Outcome.ERROR}.get(code, Outcome.UNRELATED)
     assert judge_code(code) is expected
+
+
+@pytest.mark.parametrize("code", [None, *ErrorCode])
+def test_a_captcha_is_one_whatever_the_code_and_a_success_is_none(code: ErrorCode | None) -> None:
+    """C17: what the answer's `error.captcha` says, and what the pool that lent the cookie made of it."""
+    assert judge_code(code, captcha=True) is (Outcome.SUCCESS if code is None else Outcome.CAPTCHA)
+
+
+async def test_a_captcha_that_is_reported_cools_the_cookie_at_once(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C17: one is enough, where it takes three other errors."""
+    await record(database, judge_code(ErrorCode.COOKIE_INVALID, captcha=True), clock)
+    state = (await find_cookie(cookie_records, "one")).state
+    assert (state.status, state.cooling_until) == (CookieStatus.COOLING, clock.now() + timedelta(minutes=30))
+
+
+async def test_an_outcome_of_a_cookie_whose_row_is_broken_leaves_it_as_it_is(
+    cookie_records: CookieRecords, database: Database, clock: FakeClock
+) -> None:
+    """C9: the report of a batch does not fail for it, and what a person has to look at stays there to be seen."""
+    await change_row(database, "one", used_on="yesterday")
+    assert await record(database, Outcome.ERROR, clock) is None
+    async with database.read() as connection:
+        row = (await connection.execute(select(cookies).where(cookies.c.cookie_name == "one"))).one()
+    assert (row.used_on, row.status, row.total_errors) == ("yesterday", "active", 0)

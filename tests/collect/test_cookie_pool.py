@@ -2,12 +2,15 @@
 Every pool here stands on a database that has only its reading half."""
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from sqlalchemy import select, text
 
 from tests.collect.cookie_stage import (
     IMPATIENT,
@@ -22,11 +25,13 @@ from tests.fakes import FakeClock
 from tidings.collect.cookies.outcomes import record_outcome
 from tidings.collect.cookies.pool import CookiePool
 from tidings.collect.cookies.records import CookieRecords
+from tidings.collect.cookies.rows import cookies
 from tidings.collect.cookies.states import CookieRules, Outcome
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import SystemClock, to_milliseconds
-from tidings.core.database import Database, ReadableDatabase, open_read_only_database
+from tidings.core.database import Database, ReadableDatabase, open_database, open_read_only_database
 from tidings.core.keyring import KeyRing
+from tidings.core.logs import LogFormat, configure_logging
 from tidings.core.master_key import new_master_key
 from tidings.core.redaction import Redactor
 
@@ -65,17 +70,33 @@ async def use(pool: CookiePool, *, exclude: tuple[str, ...] = ()) -> str:
         return leased.name
 
 
-async def use_badly(pool: CookiePool, *, blames_cookie: bool = True) -> str:
+async def use_badly(pool: CookiePool, *, blames_cookie: bool = True, captcha: bool = False) -> str:
     used: list[str] = []
 
     async def fail() -> None:
         async with pool.lease(PLATFORM) as leased:
             used.append(leased.name)
-            raise CrawlError(ErrorCode.COOKIE_INVALID, "logged out", blames_cookie=blames_cookie)
+            raise CrawlError(ErrorCode.COOKIE_INVALID, "logged out", blames_cookie=blames_cookie, captcha=captcha)
 
     with pytest.raises(CrawlError, match="logged out"):
         await fail()
     return used[0]
+
+
+async def find_row(database: Database, name: str) -> Mapping[str, Any]:
+    """The columns as they are written."""
+    async with database.read() as connection:
+        row = (await connection.execute(select(cookies).where(cookies.c.cookie_name == name))).one()
+    return row._asdict()
+
+
+@pytest.fixture
+def log() -> Iterator[StringIO]:
+    """All that is logged."""
+    stream = StringIO()
+    configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor(), stream=stream)
+    yield stream
+    configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor(), quiet=True)
 
 
 async def refuse(attempt: Awaitable[object], code: ErrorCode) -> str:
@@ -265,6 +286,106 @@ async def test_a_cookie_that_fails_here_rests_here_before_anybody_reports_it(
     assert await use(pool) == "good"
     clock.advance(timedelta(minutes=5))
     assert await use(pool) == "bad"
+
+
+async def test_a_captcha_puts_a_cookie_to_rest_at_once(
+    cookie_records: CookieRecords, pool_of: PoolMaker, clock: FakeClock
+) -> None:
+    """C17: before anybody reports it; one that is let go on asking would be banned."""
+    await add_cookies(cookie_records, "asked", priority=1)
+    await add_cookies(cookie_records, "good")
+    pool = pool_of(rules=CookieRules(cooling=timedelta(minutes=5)))
+    assert await use_badly(pool, captcha=True) == "asked"
+    assert [await use(pool) for _ in range(3)] == ["good"] * 3
+    clock.advance(timedelta(minutes=5))
+    assert await use(pool) == "asked"
+
+
+async def test_a_cookie_that_is_added_while_all_are_busy_is_found_by_who_waits(
+    cookie_records: CookieRecords, pool_of: PoolMaker
+) -> None:
+    """C18: within the time after which the table is read again; the busy one is never given back here."""
+    await add_cookies(cookie_records, "busy")
+    pool = pool_of(clock=SystemClock(), patience=timedelta(seconds=SOON), reread_after=timedelta(milliseconds=20))
+    async with pool.lease(PLATFORM):
+        waiting = asyncio.create_task(use(pool))
+        done, _ = await asyncio.wait({waiting}, timeout=0.1)
+        assert not done
+        await add_cookies(cookie_records, "added")
+        assert await waiting == "added"
+
+
+async def test_what_another_process_had_is_forgotten_when_it_is_time_to_ask_again(
+    postgres_url: str, keys: KeyRing
+) -> None:
+    """C18: also a cookie that nobody will ever ask for again, or every wait would be a short one from then on."""
+    writer, reader = open_database(postgres_url), open_read_only_database(postgres_url)
+    records = CookieRecords(writer, keys=keys, clock=SystemClock())
+    ours, theirs = (make_pool(reader, keys=keys, patience=IMPATIENT) for _ in range(2))
+    try:
+        await add_cookies(records, "one")
+        async with theirs.lease(PLATFORM):
+            await refuse(use(ours), ErrorCode.TIMEOUT_ERROR)
+            assert ours._held_elsewhere.keys() == {"one"}
+        await records.remove("one")
+        await add_cookies(records, "two")
+        async with asyncio.timeout(SOON):
+            while ours._held_elsewhere:
+                assert await use(ours) == "two"
+    finally:
+        await reader.close()
+        await writer.close()
+
+
+@pytest.mark.parametrize("values", [{"used_on": "yesterday"}, {"status": "resting"}, {"enabled_at": 9 * 10**18}])
+async def test_a_row_with_a_broken_value_keeps_no_other_cookie_from_use(
+    cookie_records: CookieRecords, pool_of: PoolMaker, database: Database, log: StringIO, values: dict[str, Any]
+) -> None:
+    """C18: it is left out and told once, however often the table is read; when it is mended, it is lent."""
+    await add_cookies(cookie_records, "broken", priority=9)
+    await add_cookies(cookie_records, "good")
+    before = await find_row(database, "broken")
+    await change_row(database, "broken", **values)
+    pool = pool_of()
+    assert [await use(pool) for _ in range(3)] == ["good"] * 3
+    told = await refuse(use(pool, exclude=("good",)), ErrorCode.COOKIE_EXHAUSTED)
+    assert told.endswith("1 unreadable, 1 already tried")
+    lines = [line for line in map(json.loads, log.getvalue().splitlines()) if line["event"] == "cookie.unreadable"]
+    assert [line["cookie_name"] for line in lines] == ["broken"]
+    await change_row(database, "broken", **{name: before[name] for name in values})
+    assert await use(pool) == "broken"
+
+
+async def test_a_value_that_is_no_text_keeps_no_other_cookie_from_use(
+    sqlite_url: str, keys: KeyRing, clock: FakeClock
+) -> None:
+    """C18: SQLite takes anything in any column, also for text what is none."""
+    writer, reader = open_database(sqlite_url), open_read_only_database(sqlite_url)
+    try:
+        await add_cookies(CookieRecords(writer, keys=keys, clock=clock), "broken", "good")
+        async with writer.write() as connection:
+            broken = "UPDATE tbl_cookie SET cookie_encrypted = CAST(x'ff00fe' AS TEXT) WHERE cookie_name = 'broken'"
+            await connection.execute(text(broken))
+        assert await use(make_pool(reader, keys=keys, clock=clock)) == "good"
+        assert len(await CookieRecords(writer, keys=keys, clock=clock).list_all()) == 2
+    finally:
+        await reader.close()
+        await writer.close()
+
+
+async def test_a_row_that_is_broken_for_a_while_does_not_stretch_the_daily_limit(
+    cookie_records: CookieRecords, pool_of: PoolMaker, database: Database
+) -> None:
+    """C18: what was used and never reported stays used."""
+    await add_cookies(cookie_records, "one", daily_limit=7)
+    await change_row(database, "one", daily_used=3)
+    pool = pool_of()
+    for _ in range(4):
+        await use(pool)
+    await change_row(database, "one", status="resting")
+    await refuse(use(pool), ErrorCode.COOKIE_EXHAUSTED)
+    await change_row(database, "one", status="active")
+    assert "1 at the daily limit" in await refuse(use(pool), ErrorCode.COOKIE_EXHAUSTED)
 
 
 async def test_a_cookie_that_a_person_enables_is_lent_whatever_was_seen_of_it_before(

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, value_of
 from tests.fakes import FakeClock
@@ -13,6 +14,7 @@ from tidings.collect.cookies.outcomes import record_outcome
 from tidings.collect.cookies.records import CookieError, CookieRecords, make_cookie
 from tidings.collect.cookies.rows import open_cookie
 from tidings.collect.cookies.states import CookieStatus, Outcome
+from tidings.core.clock import SystemClock
 from tidings.core.database import Database
 from tidings.core.keyring import DecryptionError, KeyRing, UnknownKeyError
 from tidings.core.master_key import new_master_key
@@ -101,6 +103,49 @@ async def test_a_removed_cookie_is_gone(cookie_records: CookieRecords) -> None:
     await add_cookies(cookie_records, "one", "two")
     assert [await cookie_records.remove("one"), await cookie_records.remove("one")] == [True, False]
     assert [cookie.name for cookie in await cookie_records.list_all()] == ["two"]
+
+
+BROKEN_ANYWHERE = ["used_on = 'yesterday'", "status = 'resting'", "enabled_at = 9000000000000000000"]
+BROKEN_ON_SQLITE = ["daily_limit = 'many'", "priority = x'00'", "created_at = 'now'", "cooling_until = 'later'"]
+
+
+@pytest.mark.parametrize("change", [*BROKEN_ANYWHERE, *BROKEN_ON_SQLITE])
+async def test_a_row_with_a_broken_value_is_listed_as_unreadable_beside_the_others(
+    database: Database, cookie_records: CookieRecords, change: str
+) -> None:
+    """C9: it hides no other cookie, and it can be removed, or set up anew."""
+    if database.dialect != "sqlite" and change in BROKEN_ON_SQLITE:
+        # PostgreSQL itself refuses these: that is the promise there.
+        with pytest.raises(DBAPIError):
+            await break_row(database, change)
+        return
+    await add_cookies(cookie_records, "one", "two")
+    await break_row(database, change)
+    listed = [(cookie.name, cookie.platform, cookie.state.status) for cookie in await cookie_records.list_all()]
+    assert listed == [("one", PLATFORM, CookieStatus.UNREADABLE), ("two", PLATFORM, CookieStatus.ACTIVE)]
+    assert await cookie_records.remove("one")
+    await add_cookies(cookie_records, "one")
+    assert (await find_cookie(cookie_records, "one")).state.status is CookieStatus.ACTIVE
+
+
+async def break_row(database: Database, change: str) -> None:
+    async with database.write() as connection:
+        await connection.execute(text(f"UPDATE tbl_cookie SET {change} WHERE cookie_name = 'one'"))
+
+
+@pytest.mark.parametrize("change", ["used_on = 'yesterday'", "status = 'resting'"])
+async def test_a_cookie_whose_state_is_broken_is_mended_by_enabling_it(
+    database: Database, cookie_records: CookieRecords, keys: KeyRing, change: str
+) -> None:
+    """C9, C22: its value was never touched, and gets a new key like any other in the meantime."""
+    await add_cookies(cookie_records, "one")
+    await break_row(database, change)
+    newer = KeyRing.parse(f"k2:{new_master_key()},k1:{keys.secrets[0].reveal()}")
+    records = CookieRecords(database, keys=newer, clock=SystemClock())
+    assert await records.rotate_keys() == 1
+    assert await records.enable("one")
+    found = await find_cookie(records, "one")
+    assert (found.state.status, open_cookie(found, keys=newer).reveal()) == (CookieStatus.ACTIVE, value_of("one"))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tidings.collect.cookies.states import (
     utc_day,
 )
 
-ACTIVE, COOLING, INVALID, BANNED = CookieStatus
+ACTIVE, COOLING, INVALID, BANNED, UNREADABLE = CookieStatus
 SUCCESS, ERROR, CAPTCHA, UNRELATED = Outcome
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 TODAY = NOW.date()
@@ -48,6 +48,8 @@ TRANSITIONS = [
     (INVALID, 0, 10, None, ERROR, INVALID, 1, 11, None),
     (BANNED, 4, 4, None, SUCCESS, BANNED, 0, 4, None),
     (BANNED, 4, 4, None, ERROR, BANNED, 5, 5, None),
+    (UNREADABLE, 0, 0, None, SUCCESS, UNREADABLE, 0, 0, None),
+    (UNREADABLE, 0, 0, None, ERROR, UNREADABLE, 1, 1, None),
 ]
 
 
@@ -63,7 +65,8 @@ def test_every_status_and_outcome_has_its_row() -> None:
     """C9: the table leaves nothing out but captchas of cookies that are given up."""
     told = {(row[0], row[4]) for row in TRANSITIONS}
     wanted = {(status, outcome) for status in (ACTIVE, COOLING) for outcome in Outcome}
-    assert told == wanted | {(status, outcome) for status in (INVALID, BANNED) for outcome in (SUCCESS, ERROR)}
+    given_up = (INVALID, BANNED, UNREADABLE)
+    assert told == wanted | {(status, outcome) for status in given_up for outcome in (SUCCESS, ERROR)}
 
 
 def test_a_life_from_the_first_error_to_the_last() -> None:

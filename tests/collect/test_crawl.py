@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,6 +34,7 @@ from tidings.sandbox import weibo as sandbox
 from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili, name_video
 from tidings.sandbox.openweb import RSS_PATH, SandboxOpenWeb
 from tidings.sandbox.weibo import SandboxWeibo, name_post
+from tidings.sandbox.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, SandboxXiaohongshu
 
 ACCOUNTS = tuple(f"account-{number}" for number in range(5))
 LATENCY = timedelta(milliseconds=200)
@@ -130,7 +132,7 @@ async def test_every_refusal_is_told_once_with_its_code_and_the_cookie(
     weibo.misbehave(fault)
     answer = (await stage.make(request_timeout=SHORT).detail("weibo", POST)).to_json()
     assert (answer["success"], answer["data"]) == (False, None)
-    assert answer["error"].keys() == {"code", "message", "retryable"}
+    assert answer["error"].keys() == {"code", "message", "retryable", "captcha"}
     assert (answer["error"]["code"], answer["error"]["retryable"]) == (code, retryable)
     assert answer["meta"]["cookie_used"] in ACCOUNTS[:2]
     assert len(weibo.requests) == 1
@@ -243,6 +245,55 @@ async def test_a_bad_cookie_is_told_as_such_and_the_next_tries_go_elsewhere(
         *[(ErrorCode.COOKIE_INVALID, "bad")] * 3,
         (None, ACCOUNTS[0]),
     ]
+
+
+@pytest.mark.parametrize("fault", [sandbox.EMPTY_DATA, sandbox.EMPTY_BODY], ids=["data {}", "empty body"])
+async def test_a_captcha_rests_the_cookie_at_once_and_tells_the_caller_and_a_person(
+    stage: CrawlStage, weibo: SandboxWeibo, log: io.StringIO, fault: Fault
+) -> None:
+    """C17: the answer says it in the error, alone or in a batch; the log has one event for each, with the name."""
+    await stage.add("bad", priority=9)
+    await stage.add(ACCOUNTS[0], priority=5)
+    await stage.add(ACCOUNTS[1])
+    weibo.misbehave(replace(fault, times=2))
+    crawler = stage.make()
+    alone = (await crawler.detail("weibo", POST)).to_json()
+    (item,) = (await crawler.details("weibo", posts(1))).to_json()["items"]
+    after = (await crawler.detail("weibo", POST)).to_json()
+    errors = [(each["code"], each["captcha"]) for each in (alone["error"], item["error"])]
+    assert errors == [("COOKIE_INVALID", True)] * 2
+    used = [alone["meta"]["cookie_used"], item["cookie_used"], after["meta"]["cookie_used"]]
+    assert (used, after["success"]) == (["bad", ACCOUNTS[0], ACCOUNTS[1]], True)
+    events = [line for line in read_lines(log) if line["event"] == "crawl.captcha"]
+    assert [(line["platform"], line["cookie_name"]) for line in events] == [("weibo", "bad"), ("weibo", ACCOUNTS[0])]
+
+
+async def test_a_refused_session_is_no_captcha(stage: CrawlStage, weibo: SandboxWeibo, log: io.StringIO) -> None:
+    """C9, C17: 432 is an error like others, of which it takes three."""
+    await stage.add(ACCOUNTS[0])
+    weibo.misbehave(sandbox.SESSION_REFUSED)
+    answer = await stage.make().detail("weibo", POST)
+    assert answer.error is not None
+    assert (answer.error.code, answer.error.captcha) == (ErrorCode.COOKIE_INVALID, False)
+    assert "crawl.captcha" not in log.getvalue()
+
+
+async def test_a_platform_that_lacks_a_package_costs_no_cookie(
+    stage: CrawlStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C15, C17: PLATFORM_ERROR that says what to install, before a cookie is lent; afterwards it works without more."""
+    await stage.add_cookie("one", DEMO_XIAOHONGSHU_COOKIE, platform="xiaohongshu", daily_limit=1)
+    async with SandboxXiaohongshu() as service:
+        crawler = replace(stage, base_urls={"xiaohongshu": service.origin}).make()
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "xhshow", None)
+            refused = [await crawler.search("xiaohongshu", "生活") for _ in range(2)]
+        found = await crawler.search("xiaohongshu", "生活")
+    errors = [answer.error for answer in refused if answer.error is not None]
+    assert [(error.code, error.retryable) for error in errors] == [(ErrorCode.PLATFORM_ERROR, True)] * 2
+    assert all("pip install 'tidings[xiaohongshu]'" in error.message for error in errors)
+    assert [answer.meta.cookie_used for answer in (*refused, found)] == [None, None, "one"]
+    assert found.success
 
 
 async def test_a_caller_that_never_reports_cannot_overrun_a_daily_limit(stage: CrawlStage, weibo: SandboxWeibo) -> None:

@@ -130,15 +130,32 @@ async def test_a_platform_without_cookies_never_blames_one(
 def test_a_package_that_does_not_work_is_refused_by_name_and_harms_no_other(
     client: GuardedClient, tmp_path: Path, on_path: Callable[[Path], None], code: str, reason: str
 ) -> None:
-    """C17: code that is not ours may do anything; the message says which package to look at."""
+    """C15, C17: code that is not ours may do anything; the message says which package to install anew. The question was
+    right, so it is not INVALID_INPUT, which would give a candidate up for good."""
     offer(tmp_path, "tidings-broken", name="broken", code=code)
     on_path(tmp_path)
     platforms = make_platforms(client)
     with pytest.raises(CrawlError) as raised:
         platforms.get("broken")
-    assert raised.value.code == ErrorCode.INVALID_INPUT
-    assert raised.value.message == f"platform broken of package tidings-broken: {reason}"
+    assert raised.value.code == ErrorCode.PLATFORM_ERROR
+    remedy = "pip install --upgrade tidings-broken brings what it needs"
+    assert raised.value.message == f"platform broken of package tidings-broken: {reason}; {remedy}"
     assert platforms.get("weibo").name == "weibo"
+
+
+def test_a_platform_that_says_itself_what_it_lacks_is_taken_at_its_word(
+    client: GuardedClient, tmp_path: Path, on_path: Callable[[Path], None]
+) -> None:
+    """C17: as Xiaohongshu does."""
+    code = (
+        "from tidings.collect.errors import CrawlError, ErrorCode\n"
+        "def Offered(tools): raise CrawlError(ErrorCode.PLATFORM_ERROR, 'pip install signer')"
+    )
+    offer(tmp_path, "tidings-honest", name="honest", code=code)
+    on_path(tmp_path)
+    with pytest.raises(CrawlError) as raised:
+        make_platforms(client).get("honest")
+    assert (raised.value.code, raised.value.message) == (ErrorCode.PLATFORM_ERROR, "pip install signer")
 
 
 @pytest.mark.parametrize("name", ["weibo", "Bad Name", "x" * 40])

@@ -1,25 +1,38 @@
 """The open web as a platform: feeds, articles, robots.txt and the guard, against a site of the sandbox."""
 
+import asyncio
 import gzip
 import random
+import threading
 import time
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.collect.platform_stage import Case, as_parameters, make_tools
+from tests.conftest import LOOPBACK
 from tests.fakes import FakeClock
+from tidings.collect.crawl import WantedNote
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
 from tidings.collect.platforms import LocalPace, NoteReference
 from tidings.collect.platforms.web import Web, name_page
 from tidings.core.http import GuardedClient
+from tidings.core.redaction import Redactor
 from tidings.core.secrets import Secret
 from tidings.sandbox import Fault, FaultKind, openweb
 from tidings.sandbox.openweb import SandboxOpenWeb
+from tidings.sandbox.record import Recorded
+from tidings.settings import CrawlSettings, Settings
+from tidings.wiring import open_crawler, open_installation
+
+FORBIDDING = "User-agent: *\nDisallow: /articles/\n"
 
 CASES = (
     Case("403", openweb.FORBIDDEN, ErrorCode.PLATFORM_ERROR),
@@ -49,8 +62,10 @@ async def site() -> AsyncIterator[SandboxOpenWeb]:
 
 
 @pytest.fixture
-def platform(client: GuardedClient) -> Web:
-    return Web(make_tools(client, timeout=timedelta(seconds=0.5)))
+async def platform(client: GuardedClient) -> AsyncIterator[Web]:
+    opened = Web(make_tools(client, timeout=timedelta(seconds=0.5)))
+    yield opened
+    await opened.close()
 
 
 def refer(url: str) -> NoteReference:
@@ -86,6 +101,105 @@ async def test_words_alone_are_looked_for_in_the_feeds_that_are_set(
     with pytest.raises(CrawlError) as raised:
         await Web(make_tools(client, feeds=(broken,))).search("tea", page=1, cookie=None)
     assert raised.value.code == ErrorCode.INVALID_INPUT
+
+
+async def test_the_feeds_of_a_search_are_read_at_the_same_time(site: SandboxOpenWeb, client: GuardedClient) -> None:
+    """C16: none is answered before all are asked; what they bring stays in the order of the feeds."""
+    feeds = ("/other.rss", openweb.RSS_PATH, openweb.ATOM_PATH)
+    site.serve(
+        "/other.rss", "<rss version='2.0'><channel><item><title>tea</title><link>/a</link></item></channel></rss>"
+    )
+    asked: set[str] = set()
+    all_asked = asyncio.Event()
+
+    async def wait_for_all(recorded: Recorded) -> None:
+        if recorded.path in feeds:
+            asked.add(recorded.path)
+            if len(asked) == len(feeds):
+                all_asked.set()
+            await all_asked.wait()
+
+    site.on_request = wait_for_all
+    platform = Web(make_tools(client, feeds=tuple(site.origin + path for path in feeds)))
+    page = await platform.search("tea", page=1, cookie=None)
+    assert [hit.url for hit in page.hits] == [
+        f"{site.origin}/a",
+        *(site.url(number) for number in (3, 8, 13, 18, 23, 28)),
+    ]
+
+
+async def test_a_slow_feed_does_not_sink_the_search(site: SandboxOpenWeb, client: GuardedClient) -> None:
+    """C16: what has come is answered before whoever asked gives up, and what has not is logged; nothing at all is the
+    error."""
+    slow = f"{site.origin}/slow.rss"
+    site.misbehave(Fault(FaultKind.HANG, path="/slow.rss"))
+    limit = timedelta(seconds=2)
+    tools = replace(make_tools(client, timeout=timedelta(seconds=30)), search_limit=limit)
+    with capture_logs() as events:
+        async with asyncio.timeout(limit.total_seconds()):
+            page = await Web(replace(tools, feeds=(slow, site.rss_url))).search("tea", page=1, cookie=None)
+    assert [hit.url for hit in page.hits] == [site.url(number) for number in (3, 8, 13, 18, 23, 28)]
+    failed = [(event["feed"], event["code"]) for event in events if event["event"] == "web.feed_failed"]
+    assert failed == [(slow, ErrorCode.TIMEOUT_ERROR)]
+    async with asyncio.timeout(limit.total_seconds()):
+        with pytest.raises(CrawlError) as raised:
+            await Web(replace(tools, feeds=(slow, slow))).search("tea", page=1, cookie=None)
+    assert (raised.value.code, slow in raised.value.message) == (ErrorCode.TIMEOUT_ERROR, True)
+
+
+async def test_a_platform_that_is_closed_leaves_no_thread(site: SandboxOpenWeb, client: GuardedClient) -> None:
+    """C17: those that read pages end with it."""
+    before = set(threading.enumerate())
+    platform = Web(make_tools(client))
+    await platform.detail(refer(site.url(5)), cookie=None)
+    readers = [each for each in set(threading.enumerate()) - before if each.name.startswith("tidings-web")]
+    assert readers
+    await platform.close()
+    for reader in readers:
+        reader.join(timeout=10)
+    assert not any(reader.is_alive() for reader in readers)
+
+
+async def test_the_crawler_tells_the_web_how_long_a_search_may_take_and_closes_it(
+    site: SandboxOpenWeb, sqlite_url: str, tmp_path: Path
+) -> None:
+    """C16: with a limit of two seconds, what has come by then is answered; and no thread outlives the crawler."""
+    site.misbehave(Fault(FaultKind.HANG, path="/slow.rss"))
+    crawl = CrawlSettings(
+        platform_interval=timedelta(0),
+        search_timeout=timedelta(seconds=2),
+        feeds=(f"{site.origin}/slow.rss", site.rss_url),
+    )
+    settings = Settings(
+        data_dir=tmp_path / "data", database_url=Secret(sqlite_url), allow_networks=LOOPBACK, crawl=crawl
+    )
+    before = set(threading.enumerate())
+    async with open_installation(settings, redactor=Redactor()) as installation:
+        async with open_crawler(installation) as crawler:
+            answer = await crawler.search("web", "tea")
+            readers = [each for each in set(threading.enumerate()) - before if each.name.startswith("tidings-web")]
+        for reader in readers:
+            reader.join(timeout=10)
+    assert answer.data is not None
+    assert len(answer.data.hits) == 6
+    assert [reader.is_alive() for reader in readers] == [False] * len(readers) != []
+
+
+async def test_the_longest_that_one_request_may_take_is_a_setting(
+    site: SandboxOpenWeb, sqlite_url: str, tmp_path: Path
+) -> None:
+    """C16, C26: it goes from the settings to the wire."""
+    site.misbehave(Fault(FaultKind.HANG, path=openweb.article_path(5)))
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        database_url=Secret(sqlite_url),
+        allow_networks=LOOPBACK,
+        crawl=CrawlSettings(platform_interval=timedelta(0), request_timeout=timedelta(seconds=0.25)),
+    )
+    async with open_installation(settings, redactor=Redactor()) as installation, open_crawler(installation) as crawler:
+        answer = await crawler.detail("web", WantedNote(url=site.url(5)))
+    assert answer.error is not None
+    assert (answer.error.code, "in 0.25 s" in answer.error.message) == (ErrorCode.TIMEOUT_ERROR, True)
 
 
 async def test_the_address_of_a_page_that_names_its_feed_does_too(site: SandboxOpenWeb, platform: Web) -> None:
@@ -161,6 +275,46 @@ async def test_robots_txt_is_respected(
 
 
 @pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (b"\xef\xbb\xbf" + FORBIDDING.encode(), ""),
+        (gzip.compress(FORBIDDING.encode()), "gzip"),
+        (gzip.compress(FORBIDDING.encode()), "X-GZIP"),
+        (gzip.compress(b"User-agent: *\n") + gzip.compress(b"Disallow: /articles/\n"), "gzip"),
+        (gzip.compress(f"{FORBIDDING}{'#' * 5_000_000}".encode()), "gzip"),
+        (zlib.compress(FORBIDDING.encode()), "deflate"),
+        (FORBIDDING.encode(), "identity"),
+    ],
+    ids=["byte order mark", "gzip", "x-gzip", "two members", "a bomb", "deflate", "identity"],
+)
+async def test_robots_txt_in_other_clothes_is_respected_too(
+    site: SandboxOpenWeb, platform: Web, body: bytes, encoding: str
+) -> None:
+    """C17: with a mark before its first line, or compressed although not asked for."""
+    site.serve("/robots.txt", body, headers={"Content-Encoding": encoding} if encoding else {})
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert (raised.value.code, "robots.txt" in raised.value.message) == (ErrorCode.INVALID_INPUT, True)
+    assert paths(site) == ["/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [(b"x", "gzip"), (gzip.compress(FORBIDDING.encode())[:-12], "gzip"), (b"x", "deflate"), (b"x", "br")],
+    ids=["damaged gzip", "cut off", "damaged deflate", "unknown"],
+)
+async def test_robots_txt_that_cannot_be_unpacked_allows_nothing(
+    site: SandboxOpenWeb, platform: Web, body: bytes, encoding: str
+) -> None:
+    """C17: there are rules, and they are not known."""
+    site.serve("/robots.txt", body, headers={"Content-Encoding": encoding})
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert raised.value.code == ErrorCode.PLATFORM_ERROR
+    assert paths(site) == ["/robots.txt"]
+
+
+@pytest.mark.parametrize(
     ("fault", "code"),
     [
         (openweb.UNAVAILABLE, ErrorCode.PLATFORM_ERROR),
@@ -170,14 +324,17 @@ async def test_robots_txt_is_respected(
     ],
 )
 async def test_while_robots_txt_cannot_be_had_nothing_is_fetched(
-    site: SandboxOpenWeb, platform: Web, fault: Fault, code: ErrorCode
+    site: SandboxOpenWeb, client: GuardedClient, clock: FakeClock, fault: Fault, code: ErrorCode
 ) -> None:
-    """C17: unreachable is not the same as absent, and is asked again next time."""
+    """C17: unreachable is not the same as absent; it is asked again after a minute, and not with every page."""
+    platform = Web(make_tools(client, clock=clock, timeout=timedelta(seconds=0.5)))
     site.robots = "User-agent: *\nAllow: /\n"
     site.misbehave(replace(fault, path="/robots.txt", times=1))
-    with pytest.raises(CrawlError) as raised:
-        await platform.detail(refer(site.url(5)), cookie=None)
-    assert raised.value.code == code
+    for number in (5, 6, 7):
+        with pytest.raises(CrawlError) as raised:
+            await platform.detail(refer(site.url(number)), cookie=None)
+        assert (raised.value.code, "robots.txt" in raised.value.message) == (code, True)
+        clock.advance(timedelta(seconds=29))
     assert await platform.detail(refer(site.url(5)), cookie=None)
     assert paths(site) == ["/robots.txt", "/robots.txt", openweb.article_path(5)]
 

@@ -22,8 +22,8 @@ COOKIE = Secret(DEMO_XIAOHONGSHU_COOKIE)
 NOTE = NoteReference(note_id=sandbox.name_note(5), xsec_token=sandbox.make_token(5))
 
 CASES = as_parameters(
-    Case("461", sandbox.CAPTCHA_461, ErrorCode.COOKIE_INVALID, blames_cookie=True),
-    Case("471", sandbox.CAPTCHA_471, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("461", sandbox.CAPTCHA_461, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
+    Case("471", sandbox.CAPTCHA_471, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("300011", sandbox.ACCOUNT_ABNORMAL, ErrorCode.COOKIE_INVALID, blames_cookie=True),
     Case("300012", sandbox.ADDRESS_BLOCKED, ErrorCode.PLATFORM_ERROR),
     Case("300015", sandbox.BAD_SIGNATURE, ErrorCode.PLATFORM_ERROR),
@@ -34,9 +34,9 @@ CASES = as_parameters(
     Case("-510001", sandbox.NOTE_UNAVAILABLE, ErrorCode.INVALID_INPUT),
     Case("unknown code", sandbox.refuse(-1, "?"), ErrorCode.PLATFORM_ERROR),
     Case("no success", Fault(status=200, body='{"code":0,"success":false}'), ErrorCode.PLATFORM_ERROR),
-    Case("data {}", sandbox.EMPTY_DATA, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("data {}", sandbox.EMPTY_DATA, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("no data", Fault(status=200, body='{"code":0,"success":true}'), ErrorCode.PLATFORM_ERROR),
-    Case("empty body", sandbox.EMPTY_BODY, ErrorCode.COOKIE_INVALID, blames_cookie=True),
+    Case("empty body", sandbox.EMPTY_BODY, ErrorCode.COOKIE_INVALID, blames_cookie=True, captcha=True),
     Case("HTML", sandbox.ERROR_PAGE, ErrorCode.PLATFORM_ERROR),
     Case("HTTP 401", Fault(status=401), ErrorCode.COOKIE_INVALID, blames_cookie=True),
     Case("HTTP 406", sandbox.SIGNATURE_REFUSED, ErrorCode.PLATFORM_ERROR),
@@ -205,13 +205,13 @@ async def test_nothing_is_sent_that_pretends_to_be_a_browser(
     assert not headers & {"x-s-common", "x-rap-param", "x-b3-traceid", "x-xray-traceid", "origin", "referer"}
 
 
-async def test_without_the_package_that_signs_the_message_says_how_to_get_it(
-    service: SandboxXiaohongshu, platform: Xiaohongshu, monkeypatch: pytest.MonkeyPatch
+def test_without_the_package_that_signs_the_message_says_how_to_get_it(
+    client: GuardedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C17: xhshow is an optional extra; None in sys.modules is how Python marks a package that is not there."""
+    """C15, C17: xhshow is an optional extra; None in sys.modules is how Python marks a package that is not there. No
+    note is to blame for that, so it is not INVALID_INPUT."""
     monkeypatch.setitem(sys.modules, "xhshow", None)
     with pytest.raises(CrawlError) as raised:
-        await platform.search("tea", page=1, cookie=COOKIE)
-    assert raised.value.code == ErrorCode.INVALID_INPUT
+        Xiaohongshu(make_tools(client))
+    assert raised.value.code == ErrorCode.PLATFORM_ERROR
     assert "pip install 'tidings[xiaohongshu]'" in raised.value.message
-    assert not service.requests

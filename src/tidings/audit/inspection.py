@@ -34,8 +34,8 @@ from tidings.core.secrets import Secret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is audited. `secrets` are those of the settings, `tokens` are those of them that open the API, by their
-    variables; `package` is the folder of Tidings' own code."""
+    """What is audited. `secrets` are those of the settings. `tokens` are those of them that open the API, each under
+    the name that a finding calls it by, such as `the admin token`. `package` is the folder of Tidings' own code."""
 
     data_dir: Path
     database_url: Secret

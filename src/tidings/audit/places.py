@@ -6,7 +6,7 @@ business of `streams`.
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,14 +54,14 @@ def expand_folders(paths: Collection[Path]) -> tuple[Path, ...]:
 def check_database_files(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
     """SQLite's file and its log as bytes: what was deleted is still there for a while."""
     for path in files.database:
-        _find_trouble(path, scan_file(path, finder, strict=False, notes=notes, lines=False), notes)
+        scan_file(path, finder, strict=False, notes=notes, report=notes.find, lines=False)
     return notes.close(CheckName.DATABASE_FILES, _count(files.database))
 
 
 def check_logs(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
     """The log, those before it, and what else looks like one."""
     for path in files.logs:
-        _find_trouble(path, scan_file(path, finder, strict=True, notes=notes), notes)
+        scan_file(path, finder, strict=True, notes=notes, report=notes.find)
     return notes.close(CheckName.LOGS, _count(files.logs))
 
 
@@ -72,14 +72,9 @@ def check_backups(files: DataFiles, named: Collection[Path], finder: TraceFinder
             notes.find(path, "there is no such file")
     paths = tuple(dict.fromkeys((*files.others, *expand_folders(named))))
     for path in paths:
-        _find_trouble(path, scan_file(path, finder, strict=True, notes=notes), notes)
+        # What was not looked into may hold anything, and "passed" would say that it does not.
+        scan_file(path, finder, strict=True, notes=notes, report=notes.find)
     return notes.close(CheckName.BACKUPS, _count(paths))
-
-
-def _find_trouble(path: Path, trouble: str | None, notes: Notes) -> None:
-    # What was not looked into may hold anything, and "passed" would say that it does not.
-    if trouble is not None:
-        notes.find(path, trouble)
 
 
 def check_repository(
@@ -98,16 +93,12 @@ def check_repository(
                 notes.warn(folder, f"only the first {_MOST_FILES:,} files were looked at")
                 break
             count += 1
-            _scan_published(path, finder, notes=notes)
+            if not _is_large_binary(path):
+                scan_file(path, finder, strict=False, notes=notes, report=notes.warn)
     except OSError as error:
         notes.find(folder, str(error))
     kind = "files of the working folder" if root is None else "files of the checkout"
     return notes.close(CheckName.REPOSITORY, f"{count:,} {kind} {root or folder.absolute()}")
-
-
-def _scan_published(path: Path, finder: TraceFinder, *, notes: Notes) -> None:
-    if not _is_large_binary(path) and (trouble := scan_file(path, finder, strict=False, notes=notes)) is not None:
-        notes.warn(path, trouble)
 
 
 def _find_checkout(folder: Path) -> Path | None:
@@ -125,7 +116,7 @@ def _list_checkout(root: Path) -> Iterator[Path]:
 
 
 def _walk_private(folder: Path) -> Iterator[Path]:
-    return (path for path in _walk(folder) if not _is_private_settings(path))
+    return (path for path in _walk(folder, enters=_is_ours) if not _is_private_settings(path))
 
 
 def _list_names(root: Path, *options: str) -> Iterator[Path]:
@@ -153,19 +144,27 @@ def _ask_git(folder: Path, *words: str) -> Iterator[bytes]:
             process.kill()
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """The files below a folder, without what is plainly other people's, and without leaving its disk."""
+def _walk(folder: Path, *, enters: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
+    """The files below a folder and the folders in it that are to be entered, without leaving its disk."""
     with suppress(OSError):
         device = folder.stat().st_dev
         for name, folders, files in os.walk(folder):
             here = Path(name)
-            folders[:] = sorted(each for each in folders if each not in _NOT_OURS and _is_on(here / each, device))
+            folders[:] = sorted(each for each in folders if _is_on(here / each, device) and enters(here / each))
             yield from (here / each for each in sorted(files))
 
 
 def _is_on(folder: Path, device: int) -> bool:
     try:
-        return folder.lstat().st_dev == device and not (folder / "pyvenv.cfg").exists()
+        return folder.lstat().st_dev == device
+    except OSError:
+        return False
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder of a repository is not plainly other people's, such as an environment of Python."""
+    try:
+        return folder.name not in _NOT_OURS and not (folder / "pyvenv.cfg").exists()
     except OSError:
         return False
 

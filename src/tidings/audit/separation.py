@@ -24,7 +24,8 @@ def check_one_writer(package: Path, *, notes: Notes) -> Check:
     """`grep -ri feishu` over the crawl API's packages, below the folder of Tidings' code, finds nothing."""
     roots = [root for pattern in CRAWL_PACKAGES for root in sorted(package.glob(pattern))]
     files = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
-    sources = [path for path in files if path.is_file()]
+    # What Python has compiled is no source, and may be of a file that is no longer there.
+    sources = [path for path in files if path.is_file() and "__pycache__" not in path.relative_to(package).parts]
     if not sources:
         notes.find(package, "the packages of the crawl API are not there")
     for path in sources:

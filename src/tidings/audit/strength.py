@@ -75,7 +75,7 @@ def _are_on_one_disk(first: Path, second: Path) -> bool:
 
 
 def check_tokens(tokens: Mapping[str, Secret], *, notes: Notes) -> Check:
-    """The tokens of the settings, by the names of their variables."""
+    """Whether the tokens of the settings could be guessed; a finding calls each by its name in `tokens`."""
     seen: dict[Secret, str] = {}
     for name, token in tokens.items():
         if weakness := find_weakness(token.reveal()):

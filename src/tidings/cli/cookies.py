@@ -39,7 +39,7 @@ def add(
     platform: Annotated[str, typer.Option("--platform", help="Whose cookie it is, such as bilibili.")],
     priority: Annotated[int, typer.Option("--priority", help="The highest is used first.")] = DEFAULT_PRIORITY,
     daily_limit: Annotated[
-        int, typer.Option("--daily-limit", help="How many requests a day (UTC) it may serve.")
+        int, typer.Option("--daily-limit", help="The most uses in one UTC day; each search and each note is a use.")
     ] = DEFAULT_DAILY_LIMIT,
 ) -> None:
     """Store a cookie, encrypted. It is asked for without showing it, or read from standard input. One of the same name

@@ -1,8 +1,9 @@
 """The crawl API without its HTTP: search, the detail of one note, the details of a batch. It lends each question a
 cookie where the platform needs one, holds it to its time, and always answers: whatever goes wrong is in the envelope.
 
-It only reads. What became of a cookie is told in the answer (`cookie_used` and the error code), and the workflow, which
-alone writes, counts it. Nothing is tried twice here: when and with what to try again is the workflow's decision.
+It only reads. What became of a cookie is told in the answer (`cookie_used`, the error's code and `captcha`), and the
+workflow, which alone writes, counts it. Nothing is tried twice here: when and with what to try again is the workflow's
+decision.
 """
 
 import asyncio
@@ -98,7 +99,7 @@ class _Trace:
 
 
 class Crawler:
-    """Asks platforms. Every method answers in its time and raises nothing.
+    """Asks platforms. Every question is answered in its time, and raises nothing.
 
     `find_platform` raises CrawlError for a platform that there is not. The pool has to be as patient as the longest
     limit, or a batch would give up items that only wait for their turn.
@@ -112,13 +113,25 @@ class Crawler:
         clock: Clock,
         redactor: Redactor,
         limits: CrawlLimits = _DEFAULT_LIMITS,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._find_platform = find_platform
+        self._close = close
         self._pool = pool
         self._clock = clock
         self._redactor = redactor
         self._limits = limits
         self._recognisers: dict[str, tuple[str, Redactor]] = {}
+
+    async def close(self) -> None:
+        """Let go of what the platforms hold; nothing is asked afterwards."""
+        if self._close is not None:
+            await self._close()
+
+    def needs_cookie(self, platform: str) -> bool:
+        """Whether nothing is asked of this platform without a cookie. Raises CrawlError where there is none of this
+        name, or it cannot be loaded."""
+        return self._find_platform(platform).needs_cookie
 
     async def search(self, platform: str, keyword: str, *, page: int = 1) -> Envelope[SearchPage]:
         """The notes that fit a keyword."""
@@ -172,7 +185,9 @@ class Crawler:
             async with asyncio.timeout_at(until) as limit:
                 return await self._ask(platform, question, trace=trace)
         except CrawlError as error:
-            return ErrorInfo(error.code, self._redactor.redact(error.message))
+            if error.captcha:
+                _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
+            return ErrorInfo(error.code, self._redactor.redact(error.message), captcha=error.captcha)
         except Exception as error:  # noqa: BLE001 - a platform may be anybody's code, and a batch has other items
             if isinstance(error, TimeoutError) and limit.expired():
                 return ErrorInfo(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
@@ -247,10 +262,12 @@ def make_crawler(
             user_agent=user_agent,
             base_url=(base_urls or {}).get(name),
             timeout=request_timeout,
+            search_limit=limits.search,
             feeds=tuple(feeds),
         )
 
-    return Crawler(Platforms(find_tools).get, pool=pool, clock=clock, redactor=redactor, limits=limits)
+    platforms = Platforms(find_tools)
+    return Crawler(platforms.get, pool=pool, clock=clock, redactor=redactor, limits=limits, close=platforms.close)
 
 
 def _ask_about(note: WantedNote) -> _Question[Note]:

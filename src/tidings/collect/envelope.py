@@ -15,17 +15,24 @@ Data = TypeVar("Data", bound=SearchPage | Note | Mapping[str, object], covariant
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """Why there is no data: the code for programs, the message for a person."""
+    """Why there is no data: the code for programs, the message for a person. `captcha` is True where the account is
+    asked for one: whoever counts what became of the cookie has to know, for it must rest at once."""
 
     code: ErrorCode
     message: str
+    captcha: bool = False
 
     @property
     def retryable(self) -> bool:
         return RULES[self.code].retryable
 
     def to_json(self) -> dict[str, Any]:
-        return {"code": self.code.value, "message": self.message, "retryable": self.retryable}
+        return {
+            "code": self.code.value,
+            "message": self.message,
+            "retryable": self.retryable,
+            "captcha": self.captcha,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,17 @@ by `tidings.collect.envelope`; a test holds the two equal."""
 
 from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from tidings.collect.crawl import MOST_ITEMS, WantedNote
 from tidings.collect.errors import ErrorCode
@@ -12,11 +22,19 @@ from tidings.collect.platforms.protocol import LONGEST_KEYWORD
 
 _LONGEST: Final = 2_048
 
+
+def _read_whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# In JSON 12.0 is a whole number too, and "12" is none. It stands last, or the bounds would not be described.
+AS_JSON: Final = BeforeValidator(_read_whole)
 PlatformName = Annotated[
     StrictStr, Field(min_length=1, max_length=32, description="Which platform.", examples=["bilibili"])
 ]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
-Number = Annotated[int, Field(ge=0)]
+Number = Annotated[StrictInt, Field(ge=0), AS_JSON]
+Seconds = Annotated[StrictFloat, Field(ge=0, le=10**12)]
 Data = TypeVar("Data")
 
 
@@ -66,11 +84,13 @@ class BatchBody(Shape):
 
 
 class Error(Shape):
-    """`code` is for programs, `message` for people. `retryable` says whether the same question can have an answer."""
+    """`code` is for programs, `message` for people. `retryable` says whether the same question can have an answer,
+    `captcha` that the account of `cookie_used` is blocked until a person solves one."""
 
     code: ErrorCode
     message: str
-    retryable: bool
+    retryable: StrictBool
+    captcha: StrictBool
 
 
 class AnswerMeta(Shape):
@@ -150,7 +170,7 @@ class NoteResult(Shape):
     counts: NoteCounts
     tags: list[str]
     images: list[str]
-    duration_seconds: float | None
+    duration_seconds: Seconds | None
     place: str
 
 
@@ -158,7 +178,7 @@ class BatchResult(Shape):
     """One note of a batch, or why it is not there. `id` is the `note_id`, or else the `url`, that was asked for."""
 
     id: str
-    success: bool
+    success: StrictBool
     data: NoteResult | None
     error: Error | None
     cookie_used: str | None

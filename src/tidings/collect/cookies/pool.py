@@ -85,13 +85,15 @@ class CookiePool:
         self._places = asyncio.Semaphore(max(1, database.most_readers - _SPARE))
         self._opened: dict[bytes, Secret] = {}
         self._unreadable: set[bytes] = set()
+        self._broken: set[str] = set()
 
     @asynccontextmanager
     async def lease(self, platform: str, *, exclude: Collection[str] = ()) -> AsyncIterator[LeasedCookie]:
         """Lend the best cookie of this platform that is not excluded by name, for one request.
 
         Raises CrawlError: COOKIE_EXHAUSTED where no cookie can be used, TIMEOUT_ERROR where all that can stay busy for
-        longer than the pool's patience. A CrawlError that leaves the block and blames the cookie counts against it.
+        longer than the pool's patience. A CrawlError that leaves the block and blames the cookie counts against it, and
+        a captcha puts it to rest at once.
         """
         async with AsyncExitStack() as stack:
             cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
@@ -100,7 +102,7 @@ class CookiePool:
                 yield LeasedCookie(cookie.name, secret)
                 outcome = Outcome.SUCCESS
             except CrawlError as error:
-                outcome = Outcome.ERROR if error.blames_cookie else Outcome.UNRELATED
+                outcome = _judge_error(error)
                 raise
             finally:
                 self._usage[cookie.name].note(outcome, at=self._clock.now(), rules=self._rules)
@@ -139,12 +141,11 @@ class CookiePool:
         """The best cookie that is free and can be used. Only as many as it takes are looked at closely: with many
         cookies, that is most of what a lease costs."""
         now, instant = self._clock.now(), asyncio.get_running_loop().time()
+        self._held_elsewhere = {name: until for name, until in self._held_elsewhere.items() if until > instant}
         free = [
             cookie
             for cookie in self._cookies
-            if cookie.platform == platform
-            and cookie.name not in self._held
-            and self._held_elsewhere.get(cookie.name, 0.0) <= instant
+            if cookie.platform == platform and cookie.name not in self._held and cookie.name not in self._held_elsewhere
         ]
         free.sort(key=lambda each: (-each.priority, self._usage[each.name].estimate(at=now), each.name))
         return next((cookie for cookie in free if self._find_obstacle(cookie, exclude=exclude) is None), None)
@@ -175,9 +176,11 @@ class CookiePool:
         return f"no cookie for {platform} can be used: {told or 'there is none'}"
 
     async def _wait(self, freed: asyncio.Event) -> None:
-        """Until a cookie is given back in this process, or another process may be asked again."""
+        """Until a cookie is given back in this process, another process may be asked again, or the table may have one
+        more."""
+        longest = _ASK_AGAIN if self._held_elsewhere else max(_ASK_AGAIN, self._reread_after.total_seconds())
         try:
-            async with asyncio.timeout(_ASK_AGAIN if self._held_elsewhere else None):
+            async with asyncio.timeout(longest):
                 await freed.wait()
         except TimeoutError:
             return
@@ -250,13 +253,30 @@ class CookiePool:
                 return
             async with self._database.read() as connection:
                 self._cookies = await read_cookies(connection)
+            self._report_broken()
             now = self._clock.now()
             for cookie in self._cookies:
-                self._usage.setdefault(cookie.name, Usage.begin(cookie, at=now)).read(cookie, at=now)
+                usage = self._usage.setdefault(cookie.name, Usage.begin(cookie, at=now))
+                if cookie.name not in self._broken:
+                    usage.read(cookie, at=now)
             stored = {cookie.ciphertext for cookie in self._cookies}
             self._opened = {blob: secret for blob, secret in self._opened.items() if blob in stored}
+            self._unreadable &= stored
             self._reads += 1
             self._read_at = self._clock.monotonic()
+
+    def _report_broken(self) -> None:
+        """Tell once of each row that cannot be read, however often it is."""
+        broken = {cookie.name for cookie in self._cookies if cookie.state.status is CookieStatus.UNREADABLE}
+        for name in sorted(broken - self._broken):
+            log.error("cookie.unreadable", cookie_name=name, reason="a value in its row is broken")
+        self._broken = broken
+
+
+def _judge_error(error: CrawlError) -> Outcome:
+    if error.captcha:
+        return Outcome.CAPTCHA
+    return Outcome.ERROR if error.blames_cookie else Outcome.UNRELATED
 
 
 def _number_lock(name: str) -> int:

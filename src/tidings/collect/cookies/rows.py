@@ -1,10 +1,12 @@
 """The table of cookies and what a row of it says. Both halves know it: `pool` reads it, `records` and `outcomes` write
-it. The cookie itself stands there encrypted, and is opened by `open_cookie` alone.
+it. The cookie itself stands there encrypted, and is opened by `open_cookie` alone. Other programs may write the table
+too, and SQLite takes any value in any column: a row with a broken one is read as an unreadable cookie, so that it harms
+no other and can be seen and removed.
 """
 
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, cast, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -38,13 +40,18 @@ cookies = Table(
     Column("enabled_at", BigInteger, nullable=False),
 )
 
-# A Fernet token that another program put there may be text to SQLite.
+# A Fernet token that another program put there may be text to SQLite, and what is no UTF-8 would break the whole read.
 _ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
+_columns: Final = (*(column for column in cookies.c if column is not cookies.c.cookie_encrypted), _ciphertext)
+_NO_MOMENT: Final = from_milliseconds(0)
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """One row. The state is as it was written; `settle_state` says what it counts as now."""
+    """One row. The state is as it was written; `settle_state` says what it counts as now. Of an unreadable one, only
+    the name, the platform and what is encrypted are from the row."""
 
     name: str
     platform: str
@@ -61,13 +68,13 @@ class Cookie:
 
 async def read_cookies(connection: AsyncConnection) -> list[Cookie]:
     """Every cookie, by name."""
-    rows = await connection.execute(select(cookies, _ciphertext).order_by(cookies.c.cookie_name))
+    rows = await connection.execute(select(*_columns).order_by(cookies.c.cookie_name))
     return [_read_cookie(row) for row in rows]
 
 
 async def lock_cookie(connection: AsyncConnection, name: str) -> Cookie | None:
     """The cookie of this name, which nobody else can change until the transaction ends."""
-    statement = select(cookies, _ciphertext).where(cookies.c.cookie_name == name).with_for_update()
+    statement = select(*_columns).where(cookies.c.cookie_name == name).with_for_update()
     row = (await connection.execute(statement)).first()
     return None if row is None else _read_cookie(row)
 
@@ -100,13 +107,37 @@ def _name_place(name: str) -> dict[str, str]:
 
 
 def _read_cookie(row: Row[Any]) -> Cookie:
+    try:
+        return _read_whole(row)
+    except (TypeError, ValueError, OverflowError):
+        return _read_broken(row)
+
+
+def _read_broken(row: Row[Any]) -> Cookie:
     return Cookie(
-        name=row.cookie_name,
-        platform=row.platform,
-        priority=row.priority,
-        daily_limit=row.daily_limit,
+        name=str(row.cookie_name),
+        platform=str(row.platform),
+        priority=0,
+        daily_limit=0,
+        state=CookieState(day=_NO_MOMENT.date(), status=CookieStatus.UNREADABLE),
+        encryption_key_id=str(row.encryption_key_id),
+        created_at=_NO_MOMENT,
+        updated_at=_NO_MOMENT,
+        enabled_at=_NO_MOMENT,
+        last_used_at=None,
+        ciphertext=row.ciphertext,
+    )
+
+
+def _read_whole(row: Row[Any]) -> Cookie:
+    """Raises TypeError, ValueError or OverflowError for a value that is none."""
+    return Cookie(
+        name=_require(str, row.cookie_name),
+        platform=_require(str, row.platform),
+        priority=_require(int, row.priority),
+        daily_limit=_require(int, row.daily_limit),
         state=_read_state(row),
-        encryption_key_id=row.encryption_key_id,
+        encryption_key_id=_require(str, row.encryption_key_id),
         created_at=from_milliseconds(row.created_at),
         updated_at=from_milliseconds(row.updated_at),
         enabled_at=from_milliseconds(row.enabled_at),
@@ -119,11 +150,17 @@ def _read_state(row: Row[Any]) -> CookieState:
     return CookieState(
         day=date.fromisoformat(row.used_on),
         status=CookieStatus(row.status),
-        consecutive_errors=row.consecutive_errors,
-        total_errors=row.total_errors,
+        consecutive_errors=_require(int, row.consecutive_errors),
+        total_errors=_require(int, row.total_errors),
         cooling_until=_read_moment(row.cooling_until),
-        daily_used=row.daily_used,
+        daily_used=_require(int, row.daily_used),
     )
+
+
+def _require(kind: type[Value], value: object) -> Value:
+    if not isinstance(value, kind):
+        raise TypeError(f"this is no {kind.__name__}")
+    return value
 
 
 def _read_moment(stamp: int | None) -> datetime | None:

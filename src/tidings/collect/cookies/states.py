@@ -15,12 +15,16 @@ from enum import StrEnum
 
 
 class CookieStatus(StrEnum):
-    """What a cookie is fit for; only an active one is used."""
+    """What a cookie is fit for; only an active one is used.
+
+    `unreadable` is never come to by an outcome: it is what a row counts as that holds a broken value.
+    """
 
     ACTIVE = "active"
     COOLING = "cooling"
     INVALID = "invalid"
     BANNED = "banned"
+    UNREADABLE = "unreadable"
 
 
 class Outcome(StrEnum):

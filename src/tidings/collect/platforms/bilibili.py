@@ -1,5 +1,5 @@
 """Bilibili: videos by keyword and one video whole, over the web client's own API. Searches are signed (`wbi`) with keys
-that are fetched with the caller's cookie, kept for an hour and fetched anew once where a signature is refused.
+that are fetched with the caller's cookie, kept for an hour and fetched anew where a signature is refused.
 """
 
 import asyncio
@@ -82,16 +82,16 @@ class Bilibili:
         key = await self._find_key(cookie)
         data = await self._search(parameters, key=key, cookie=cookie)
         if "v_voucher" in data:
-            # The keys change once a day; with new ones, what is still refused is the account.
-            data = await self._search(parameters, key=await self._find_key(cookie, instead_of=key), cookie=cookie)
-        if "v_voucher" in data:
-            raise self._exchange.refuse(SOFT_BLOCK, "v_voucher")
+            # The keys change once a day. If these are still the keys of the day, it is the account that is refused.
+            fresh = await self._find_key(cookie, instead_of=key)
+            if fresh != key:
+                data = await self._search(parameters, key=fresh, cookie=cookie)
+        self._check_block(data)
         return _read_page(data, page=page)
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
         data = await self._ask("/x/web-interface/view", query=_name_video(reference.note_id), cookie=cookie)
-        if "v_voucher" in data:
-            raise self._exchange.refuse(SOFT_BLOCK, "v_voucher")
+        self._check_block(data)
         note = _read_note(data)
         if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
             raise self._exchange.refuse(NOT_UNDERSTOOD, "it is about another video")
@@ -114,6 +114,10 @@ class Bilibili:
             raise self._exchange.refuse(SOFT_BLOCK, "empty data")
         return data
 
+    def _check_block(self, data: dict[str, Any]) -> None:
+        if "v_voucher" in data:
+            raise self._exchange.refuse(SOFT_BLOCK, "v_voucher")
+
     async def _find_key(self, cookie: Secret | None, *, instead_of: WbiKey | None = None) -> WbiKey:
         """The key that is held, or a new one where that is old or was refused."""
         async with self._fetching:
@@ -126,6 +130,7 @@ class Bilibili:
 
     async def _fetch_key(self, cookie: Secret | None) -> WbiKey:
         data = await self._ask("/x/web-interface/nav", query="", cookie=cookie)
+        self._check_block(data)
         if data.get("isLogin") is not True:
             raise self._exchange.refuse(_CODES[-101], "isLogin false")
         images = (clean_text(pick(data, "wbi_img", name)) for name in ("img_url", "sub_url"))

@@ -31,13 +31,15 @@ class Meaning:
     code: ErrorCode
     message: str
     blames_cookie: bool = False
+    captcha: bool = False
 
     def as_error(self, *, platform: str, sign: str) -> CrawlError:
-        return CrawlError(self.code, f"{platform}: {self.message} ({sign})", blames_cookie=self.blames_cookie)
+        message = f"{platform}: {self.message} ({sign})"
+        return CrawlError(self.code, message, blames_cookie=self.blames_cookie, captcha=self.captcha)
 
 
-def blame_cookie(message: str) -> Meaning:
-    return Meaning(ErrorCode.COOKIE_INVALID, message, blames_cookie=True)
+def blame_cookie(message: str, *, captcha: bool = False) -> Meaning:
+    return Meaning(ErrorCode.COOKIE_INVALID, message, blames_cookie=True, captcha=captcha)
 
 
 def blame_platform(message: str) -> Meaning:
@@ -48,7 +50,9 @@ def blame_input(message: str) -> Meaning:
     return Meaning(ErrorCode.INVALID_INPUT, message)
 
 
-SOFT_BLOCK: Final = blame_cookie("a soft block: the account is asked for a captcha, which a person must solve")
+SOFT_BLOCK: Final = blame_cookie(
+    "a soft block: the account is asked for a captcha, which a person must solve", captcha=True
+)
 NOT_UNDERSTOOD: Final = blame_platform("the answer is not what is known of it")
 
 _STATUSES: Final[Mapping[int, Meaning]] = MappingProxyType(

@@ -1,6 +1,7 @@
 """What a platform is: two questions, search and detail, and the values that go in and out. A platform is built from
-`PlatformTools` and keeps no state that matters. Whoever writes one for their own package needs this file, `notes` and
-`errors`, and nothing else.
+`PlatformTools` once, when it is first asked for, and then serves many questions at a time; what it keeps between them,
+such as keys, it can fetch again. Whoever writes one for their own package needs this file, `notes`, `errors` and
+`Secret`; `exchange` does the requests for those that have a JSON API.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tidings.core.http import GuardedClient
 from tidings.core.secrets import Secret
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
+DEFAULT_SEARCH_LIMIT: Final = timedelta(seconds=30)
 LONGEST_KEYWORD: Final = 200
 
 
@@ -62,7 +64,8 @@ class Pacing(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTools:
     """What a platform works with. `base_url` is another address than its own, for rehearsals; `timeout` bounds one
-    request, whatever the other side does; `feeds` are the feeds that the open web is searched in."""
+    request, whatever the other side does; `search_limit` is when a search is given up by whoever asked, so that one of
+    several requests can answer with what it has before; `feeds` are the feeds that the open web is searched in."""
 
     client: GuardedClient
     clock: Clock
@@ -70,6 +73,7 @@ class PlatformTools:
     user_agent: str
     base_url: str | None = None
     timeout: timedelta = DEFAULT_TIMEOUT
+    search_limit: timedelta = DEFAULT_SEARCH_LIMIT
     feeds: tuple[str, ...] = ()
 
 

@@ -3,7 +3,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -35,13 +35,19 @@ class Platforms:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*BUILT_IN, *sorted(self._offered))
+        return _name_all(self._offered)
 
     def get(self, name: str) -> Platform:
         """The platform of this name. Raises CrawlError for one that there is not, or that cannot be loaded."""
         if name not in self._built:
             self._built[name] = self._build(name)
         return self._built[name]
+
+    async def close(self) -> None:
+        """Let go of what platforms hold, such as threads. One that holds nothing needs no `close`."""
+        for platform in self._built.values():
+            if (close := getattr(platform, "close", None)) is not None:
+                await close()
 
     def _build(self, name: str) -> Platform:
         if name in BUILT_IN:
@@ -51,6 +57,15 @@ class Platforms:
         if name in self._offered:
             return _build_offered(self._offered[name], self._find_tools(name))
         raise CrawlError(ErrorCode.INVALID_INPUT, f"there is no such platform; there are {', '.join(self.names)}")
+
+
+def list_platforms() -> tuple[str, ...]:
+    """The names of all platforms, without loading one."""
+    return _name_all(_list_offered())
+
+
+def _name_all(offered: Iterable[str]) -> tuple[str, ...]:
+    return (*BUILT_IN, *sorted(offered))
 
 
 def _list_offered() -> dict[str, EntryPoint]:
@@ -67,6 +82,8 @@ def _list_offered() -> dict[str, EntryPoint]:
 def _build_offered(entry: EntryPoint, tools: PlatformTools) -> Platform:
     try:
         platform = entry.load()(tools)
+    except CrawlError:
+        raise
     except Exception as error:  # noqa: BLE001 - it is not our code, and may raise anything
         _log.error("platform.not_loaded", platform=entry.name, package=_name_package(entry), exc_info=error)
         raise _refuse(entry, f"it cannot be loaded ({type(error).__name__})") from None
@@ -78,7 +95,10 @@ def _build_offered(entry: EntryPoint, tools: PlatformTools) -> Platform:
 
 
 def _refuse(entry: EntryPoint, reason: str) -> CrawlError:
-    return CrawlError(ErrorCode.INVALID_INPUT, f"platform {entry.name} of package {_name_package(entry)}: {reason}")
+    """The package is to blame and not the question, which can be asked again once the package works."""
+    package = _name_package(entry)
+    remedy = f"pip install --upgrade {package} brings what it needs"
+    return CrawlError(ErrorCode.PLATFORM_ERROR, f"platform {entry.name} of package {package}: {reason}; {remedy}")
 
 
 def _name_package(entry: EntryPoint) -> str:

@@ -1,12 +1,15 @@
 """What robots.txt of a site allows (RFC 9309), fetched once an hour at most. A site without one allows everything; one
-whose robots.txt cannot be had for now allows nothing until it can.
+whose robots.txt cannot be had for now allows nothing until it can, and is asked again after a minute.
 """
 
 import asyncio
+import gzip
 import math
+import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from protego import Protego
 
 _LIFETIME: Final = timedelta(hours=1)
+_FAILURE_LIFETIME: Final = timedelta(minutes=1)
 _LONGEST: Final = 500 * 1024
 _MOST_SITES: Final = 1_000
 _LONGEST_DELAY: Final = timedelta(hours=1)
@@ -26,9 +30,11 @@ _LONGEST_DELAY: Final = timedelta(hours=1)
 
 @dataclass(slots=True)
 class _Site:
-    """What is known of one origin. `rules` is None where there is no robots.txt."""
+    """What is known of one origin. `rules` is None where there is no robots.txt, `failure` says why it could not be
+    had."""
 
     rules: "Protego | None" = None
+    failure: CrawlError | None = None
     until: datetime | None = None
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -45,8 +51,10 @@ class Robots:
         site = self._find_site(url)
         async with site.fetching:
             if site.until is None or self._tools.clock.now() >= site.until:
-                site.rules = await self._fetch(url)
-                site.until = self._tools.clock.now() + _LIFETIME
+                await self._renew(site, url)
+        if site.failure is not None:
+            # A new one each time: an exception that is raised again drags all its tracebacks along.
+            raise CrawlError(site.failure.code, site.failure.message)
         if site.rules is None:
             return timedelta(0)
         if not site.rules.can_fetch(url.text, self._tools.user_agent):
@@ -60,6 +68,13 @@ class Robots:
             self._sites.popitem(last=False)
         return site
 
+    async def _renew(self, site: _Site, url: Url) -> None:
+        try:
+            site.rules, site.failure, lifetime = await self._fetch(url), None, _LIFETIME
+        except CrawlError as error:
+            site.rules, site.failure, lifetime = None, error, _FAILURE_LIFETIME
+        site.until = self._tools.clock.now() + lifetime
+
     async def _fetch(self, url: Url) -> "Protego | None":
         address = f"{url.text.removesuffix(url.target)}/robots.txt"
         await self._tools.pace.wait_turn(name_lane(url))
@@ -71,9 +86,13 @@ class Robots:
         except FetchError as error:
             raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
         if answer.status == 429 or answer.status >= 500:
-            message = f"{url}: robots.txt of the site cannot be had (HTTP {answer.status}), so nothing is fetched"
-            raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
-        return _read_rules(body) if answer.status == 200 else None
+            raise _refuse(address, f"cannot be had (HTTP {answer.status})")
+        if answer.status != 200:
+            return None
+        try:
+            return _read_rules(_unpack(body, encoding=answer.headers.get("Content-Encoding", "")))
+        except (ValueError, OSError, EOFError, zlib.error):
+            raise _refuse(address, "is packed in a way that cannot be read") from None
 
 
 def name_lane(url: Url) -> str:
@@ -81,10 +100,34 @@ def name_lane(url: Url) -> str:
     return f"{url.host}:{url.port}"
 
 
+def _refuse(address: str, trouble: str) -> CrawlError:
+    return CrawlError(ErrorCode.PLATFORM_ERROR, f"{address} {trouble}, so nothing is fetched from the site")
+
+
+def _unpack(body: bytes, *, encoding: str) -> bytes:
+    """The body without its Content-Encoding, as much of it as is read of one that has none. What is damaged raises
+    whatever the library does, and an unknown encoding ValueError."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            return body
+        case "gzip" | "x-gzip":
+            with gzip.GzipFile(fileobj=BytesIO(body)) as file:
+                return file.read(_LONGEST)
+        case "deflate":
+            inflater = zlib.decompressobj()
+            text = inflater.decompress(body, _LONGEST)
+            if not inflater.eof and len(text) < _LONGEST:
+                raise EOFError
+            return text
+        case _:
+            raise ValueError("an unknown encoding")
+
+
 def _read_rules(body: bytes) -> "Protego":
     from protego import Protego
 
-    return Protego.parse(body.decode("utf-8", "replace"))
+    # Some editors begin a text with a byte order mark, which would hide the first line.
+    return Protego.parse(body.decode("utf-8-sig", "replace"))
 
 
 def _read_delay(seconds: float | None) -> timedelta:

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -31,6 +32,8 @@ _LONGEST_PAGE: Final = 4 * 1024 * 1024
 # The libraries that read pages take up to five seconds for so many tags; real pages have a tenth of it.
 _MOST_TAGS: Final = 60_000
 _READERS: Final = 2
+# Of the time of a search, so much at most is kept for answering with what has come by then.
+_RESERVE: Final = timedelta(seconds=1)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"
 _GONE: Final = blame_input("the page does not exist")
 _NO_FEED: Final = blame_input("there is no feed")
@@ -64,6 +67,10 @@ class Web:
         self._robots = Robots(tools)
         # Threads of our own: in those that all share, a page that takes long would keep names from being resolved.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tidings-web")
+
+    async def close(self) -> None:
+        """Start no further reading. One that is under way ends by itself; it is not waited for."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         feeds, words = self._read_question(check_search(keyword, page=page))
@@ -101,18 +108,30 @@ class Web:
         return [_parse_address(feed) for feed in self._tools.feeds], keyword.casefold().split()
 
     async def _read_feeds(self, feeds: Sequence[Url]) -> list[Entry]:
-        """The entries of all feeds, each once. A feed that fails is left out as long as another one answers."""
-        entries: dict[str, Entry] = {}
-        failures: list[CrawlError] = []
-        for feed in feeds:
-            try:
-                entries |= {entry.url: entry for entry in await self._read_feed(feed)}
-            except CrawlError as error:
-                _log.warning("web.feed_failed", feed=str(feed), code=error.code, reason=error.message)
-                failures.append(error)
+        """The entries of all feeds, each once, in the order of the feeds. They are read at the same time, and each may
+        take all of it; one that fails is left out as long as another one answers."""
+        limit = self._tools.search_limit
+        until = asyncio.get_running_loop().time() + (limit - min(_RESERVE, limit / 10)).total_seconds()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._try_feed(feed, until=until)) for feed in feeds]
+        answers = [task.result() for task in tasks]
+        failures = [answer for answer in answers if isinstance(answer, CrawlError)]
         if len(failures) == len(feeds):
             raise failures[0]
-        return list(entries.values())
+        read = (answer for answer in answers if not isinstance(answer, CrawlError))
+        return list({entry.url: entry for entries in read for entry in entries}.values())
+
+    async def _try_feed(self, feed: Url, *, until: float) -> Sequence[Entry] | CrawlError:
+        """The entries of a feed that is read by this moment of the loop's clock, or why there are none."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._read_feed(feed)
+        except TimeoutError:
+            failure = CrawlError(ErrorCode.TIMEOUT_ERROR, f"{feed}: the time was up before the feed was read")
+        except CrawlError as error:
+            failure = error
+        _log.warning("web.feed_failed", feed=str(feed), code=failure.code, reason=failure.message)
+        return failure
 
     async def _read_feed(self, address: Url) -> Sequence[Entry]:
         page = await self._fetch(address)

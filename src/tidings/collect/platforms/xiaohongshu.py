@@ -10,7 +10,7 @@ import secrets
 import string
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -40,6 +40,9 @@ from tidings.collect.platforms.exchange import (
 from tidings.collect.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
 from tidings.core.secrets import Secret
 
+if TYPE_CHECKING:
+    from xhshow import Xhshow
+
 DEFAULT_BASE: Final = "https://edith.xiaohongshu.com"
 PAGE_SIZE: Final = 20
 
@@ -49,7 +52,7 @@ _SOURCE: Final = "pc_search"
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
 _NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
-_CAPTCHA: Final = blame_cookie("the account is asked for a captcha, which a person must solve")
+_CAPTCHA: Final = blame_cookie("the account is asked for a captcha, which a person must solve", captcha=True)
 _GONE: Final = blame_input("the note does not exist, or not for this account")
 _STATUSES: Final = MappingProxyType({461: _CAPTCHA, 471: _CAPTCHA})
 _CODES: Final = MappingProxyType(
@@ -70,7 +73,7 @@ _MISSING: Final = (
 
 
 class Xiaohongshu:
-    """See `Platform`."""
+    """See `Platform`. Raises CrawlError where the package that signs is not installed."""
 
     name = "xiaohongshu"
     needs_cookie = True
@@ -79,6 +82,7 @@ class Xiaohongshu:
         base = tools.base_url or DEFAULT_BASE
         self._exchange = Exchange(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
         self._clock = tools.clock
+        self._make_signer = _load_signer()
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         question = {
@@ -123,16 +127,20 @@ class Xiaohongshu:
         return data
 
     def _sign(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, str]:
-        try:
-            from xhshow import Xhshow
-        except ImportError:
-            raise CrawlError(ErrorCode.INVALID_INPUT, _MISSING) from None
         a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
         if not a1:
             raise self._exchange.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
-        signer, now = Xhshow(), self._clock.now().timestamp()
+        signer, now = self._make_signer(), self._clock.now().timestamp()
         signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
         return {"x-s": signature, "x-t": str(signer.get_x_t(now))}
+
+
+def _load_signer() -> "type[Xhshow]":
+    try:
+        from xhshow import Xhshow
+    except ImportError:
+        raise CrawlError(ErrorCode.PLATFORM_ERROR, _MISSING) from None
+    return Xhshow
 
 
 def _make_search_id() -> str:
