@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidings.core.short_cut import ShortCut
+from tidings.core.sqlite_driver import connect
 
 if TYPE_CHECKING:
     # Loaded where it is used: 2 MB that an installation on SQLite does not need.
@@ -171,7 +172,7 @@ def _parse_url(url: str) -> URL:
 def _open_sqlite(path: Path, *, url: URL) -> Database:
     # SQLite gives its -wal and -shm files the mode of the database itself.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    writer = create_async_engine(_name_sqlite(path, mode="rw"), pool_size=1, max_overflow=0, pool_timeout=120)
+    writer = _create_sqlite_engine(path, mode="rw", pool_size=1, max_overflow=0, pool_timeout=120)
     _prepare_sqlite(
         writer,
         begin="BEGIN IMMEDIATE",
@@ -181,20 +182,22 @@ def _open_sqlite(path: Path, *, url: URL) -> Database:
 
 
 def _open_sqlite_reader(path: Path) -> AsyncEngine:
-    reader = create_async_engine(_name_sqlite(path, mode="ro"), pool_size=2, max_overflow=_SQLITE_READERS - 2)
+    reader = _create_sqlite_engine(path, mode="ro", pool_size=2, max_overflow=_SQLITE_READERS - 2)
     _prepare_sqlite(reader, begin="BEGIN", pragmas=_READ_PRAGMAS)
     return reader
 
 
+def _create_sqlite_engine(path: Path, *, mode: str, **options: int) -> AsyncEngine:
+    uri = _name_sqlite(path, mode=mode)
+    return create_async_engine("sqlite+aiosqlite:///file", async_creator=lambda: connect(uri), **options)
+
+
 def _make_short_cut(url: URL) -> ShortCut:
-    named = _name_sqlite(Path(str(url.database)), mode="ro")
-    return ShortCut(f"{named.database}?mode=ro", pragmas=_READ_PRAGMAS)
+    return ShortCut(_name_sqlite(Path(str(url.database)), mode="ro"), pragmas=_READ_PRAGMAS)
 
 
-def _name_sqlite(path: Path, *, mode: str) -> URL:
-    # Put together, not written as text: SQLAlchemy would decode the path once more.
-    file = f"file:{quote(str(path.absolute()))}"
-    return URL.create("sqlite+aiosqlite", database=file, query={"mode": mode, "uri": "true"})
+def _name_sqlite(path: Path, *, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
 
 
 def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) -> None:
