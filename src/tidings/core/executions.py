@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, delete, func, select, text, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,6 +30,8 @@ from tidings.core.logs import get_logger
 
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
+# The holder of an execution that is worked on from outside, through the API: only its heartbeat tells that it lives.
+REMOTE = "remote"
 
 _log = get_logger(__name__)
 
@@ -58,6 +60,19 @@ executions = Table(
 )
 
 
+# Made once: they are part of every guarded write.
+_check_running = select(executions.c.id).where(executions.c.id == bindparam("token"), _is_running).with_for_update()
+_add_items = (
+    update(executions)
+    .where(executions.c.id == bindparam("token"))
+    .values(
+        heartbeat_at=bindparam("now"),
+        items_processed=executions.c.items_processed + bindparam("processed"),
+        items_failed=executions.c.items_failed + bindparam("failed"),
+    )
+)
+
+
 class ExecutionStatus(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -83,10 +98,10 @@ class AlreadyRunningError(ExecutionError):
 class ExecutionLostError(ExecutionError):
     """This execution was taken away; its holder must stop."""
 
-    def __init__(self, execution: "Execution") -> None:
+    def __init__(self, public_id: str, workflow_name: str) -> None:
         super().__init__(
-            f"{execution.public_id} no longer holds {execution.workflow_name}; what it had saved is kept, the rest is "
-            "left to the next execution"
+            f"{public_id} no longer holds {workflow_name}; what it had saved is kept, the rest is left to the next "
+            "execution"
         )
 
 
@@ -125,11 +140,14 @@ class Executions:
         self._holder = holder
         self._silent_for = silent_for
 
-    async def acquire(self, workflow_name: str) -> Execution:
-        """Take the right to run, from a dead holder too. Raises AlreadyRunningError."""
+    async def acquire(self, workflow_name: str, *, remote: bool = False) -> Execution:
+        """Take the right to run, from a dead holder too. Raises AlreadyRunningError.
+
+        `remote`: whoever works on it is not this process, and outlives it.
+        """
         while True:
             await self.recover(workflow_name=workflow_name)
-            execution = await self._insert(workflow_name)
+            execution = await self._insert(workflow_name, holder=REMOTE if remote else self._holder.id)
             if execution is not None:
                 return execution
             running = await self._find_running(workflow_name)
@@ -137,7 +155,7 @@ class Executions:
             if running is not None:
                 raise running
 
-    async def _insert(self, workflow_name: str) -> Execution | None:
+    async def _insert(self, workflow_name: str, *, holder: str) -> Execution | None:
         """A new running row; None while the index says that another execution of this workflow runs."""
         started_at = self._clock.now()
         stamp = to_milliseconds(started_at)
@@ -146,7 +164,7 @@ class Executions:
             "public_id": public_id,
             "workflow_name": workflow_name,
             "status": ExecutionStatus.RUNNING.value,
-            "holder": self._holder.id,
+            "holder": holder,
             "started_at": stamp,
             "heartbeat_at": stamp,
         }
@@ -167,13 +185,21 @@ class Executions:
             return None
         return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
 
+    async def resume(self, public_id: str) -> Execution:
+        """The running execution of this public id, for one who was told nothing but that. Raises ExecutionLostError."""
+        statement = select(executions).where(executions.c.public_id == public_id)
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        if row is None or row.status != ExecutionStatus.RUNNING:
+            raise ExecutionLostError(public_id, "any workflow" if row is None else row.workflow_name)
+        return Execution(row.id, public_id, row.workflow_name, from_milliseconds(row.started_at))
+
     @asynccontextmanager
     async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
         """A transaction in which `execution` is certain to run. Raises ExecutionLostError before it writes anything."""
         async with self._database.write() as connection:
-            check = select(executions.c.id).where(executions.c.id == execution.id, _is_running).with_for_update()
-            if (await connection.execute(check)).first() is None:
-                raise ExecutionLostError(execution)
+            if (await connection.execute(_check_running, {"token": execution.id})).first() is None:
+                raise ExecutionLostError(execution.public_id, execution.workflow_name)
             yield connection
 
     async def heartbeat(self, execution: Execution) -> None:
@@ -206,20 +232,29 @@ class Executions:
             )
         )
 
+    async def count_items(
+        self, connection: AsyncConnection, execution: Execution, *, processed: int, failed: int
+    ) -> None:
+        """Add to what it has done, in the caller's guarded transaction; a heartbeat as well."""
+        now = to_milliseconds(self._clock.now())
+        values = {"token": execution.id, "now": now, "processed": processed, "failed": failed}
+        await connection.execute(_add_items, values)
+
     async def finish(
         self,
         execution: Execution,
         status: ExecutionStatus,
         *,
-        processed: int = 0,
-        failed: int = 0,
+        processed: int | None = 0,
+        failed: int | None = 0,
         result: Mapping[str, Any] | None = None,
         also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
         """End it with its result; the workflow is free again. `also` writes in the same transaction.
 
-        Raises ExecutionLostError.
+        None leaves a number as it was counted. Raises ExecutionLostError.
         """
+        counts = {"items_processed": processed, "items_failed": failed}
         async with self.guard(execution) as connection:
             if also is not None:
                 await also(connection)
@@ -229,9 +264,8 @@ class Executions:
                 .values(
                     status=status.value,
                     completed_at=to_milliseconds(self._clock.now()),
-                    items_processed=processed,
-                    items_failed=failed,
                     result=json.dumps(result or {}),
+                    **{name: count for name, count in counts.items() if count is not None},
                 )
             )
 
@@ -241,8 +275,14 @@ class Executions:
             await connection.execute(delete(executions).where(executions.c.id == execution.id, _is_running))
 
     @asynccontextmanager
-    async def keep_alive(self, execution: Execution) -> AsyncIterator[None]:
-        """Send a heartbeat every minute while the block runs. The block is cancelled when the execution is lost."""
+    async def keep_alive(
+        self, execution: Execution, *, heartbeat: Callable[[Execution], Awaitable[object]] | None = None
+    ) -> AsyncIterator[None]:
+        """Send a heartbeat every minute while the block runs. The block is cancelled when the execution is lost.
+
+        `heartbeat` is what a pipeline does instead of ours, where it has more to keep than the execution.
+        """
+        send = heartbeat or self.heartbeat
         owner = asyncio.current_task()
         lost = False
 
@@ -251,7 +291,7 @@ class Executions:
             while True:
                 await self._clock.sleep(HEARTBEAT_EVERY)
                 try:
-                    await self.heartbeat(execution)
+                    await send(execution)
                 except SQLAlchemyError as error:
                     # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
                     _log.warning(
@@ -269,7 +309,7 @@ class Executions:
         except asyncio.CancelledError:
             if lost and owner is not None:
                 owner.uncancel()
-                raise ExecutionLostError(execution) from None
+                raise ExecutionLostError(execution.public_id, execution.workflow_name) from None
             raise
         finally:
             task.cancel()

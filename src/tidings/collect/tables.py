@@ -1,0 +1,155 @@
+"""The tables of collected content: what is watched, what was found, what was collected, and what Feishu has yet to be
+told. Definitions only: who writes is in `workflow` and `feishu`. Moments are milliseconds since 1970.
+
+Nothing of the crawl API knows this file. Its one table, the cookies', is defined in `cookies.rows`.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    event,
+    text,
+)
+
+from tidings.core.database import RowId, metadata
+
+# The workflows of the other pipeline, which are none of collect's.
+OTHER_WORKFLOWS: Final = "announce:"
+
+_is_pending = text("status = 'pending'")
+_is_processing = text("status = 'processing'")
+_has_failed = text("status = 'failed'")
+_is_locked = text("processing_lock IS NOT NULL")
+
+
+class CandidateStatus(StrEnum):
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COLLECTED = "collected"
+    FAILED = "failed"
+
+
+candidates = Table(
+    "tbl_candidate",
+    metadata,
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("note_url", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    # The public id of the execution that works on it.
+    Column("processing_lock", Text),
+    Column("locked_at", BigInteger),
+    Column("retry_count", Integer, nullable=False),
+    Column("source_keyword", Text, nullable=False),
+    Column("exec_meta", Text, nullable=False),
+    # From when on it may be leased.
+    Column("due_at", BigInteger, nullable=False),
+    Column("last_error_code", Text),
+    Column("last_error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("platform", "note_id"),
+    Index("candidates_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
+    Index("candidates_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
+    Index("candidates_failed", "updated_at", sqlite_where=_has_failed, postgresql_where=_has_failed),
+)
+
+sources = Table(
+    "tbl_source",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("note_url", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("author_name", Text, nullable=False),
+    Column("published_at", BigInteger),
+    # The whole note, as JSON.
+    Column("content", Text, nullable=False),
+    Column("processing_lock", Text),
+    Column("locked_at", BigInteger),
+    Column("retry_count", Integer, nullable=False),
+    Column("last_error_code", Text),
+    Column("exec_meta", Text, nullable=False),
+    Column("collected_at", BigInteger, nullable=False),
+    UniqueConstraint("platform", "idempotency_key"),
+    Index("sources_held", "locked_at", sqlite_where=_is_locked, postgresql_where=_is_locked),
+    sqlite_autoincrement=True,
+)
+
+watched_keywords = Table(
+    "watched_keywords",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("keyword", Text, nullable=False),
+    Column("pages", Integer, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_run_at", BigInteger),
+    Column("last_found", Integer),
+    Column("last_created", Integer),
+    Column("last_error_code", Text),
+    UniqueConstraint("platform", "keyword"),
+    sqlite_autoincrement=True,
+)
+
+# How many tries succeeded and failed in each minute, counted since 1970.
+collect_minutes = Table(
+    "collect_minutes",
+    metadata,
+    Column("minute", BigInteger, primary_key=True, autoincrement=False),
+    Column("succeeded", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+)
+
+# That a row has changed. What it says by now is read when the mirror is told.
+mirror_outbox = Table(
+    "mirror_outbox",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# Which record of the mirror a row is.
+mirror_records = Table(
+    "mirror_records",
+    metadata,
+    Column("table_name", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("record_id", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    PrimaryKeyConstraint("table_name", "platform", "note_id"),
+)
+
+# Written in one line, as the migration does: SQLite keeps the text of a view.
+_EXECUTION_VIEW: Final = (
+    "tbl_crawl_execution AS SELECT workflow_name, public_id AS execution_id, status, started_at, heartbeat_at, "
+    "completed_at, items_processed, items_failed FROM executions "
+    f"WHERE workflow_name NOT LIKE '{OTHER_WORKFLOWS}%'"
+)
+_CREATE_VIEW: Final = {"sqlite": "CREATE VIEW IF NOT EXISTS", "postgresql": "CREATE OR REPLACE VIEW"}
+
+
+@event.listens_for(metadata, "after_create")
+def _create_view(_target: object, connection: Connection, **_: object) -> None:
+    connection.execute(text(f"{_CREATE_VIEW[connection.dialect.name]} {_EXECUTION_VIEW}"))

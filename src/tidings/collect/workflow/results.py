@@ -1,0 +1,220 @@
+"""What became of leased candidates, written: the source, the candidate's new status, the figures, all in the caller's
+one guarded transaction. A record that the execution no longer holds is left alone.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import bindparam, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, sources
+from tidings.collect.workflow.values import (
+    Collected,
+    Failed,
+    Result,
+    Settled,
+    SettledAction,
+    WorkflowLimits,
+    judge_failure,
+    write_meta,
+)
+from tidings.core.clock import to_milliseconds
+from tidings.core.database import Database
+from tidings.core.executions import Execution
+
+_MINUTE: Final = 60_000
+_LONGEST_ERROR: Final = 500
+
+_is_one = (
+    candidates.c.platform == bindparam("of_platform"),
+    candidates.c.note_id == bindparam("of_note"),
+    text("tbl_candidate.status = 'processing'"),
+)
+_mark_collected = (
+    update(candidates)
+    .where(*_is_one)
+    .values(
+        status=CandidateStatus.COLLECTED.value,
+        processing_lock=None,
+        locked_at=None,
+        exec_meta=bindparam("new_meta"),
+        updated_at=bindparam("now"),
+    )
+)
+_mark_failed = (
+    update(candidates)
+    .where(*_is_one)
+    .values(
+        status=bindparam("new_status"),
+        processing_lock=None,
+        locked_at=None,
+        retry_count=bindparam("new_count"),
+        due_at=bindparam("new_due"),
+        last_error_code=bindparam("code"),
+        last_error=bindparam("message"),
+        exec_meta=bindparam("new_meta"),
+        updated_at=bindparam("now"),
+    )
+)
+
+
+def make_key(note_id: str) -> str:
+    """The idempotency key of a note, in the first version of what is collected of it."""
+    return f"{note_id}_v1"
+
+
+async def write_collected(
+    connection: AsyncConnection,
+    database: Database,
+    collected: Sequence[Collected],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    execution: Execution,
+    at: datetime,
+) -> list[Settled]:
+    """The sources of these notes, and their candidates marked as collected. What another has collected is skipped."""
+    mine = [each for each in collected if each.note_id in held]
+    rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
+    created = await _insert_sources(connection, database, rows)
+    stamp = to_milliseconds(at)
+    marks = [
+        {
+            "of_platform": platform,
+            "of_note": each.note_id,
+            "new_meta": write_meta(execution, cookie_used=each.cookie_used),
+            "now": stamp,
+        }
+        for each in mine
+    ]
+    if marks:
+        await connection.execute(_mark_collected, marks)
+    others = [each.note_id for each in collected if each.note_id not in created]
+    existing = await _find_sources(connection, platform=platform, note_ids=others)
+    return [_describe_written(each.note_id, created=created, existing=existing) for each in collected]
+
+
+async def write_failed(
+    connection: AsyncConnection,
+    failures: Sequence[Failed],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    execution: Execution,
+    at: datetime,
+    limits: WorkflowLimits,
+) -> list[Settled]:
+    """The candidates of these failures: due again, given up, or given back."""
+    settled = [
+        judge_failure(each, retry_count=held[each.note_id].retry_count, at=at, limits=limits)
+        if each.note_id in held
+        else Settled(note_id=each.note_id, action=SettledAction.LOST)
+        for each in failures
+    ]
+    marks = [
+        _describe_mark(failure, verdict, platform=platform, execution=execution, at=at)
+        for failure, verdict in zip(failures, settled, strict=True)
+        if verdict.status is not None
+    ]
+    if marks:
+        await connection.execute(_mark_failed, marks)
+    return settled
+
+
+async def count_minute(
+    connection: AsyncConnection, database: Database, *, at: datetime, succeeded: int, failed: int
+) -> None:
+    """Add to the figures of this minute, from which the success rate is taken."""
+    if not succeeded and not failed:
+        return
+    statement = database.insert(collect_minutes).values(
+        minute=to_milliseconds(at) // _MINUTE, succeeded=succeeded, failed=failed
+    )
+    await connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["minute"],
+            set_={
+                "succeeded": collect_minutes.c.succeeded + statement.excluded.succeeded,
+                "failed": collect_minutes.c.failed + statement.excluded.failed,
+            },
+        )
+    )
+
+
+def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
+    """Each note once; of two words about one note the first counts."""
+    first: dict[str, Result] = {}
+    for result in results:
+        first.setdefault(result.note_id, result)
+    return (
+        [each for each in first.values() if isinstance(each, Collected)],
+        [each for each in first.values() if isinstance(each, Failed)],
+    )
+
+
+async def _insert_sources(
+    connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """The numbers of those that were not there yet, by note id."""
+    if not rows:
+        return {}
+    statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
+    return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+
+
+async def _find_sources(connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]) -> dict[str, int]:
+    if not note_ids:
+        return {}
+    keys = {make_key(note_id): note_id for note_id in note_ids}
+    statement = select(sources.c.id, sources.c.idempotency_key).where(
+        sources.c.platform == platform, sources.c.idempotency_key.in_(sorted(keys))
+    )
+    return {keys[row.idempotency_key]: row.id for row in await connection.execute(statement)}
+
+
+def _describe_source(
+    collected: Collected, before: Any, *, platform: str, execution: Execution, at: datetime
+) -> dict[str, Any]:
+    note = collected.note
+    return {
+        "platform": platform,
+        "note_id": collected.note_id,
+        "idempotency_key": make_key(collected.note_id),
+        "note_url": note.url,
+        "kind": note.kind.value,
+        "title": note.title,
+        "author_name": note.author.name,
+        "published_at": None if note.published_at is None else to_milliseconds(note.published_at),
+        "content": json.dumps(note.describe(), ensure_ascii=False),
+        "retry_count": before.retry_count,
+        "last_error_code": before.last_error_code,
+        "exec_meta": write_meta(execution, cookie_used=collected.cookie_used),
+        "collected_at": to_milliseconds(at),
+    }
+
+
+def _describe_mark(
+    failure: Failed, verdict: Settled, *, platform: str, execution: Execution, at: datetime
+) -> dict[str, Any]:
+    return {
+        "of_platform": platform,
+        "of_note": failure.note_id,
+        "new_status": verdict.status,
+        "new_count": verdict.retry_count,
+        "new_due": to_milliseconds(verdict.retry_at or at),
+        "code": failure.code.value,
+        "message": failure.message[:_LONGEST_ERROR],
+        "new_meta": write_meta(execution, cookie_used=failure.cookie_used),
+        "now": to_milliseconds(at),
+    }
+
+
+def _describe_written(note_id: str, *, created: Mapping[str, int], existing: Mapping[str, int]) -> Settled:
+    if note_id in created:
+        return Settled(note_id=note_id, action=SettledAction.CREATED, existing_id=created[note_id])
+    if note_id in existing:
+        return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=existing[note_id])
+    return Settled(note_id=note_id, action=SettledAction.LOST)

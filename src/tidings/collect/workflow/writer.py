@@ -1,0 +1,357 @@
+"""The writer of collect: the one thing that changes its tables, for the built-in runner and for whoever drives it
+through the API. Every change is one transaction that begins by making sure that the execution still runs, and touches
+only records that are still locked by it. What changes for the mirror is noted in the same transaction.
+
+    ExecutionLostError (core.executions)    everything but `acquire`, `recover` and `requeue` raises it
+    WorkflowNameError                       this is no name for a workflow of collect
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.cookies.outcomes import judge_code, record_outcomes
+from tidings.collect.cookies.states import CookieRules
+from tidings.collect.errors import RULES, Action, ErrorCode
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.workflow.keywords import note_search
+from tidings.collect.workflow.leases import (
+    Key,
+    find_due_platforms,
+    find_held,
+    insert_candidates,
+    lease_candidates,
+    release_leases,
+    renew_leases,
+    requeue_failed,
+    take_back_candidates,
+    take_back_sources,
+)
+from tidings.collect.workflow.results import count_minute, split_results, write_collected, write_failed
+from tidings.collect.workflow.values import (
+    BATCH_SIZE,
+    Acquired,
+    Added,
+    Candidate,
+    CookieUse,
+    Failed,
+    Finished,
+    NewCandidate,
+    Recovered,
+    Result,
+    Settled,
+    SettledAction,
+    WorkflowLimits,
+)
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.database import Database
+from tidings.core.executions import AlreadyRunningError, Execution, Executions, ExecutionStatus, executions
+from tidings.core.logs import get_logger
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
+_DEFAULT_LIMITS: Final = WorkflowLimits()
+_DEFAULT_RULES: Final = CookieRules()
+_WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
+_COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
+
+_read_progress = select(executions.c.progress).where(executions.c.id == bindparam("token"))
+
+_log = get_logger(__name__)
+
+
+class WorkflowNameError(ValueError):
+    """This is no name for a workflow of collect."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a workflow's name has 1 to 100 of a-z 0-9 _ . : - and does not begin with a sign, "
+            f"nor with {OTHER_WORKFLOWS}"
+        )
+
+
+class Workflows:
+    """The tables of collect, and all that may be done to them. `mirrored` names the tables that have a mirror."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        executions: Executions,
+        clock: Clock,
+        limits: WorkflowLimits = _DEFAULT_LIMITS,
+        rules: CookieRules = _DEFAULT_RULES,
+        mirrored: Collection[str] = (),
+    ) -> None:
+        self._database = database
+        self._executions = executions
+        self._clock = clock
+        self._limits = limits
+        self._rules = rules
+        self._mirrored = frozenset(mirrored)
+
+    async def acquire(self, workflow_name: str, *, remote: bool = False) -> Acquired:
+        """Take the right to run a workflow, or learn who has it. Raises WorkflowNameError.
+
+        `remote` is for one who works through the API, and outlives this process.
+        """
+        if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
+            raise WorkflowNameError
+        try:
+            execution = await self._executions.acquire(workflow_name, remote=remote)
+        except AlreadyRunningError as error:
+            return Acquired(locked=False, execution_id=error.execution_id, reason=str(error))
+        _log.info("workflow.acquired", workflow=workflow_name, execution=execution.public_id)
+        return Acquired(locked=True, execution_id=execution.public_id, execution=execution)
+
+    async def resume(self, execution_id: str) -> Execution:
+        """The running execution of this id, for one who works through the API."""
+        return await self._executions.resume(execution_id)
+
+    async def heartbeat(self, execution: Execution) -> int:
+        """The execution lives, and holds on to its records: so many."""
+        at = self._clock.now()
+        async with self._executions.guard(execution) as connection:
+            await self._executions.count_items(connection, execution, processed=0, failed=0)
+            return await renew_leases(connection, execution, at=at)
+
+    async def add_candidates(
+        self,
+        execution: Execution,
+        new: Sequence[NewCandidate],
+        *,
+        keyword_id: int | None = None,
+        code: ErrorCode | None = None,
+        uses: Sequence[CookieUse] = (),
+    ) -> Added:
+        """What a search found, each note once. `keyword_id`, `code` and `uses` tell how the search itself went."""
+        at = self._clock.now()
+        async with self._executions.guard(execution) as connection:
+            created = await insert_candidates(connection, self._database, new, execution=execution, at=at)
+            if keyword_id is not None:
+                await note_search(connection, keyword_id, found=len(new), created=len(created), code=code, at=at)
+            await self._count_uses(connection, uses, at=at)
+            await self._executions.count_items(
+                connection, execution, processed=len(created), failed=int(code is not None)
+            )
+            await self._tell_mirror(connection, candidates.name, created, at=at)
+        if created or code is not None:
+            _log.info(
+                "candidates.added", found=len(new), created=len(created), code=code, execution=execution.public_id
+            )
+        return Added(created=len(created), known=len(new) - len(created))
+
+    async def lease(
+        self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
+    ) -> list[Candidate]:
+        """Candidates for this execution alone, all of one platform: the one that is named, or the longest waiting.
+
+        A platform that has no cookie left for this execution is left out.
+        """
+        at = self._clock.now()
+        async with self._executions.guard(execution) as connection:
+            paused = await _read_paused(connection, execution)
+            due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
+            leased: list[Candidate] = []
+            for name in due:
+                if name not in paused and not leased:
+                    leased = await lease_candidates(connection, execution, platform=name, limit=limit, at=at)
+            await self._tell_mirror(connection, candidates.name, _list_keys(leased), at=at)
+        if leased:
+            _log.info(
+                "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
+            )
+        return leased
+
+    async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
+        """Write what became of leased candidates, all or nothing: notes, statuses, cookies, figures.
+
+        The same results given twice are written once. A candidate that is no longer ours is answered as `lost`.
+        """
+        collected, failures = split_results(results)
+        at = self._clock.now()
+        async with self._executions.guard(execution) as connection:
+            note_ids = {each.note_id for each in results}
+            held = await find_held(connection, execution, platform=platform, note_ids=note_ids)
+            known: dict[str, Any] = {"platform": platform, "held": held, "execution": execution, "at": at}
+            settled = [
+                *await write_collected(connection, self._database, collected, **known),
+                *await write_failed(connection, failures, **known, limits=self._limits),
+            ]
+            await self._pause_platform(connection, execution, platform, failures, held=held)
+            await self._count_uses(connection, _list_uses((*collected, *failures), held=held), at=at)
+            await self._count_settled(connection, execution, settled, held=held, at=at)
+            await self._tell_settled(connection, platform, settled, held=held, at=at)
+        _note_settled(execution, platform, settled)
+        return settled
+
+    async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:
+        """Requests that no other call tells of: those that were repeated."""
+        async with self._executions.guard(execution) as connection:
+            await self._count_uses(connection, uses, at=self._clock.now())
+
+    async def finish(
+        self,
+        execution: Execution,
+        *,
+        status: ExecutionStatus | None = None,
+        result: Mapping[str, Any] | None = None,
+    ) -> Finished:
+        """End the execution and give back what it still holds, uncounted. By itself it says `partial` where something
+        failed."""
+        released: list[Key] = []
+        at = self._clock.now()
+
+        async def release(connection: AsyncConnection) -> None:
+            released.extend(await release_leases(connection, execution, at=at))
+            await self._tell_mirror(connection, candidates.name, released, at=at)
+
+        if status is None:
+            status = await self._judge_end(execution)
+        await self._executions.finish(execution, status, processed=None, failed=None, result=result, also=release)
+        record = await self._executions.find(execution.public_id)
+        processed, failed = (0, 0) if record is None else (record.items_processed, record.items_failed)
+        _log.info(
+            "workflow.finished",
+            workflow=execution.workflow_name,
+            execution=execution.public_id,
+            status=status.value,
+            processed=processed,
+            failed=failed,
+            released=len(released),
+        )
+        return Finished(status, processed, failed, len(released))
+
+    async def recover(self) -> Recovered:
+        """End what dead holders left running, and free what they had locked. Safe to do at any time, by anybody."""
+        ended = await self._executions.recover()
+        at = self._clock.now()
+        async with self._database.write() as connection:
+            freed = await take_back_candidates(connection, at=at, limits=self._limits)
+            unlocked = await take_back_sources(connection, at=at, limits=self._limits)
+            await count_minute(connection, self._database, at=at, succeeded=0, failed=len(freed))
+            await self._tell_mirror(connection, candidates.name, [key for key, _ in freed], at=at)
+            await self._tell_mirror(connection, sources.name, unlocked, at=at)
+        failed = sum(status is CandidateStatus.FAILED for _, status in freed)
+        if freed or unlocked:
+            _log.warning("records.recovered", records=len(freed) + len(unlocked), failed=failed)
+        return Recovered(ended, len(freed) + len(unlocked), failed)
+
+    async def requeue(self, platform: str | None = None) -> int:
+        """Try again what was given up, of one platform or of all: so many. A person decides that."""
+        at = self._clock.now()
+        async with self._database.write() as connection:
+            freed = await requeue_failed(connection, at=at, platform=platform)
+            await self._tell_mirror(connection, candidates.name, freed, at=at)
+        _log.info("candidates.requeued", platform=platform, count=len(freed))
+        return len(freed)
+
+    async def find_due_platforms(self) -> list[str]:
+        """The platforms that have candidates to lease, the longest waiting first."""
+        async with self._database.read() as connection:
+            return await find_due_platforms(connection, at=self._clock.now())
+
+    async def _judge_end(self, execution: Execution) -> ExecutionStatus:
+        record = await self._executions.find(execution.public_id)
+        return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
+
+    async def _pause_platform(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        platform: str,
+        failures: Sequence[Failed],
+        *,
+        held: Mapping[str, Any],
+    ) -> None:
+        """Leave the platform alone for the rest of this execution, where that is the rule for what went wrong."""
+        if not any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures):
+            return
+        paused = await _read_paused(connection, execution) | {platform}
+        await connection.execute(
+            update(executions)
+            .where(executions.c.id == execution.id)
+            .values(progress=json.dumps({"paused": sorted(paused)}))
+        )
+
+    async def _count_uses(self, connection: AsyncConnection, uses: Iterable[CookieUse], *, at: datetime) -> None:
+        outcomes = defaultdict(list)
+        for use in uses:
+            outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
+        # In one order for all, so that two who count the same cookies cannot wait for each other.
+        for name in sorted(outcomes):
+            await record_outcomes(connection, name, outcomes[name], at, rules=self._rules)
+
+    async def _count_settled(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        settled: Sequence[Settled],
+        *,
+        held: Mapping[str, Any],
+        at: datetime,
+    ) -> None:
+        succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
+        failed = sum(each.action in _COUNTED for each in settled)
+        await count_minute(connection, self._database, at=at, succeeded=succeeded, failed=failed)
+        await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
+
+    async def _tell_settled(
+        self,
+        connection: AsyncConnection,
+        platform: str,
+        settled: Sequence[Settled],
+        *,
+        held: Mapping[str, Any],
+        at: datetime,
+    ) -> None:
+        await self._tell_mirror(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
+        created = [(platform, each.note_id) for each in settled if each.action is SettledAction.CREATED]
+        await self._tell_mirror(connection, sources.name, created, at=at)
+
+    async def _tell_mirror(
+        self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
+    ) -> None:
+        if not keys or table_name not in self._mirrored:
+            return
+        stamp = to_milliseconds(at)
+        rows = [
+            {"table_name": table_name, "platform": platform, "note_id": note_id, "created_at": stamp}
+            for platform, note_id in keys
+        ]
+        await connection.execute(self._database.insert(mirror_outbox), rows)
+
+
+async def _read_paused(connection: AsyncConnection, execution: Execution) -> set[str]:
+    progress = (await connection.execute(_read_progress, {"token": execution.id})).scalar_one()
+    return set(json.loads(progress or "{}").get("paused", ()))
+
+
+def _list_keys(leased: Sequence[Candidate]) -> list[Key]:
+    return [(each.platform, each.note_id) for each in leased]
+
+
+def _list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
+    """The uses that these results tell of. One who tells them again no longer holds the record, and counts nothing."""
+    return [
+        CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha)
+        if isinstance(each, Failed)
+        else CookieUse(cookie_name=each.cookie_used)
+        for each in results
+        if each.cookie_used is not None and each.note_id in held
+    ]
+
+
+def _note_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
+    counts = {action: sum(each.action is action for each in settled) for action in SettledAction}
+    _log.info(
+        "candidates.settled",
+        platform=platform,
+        execution=execution.public_id,
+        **{action.value: count for action, count in counts.items() if count},
+    )

@@ -1,0 +1,31 @@
+"""Eight processes that are stopped and killed at random collect two thousand candidates."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.collect.chaos import Chaos
+
+NOTES = 2_000
+CONTROL_NOTES = 500
+
+pytestmark = pytest.mark.slow
+
+
+async def test_each_candidate_is_collected_once_whoever_is_stopped_or_killed(database_url: str, tmp_path: Path) -> None:
+    """C3, C4, C5, C27: nothing twice, nothing missing, nothing left locked; and who had lost its lock was refused."""
+    outcome = await Chaos(database_url, tmp_path, notes=NOTES, fenced=True).run()
+    assert outcome.broken == ""
+    assert outcome.written_twice == []
+    assert len(outcome.written) == outcome.collected == NOTES
+    assert (outcome.left_locked, outcome.left_running) == (0, 0)
+    assert outcome.stops >= 5
+    assert outcome.kills >= 5
+    assert outcome.lost > 0
+
+
+async def test_without_the_fence_the_same_harness_sees_notes_written_twice(database_url: str, tmp_path: Path) -> None:
+    """C4, C5: so the test above can fail."""
+    outcome = await Chaos(database_url, tmp_path, notes=CONTROL_NOTES, fenced=False).run()
+    assert outcome.broken == ""
+    assert outcome.written_twice

@@ -1,0 +1,233 @@
+"""Who holds a record, who has lost it, and who gets it next: fencing, heartbeats and recovery."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import delete, update
+
+from tests.collect.workflow_stage import (
+    PLATFORM,
+    begin,
+    collect,
+    make_candidates,
+    read_candidates,
+    read_outbox,
+    read_sources,
+)
+from tests.fakes import FakeClock
+from tidings.collect.errors import ErrorCode
+from tidings.collect.tables import candidates, sources
+from tidings.collect.workflow import (
+    CookieUse,
+    Failed,
+    SettledAction,
+    Workflows,
+)
+from tidings.core.database import Database, open_database
+from tidings.core.executions import ExecutionLostError, Executions, ExecutionStatus
+from tidings.core.holders import Holder
+
+RECOVERERS = 8
+SECOND = timedelta(seconds=1)
+LOCK = timedelta(minutes=30)
+
+
+async def test_a_remote_execution_outlives_the_process_that_gave_it(
+    workflows: Workflows, executions: Executions, holder: Holder, clock: FakeClock, database: Database
+) -> None:
+    """C3, C5: who works through the API is judged by the heartbeat alone."""
+    remote, local = await workflows.acquire("one", remote=True), await workflows.acquire("two")
+    holder.close()
+    other = Executions(database, clock=clock, holder=Holder(holder._path.parent.parent))
+    assert await other.recover() == [local.execution_id]
+    resumed = await workflows.resume(remote.execution_id)
+    assert resumed == remote.execution
+    clock.advance(LOCK + SECOND)
+    assert await other.recover() == [remote.execution_id]
+    with pytest.raises(ExecutionLostError):
+        await workflows.resume(remote.execution_id)
+
+
+async def test_many_who_lease_at_once_share_nothing(
+    database_url: str, holder: Holder, clock: FakeClock, workflows: Workflows
+) -> None:
+    """C4: each candidate goes to one of them, over connections of their own."""
+    execution = await begin(workflows, "discover")
+    await workflows.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(60))))
+    databases = [open_database(database_url) for _ in range(6)]
+    writers = [
+        Workflows(each, executions=Executions(each, clock=clock, holder=holder), clock=clock) for each in databases
+    ]
+
+    async def drain(writer: Workflows, name: str) -> list[str]:
+        mine = await begin(writer, name)
+        taken: list[str] = []
+        while leased := await writer.lease(mine, limit=3):
+            taken += [each.note_id for each in leased]
+        return taken
+
+    shares = await asyncio.gather(*(drain(each, f"collect-{number}") for number, each in enumerate(writers)))
+    for each in databases:
+        await each.close()
+    taken = [note_id for share in shares for note_id in share]
+    assert sorted(taken) == sorted({f"n{number}" for number in range(60)})
+
+
+async def test_a_holder_whose_execution_was_taken_away_can_write_nothing(
+    workflows: Workflows, database: Database, clock: FakeClock
+) -> None:
+    """C4, C5: the execution's id is the fencing token of every write."""
+    stale = await begin(workflows)
+    await workflows.add_candidates(stale, make_candidates("a", "b"))
+    leased = await workflows.lease(stale, limit=1)
+    clock.advance(LOCK + SECOND)
+    await workflows.recover()
+    told = await read_outbox(database)
+    for write in (
+        workflows.settle(stale, PLATFORM, collect(leased)),
+        workflows.lease(stale),
+        workflows.heartbeat(stale),
+        workflows.add_candidates(stale, make_candidates("c")),
+        workflows.count_cookie_uses(stale, [CookieUse(cookie_name="one")]),
+        workflows.finish(stale),
+    ):
+        with pytest.raises(ExecutionLostError):
+            await write
+    assert await read_sources(database) == []
+    assert set(await read_candidates(database)) == {"a", "b"}
+    assert await read_outbox(database) == told
+
+
+async def test_a_record_that_another_holds_now_is_left_alone(
+    workflows: Workflows, database: Database, clock: FakeClock
+) -> None:
+    """C4: the execution lives, but its record was taken back and leased to another."""
+    mine, other = await begin(workflows), await begin(workflows, "collect-2")
+    await workflows.add_candidates(mine, make_candidates("a"))
+    leased = await workflows.lease(mine)
+    async with database.write() as connection:
+        await connection.execute(update(candidates).values(status="pending", processing_lock=None, locked_at=None))
+    assert len(await workflows.lease(other)) == 1
+    (settled,) = await workflows.settle(mine, PLATFORM, collect(leased))
+    (failed,) = await workflows.settle(mine, PLATFORM, [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
+    assert (settled.action, settled.status, failed.action) == ("lost", None, "lost")
+    row = (await read_candidates(database))["a"]
+    assert (row.status, row.processing_lock, row.retry_count) == ("processing", other.public_id, 0)
+    assert await read_sources(database) == []
+
+
+async def test_a_heartbeat_renews_what_the_execution_holds_and_nothing_else(
+    workflows: Workflows, database: Database, clock: FakeClock
+) -> None:
+    """C4, C5."""
+    mine, other = await begin(workflows), await begin(workflows, "collect-2")
+    await workflows.add_candidates(mine, make_candidates("a", "b", "c"))
+    held, theirs = await workflows.lease(mine, limit=2), await workflows.lease(other)
+    leased_at = clock.now()
+    clock.advance(timedelta(minutes=20))
+    assert await workflows.heartbeat(mine) == 2
+    rows = await read_candidates(database)
+    assert {rows[each.note_id].locked_at for each in held} == {_stamp(clock.now())}
+    assert {rows[each.note_id].locked_at for each in theirs} == {_stamp(leased_at)}
+
+
+@pytest.mark.parametrize(("age", "recovered"), [(LOCK - SECOND, 0), (LOCK + SECOND, 3)])
+async def test_a_lease_of_2959_is_kept_and_one_of_3001_is_recovered_once_by_eight_at_a_time(
+    database_url: str,
+    holder: Holder,
+    workflows: Workflows,
+    database: Database,
+    clock: FakeClock,
+    age: timedelta,
+    recovered: int,
+) -> None:
+    """C5, C27: whoever recovers, and however many do it at once."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a", "b", "c"))
+    await workflows.lease(execution)
+    clock.advance(age)
+    databases = [open_database(database_url) for _ in range(RECOVERERS)]
+    writers = [
+        Workflows(each, executions=Executions(each, clock=clock, holder=holder), clock=clock) for each in databases
+    ]
+    answers = await asyncio.gather(*(each.recover() for each in writers))
+    for each in databases:
+        await each.close()
+    assert sum(answer.records for answer in answers) == recovered
+    assert sum(len(answer.executions) for answer in answers) == (1 if recovered else 0)
+    rows = (await read_candidates(database)).values()
+    assert {(row.status, row.retry_count) for row in rows} == {("pending", 1) if recovered else ("processing", 0)}
+
+
+async def test_a_silent_lease_is_recovered_although_its_execution_lives(
+    workflows: Workflows, executions: Executions, clock: FakeClock
+) -> None:
+    """C5: by the record's own age; the execution's heartbeat without the record's does not keep it."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a"))
+    await workflows.lease(execution)
+    for _ in range(2):
+        clock.advance(LOCK / 2 + SECOND)
+        await executions.heartbeat(execution)
+    recovered = await workflows.recover()
+    assert (recovered.executions, recovered.records) == ([], 1)
+
+
+async def test_what_an_ended_execution_left_locked_is_free_at_the_next_recovery(
+    workflows: Workflows, executions: Executions
+) -> None:
+    """C5: it can never be written again, so there is nothing to wait for."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a"))
+    await workflows.lease(execution)
+    await executions.finish(execution, ExecutionStatus.INTERRUPTED)
+    assert (await workflows.recover()).records == 1
+
+
+async def test_a_record_that_kills_its_worker_ends_as_failed(
+    workflows: Workflows, database: Database, clock: FakeClock
+) -> None:
+    """C10: timed out counts as failed; the third time it is given up, and nobody gets it again."""
+    for number in range(3):
+        execution = await begin(workflows, f"collect-{number}")
+        if number == 0:
+            await workflows.add_candidates(execution, make_candidates("a"))
+        assert len(await workflows.lease(execution)) == 1
+        clock.advance(LOCK + SECOND)
+        recovered = await workflows.recover()
+        assert (recovered.records, recovered.failed) == (1, 1 if number == 2 else 0)
+    row = (await read_candidates(database))["a"]
+    assert (row.status, row.retry_count, row.last_error_code) == ("failed", 3, "TIMEOUT_ERROR")
+    assert await workflows.lease(await begin(workflows)) == []
+
+
+async def test_a_stale_lock_on_a_source_is_released(workflows: Workflows, database: Database, clock: FakeClock) -> None:
+    """C5, C12: records of both tables."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a"))
+    await workflows.settle(execution, PLATFORM, collect(await workflows.lease(execution)))
+    async with database.write() as connection:
+        await connection.execute(update(sources).values(processing_lock="somebody", locked_at=_stamp(clock.now())))
+    clock.advance(LOCK - SECOND)
+    assert (await workflows.recover()).records == 0
+    clock.advance(2 * SECOND)
+    assert (await workflows.recover()).records == 1
+    (source,) = await read_sources(database)
+    assert (source.processing_lock, source.locked_at, source.retry_count) == (None, None, 1)
+
+
+async def test_a_candidate_that_was_removed_meanwhile_is_lost(workflows: Workflows, database: Database) -> None:
+    """C4: there is nothing to mark, so nothing is written."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a"))
+    leased = await workflows.lease(execution)
+    async with database.write() as connection:
+        await connection.execute(delete(candidates))
+    (settled,) = await workflows.settle(execution, PLATFORM, collect(leased))
+    assert settled.action is SettledAction.LOST
+    assert await read_sources(database) == []
+
+
+def _stamp(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
