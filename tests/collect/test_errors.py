@@ -29,10 +29,16 @@ def test_each_code_has_the_rule_of_the_table(
 
 
 def test_every_code_has_a_rule_and_those_of_the_api_itself_are_never_retried() -> None:
-    """C13, C15: seven codes of the workflow and three of the API."""
+    """C13, C15: seven codes of the workflow and four of the API."""
     assert set(RULES) == set(ErrorCode)
-    assert not any(RULES[code].retryable for code in (ErrorCode.UNAUTHORIZED, ErrorCode.NOT_FOUND))
-    assert not RULES[ErrorCode.INTERNAL_ERROR].retryable
+    own = (ErrorCode.UNAUTHORIZED, ErrorCode.NOT_FOUND, ErrorCode.INTERNAL_ERROR, ErrorCode.LOCK_LOST)
+    assert not any(RULES[code].retryable for code in own)
+
+
+def test_whoever_lost_the_lock_stops_and_nobody_is_told() -> None:
+    """C5: another goes on in its place, so there is nothing for a person to do."""
+    rule = RULES[ErrorCode.LOCK_LOST]
+    assert (rule.action, rule.alerts, next_delay(ErrorCode.LOCK_LOST, retry=1)) == (Action.STOP, False, None)
 
 
 def test_only_a_broken_network_is_waited_for_longer_each_time_and_then_given_up() -> None:
@@ -53,3 +59,10 @@ def test_an_error_says_its_code_and_its_message() -> None:
     assert (error.code, error.message, error.blames_cookie) == ("COOKIE_INVALID", "log in again", True)
     assert str(error) == "COOKIE_INVALID: log in again"
     assert not CrawlError(ErrorCode.PLATFORM_ERROR, "down").blames_cookie
+
+
+def test_a_captcha_is_always_about_the_cookie() -> None:
+    """C17: whoever says captcha need not say twice whom it is for."""
+    asked = CrawlError(ErrorCode.COOKIE_INVALID, "solve it", captcha=True)
+    assert (asked.captcha, asked.blames_cookie) == (True, True)
+    assert not CrawlError(ErrorCode.COOKIE_INVALID, "log in again", blames_cookie=True).captcha

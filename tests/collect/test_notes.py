@@ -15,6 +15,7 @@ from tidings.collect.notes import (
     clean_text,
     parse_count,
     parse_moment,
+    read_note,
     shorten_title,
 )
 
@@ -183,3 +184,37 @@ def test_a_note_is_told_as_json_with_nothing_left_out() -> None:
     assert (told["published_at"], told["updated_at"]) == ("2026-09-22T02:00:00.000Z", None)
     assert (told["counts"]["likes"], told["counts"]["comments"], told["counts"]["views"]) == (3, 0, None)
     assert (told["author"], told["duration_seconds"], told["kind"]) == ({"author_id": "7", "name": "n"}, 90.0, "video")
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        Note(platform="web", note_id="1", url="https://example.org/1", kind=NoteKind.TEXT, title=""),
+        Note(
+            platform="bilibili",
+            note_id="BV1xx411c7mD",
+            url="https://www.bilibili.com/video/BV1xx411c7mD",
+            kind=NoteKind.VIDEO,
+            title="茶 😀",
+            text="one\n\ntwo",
+            author=Author(author_id="7", name="名"),
+            published_at=MOMENT + timedelta(milliseconds=5),
+            updated_at=MOMENT + timedelta(days=1),
+            counts=Counts(**{name: number for number, name in enumerate(Counts.__slots__)}),
+            tags=("a", "b"),
+            images=("https://example.org/1.jpg", "https://example.org/2.jpg"),
+            duration=timedelta(seconds=90.5),
+            place="浙江",
+        ),
+    ],
+    ids=["bare", "full"],
+)
+def test_a_note_that_was_told_as_json_is_read_as_it_was(note: Note) -> None:
+    """C12: what a workflow hands in is what the platform gave, field by field."""
+    assert read_note(json.loads(json.dumps(note.describe()))) == note
+
+
+def test_a_date_that_is_none_is_read_as_not_known() -> None:
+    """C17: no date is better than a wrong one, and better than no note."""
+    note = Note(platform="web", note_id="1", url="https://example.org/1", kind=NoteKind.TEXT, title="")
+    assert read_note(note.describe() | {"published_at": "yesterday"}) == note

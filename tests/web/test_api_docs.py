@@ -1,14 +1,21 @@
 """docs/api.md is true: it names every route, and each of its curl lines works as it stands."""
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.types import Message
+
 from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import Answer
+from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
 from tidings.sandbox.openweb import SandboxOpenWeb
-from tidings.web.description import list_operations
+from tidings.settings import CollectSettings
+from tidings.web.crawler import STATUSES
+from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
+from tidings.web.errors import Problem, ProblemResponse
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 SITE = "example.com"
@@ -66,7 +73,8 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
 
 async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) -> None:
     """A33–A36: in the order of the page, on a site that can be announced."""
-    async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path) as api, serve(api):
+    driven = CollectSettings(runs=False)
+    async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path, collect=driven) as api, serve(api):
         await api.add_site(id=SITE)
         text = DOCUMENT.read_text()
         text = text.replace(f"https://{SITE}/feed.xml", articles.rss_url)
@@ -78,6 +86,58 @@ async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) ->
             if answer.status == 202:
                 execution = answer.json["executionId"]
                 await api.wait_for_end(SITE, execution)
+            elif line.target == "/workflow/acquire":
+                execution = answer.json["data"]["execution_id"]
+
+
+WORDS = {
+    Action.PAUSE: "pauses",
+    Action.SWITCH_COOKIE: "tries again with another cookie",
+    Action.RETRY: "tries again",
+    Action.RETRY_FAILED_ITEMS: "tries the failed items again",
+    Action.SKIP: "skips it",
+    Action.STOP: "stops",
+}
+BY_ROUTER = (404, 405)
+OF_LOCKS = (409,)
+
+
+async def test_the_table_of_codes_is_the_one_that_is_used() -> None:
+    """C13, C15: status, retryable, what a workflow does and how often, for every code there is."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (.+) \| (.+) \| (.+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    statuses = {code: {status} for code, status in STATUSES.items()} | {ErrorCode.PARTIAL_FAIL: {200}}
+    for refused in (*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES, *BY_ROUTER, *OF_LOCKS):
+        status, code = await _refuse(refused)
+        statuses.setdefault(code, set()).add(status)
+    assert rows == [
+        (
+            code.value,
+            ", ".join(map(str, sorted(statuses[code]))),
+            "yes" if rule.retryable else "no",
+            _describe_action(rule),
+            str(rule.most_retries),
+        )
+        for code, rule in RULES.items()
+    ]
+
+
+def _describe_action(rule: ErrorRule) -> str:
+    waits = ", ".join(f"{wait.seconds} s" for wait in BACKOFF)
+    return WORDS[rule.action] + (f" after {waits}" if rule.backs_off else "") + (", and alerts" if rule.alerts else "")
+
+
+async def _refuse(status: int) -> tuple[int, ErrorCode]:
+    """What becomes of a problem with this status at a path of the crawl API."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    await ProblemResponse(Problem(status, "any", "any"))({"type": "http", "path": "/crawler/search"}, receive, send)
+    return sent[0]["status"], ErrorCode(json.loads(sent[1]["body"])["error"]["code"])
 
 
 async def _send(api: ApiStage, line: Line, *, execution: str) -> Answer:
@@ -85,4 +145,5 @@ async def _send(api: ApiStage, line: Line, *, execution: str) -> Answer:
     assert open_path or ("Authorization", "Bearer $TOKEN") in line.headers, line
     headers = [(name, value) for name, value in line.headers if name != "Authorization"]
     target = line.target.replace("$EXECUTION", execution)
-    return await api.stage.ask(line.method, target, headers=headers, body=line.body)
+    body = None if line.body is None else line.body.replace(b"$EXECUTION", execution.encode())
+    return await api.stage.ask(line.method, target, headers=headers, body=body)

@@ -31,7 +31,8 @@ SITE: Final = "example.com"
 AUTHORIZED: Final = {"Authorization": f"Bearer {ADMIN}"}
 _LONGEST_LINE: Final = 500
 # What a good address, schedule or moment is cannot be told in a schema, nor that `bingApiKey` is required where
-# `bingEnabled` is true, nor that a channel has to be on: of these, a request of the right shape may still be refused.
+# `bingEnabled` is true, nor that a channel has to be on, nor that a note is of its batch's platform: of these, a
+# request of the right shape may still be refused.
 RULES_BEYOND_SHAPE: Final = frozenset(
     {
         "create_site",
@@ -41,6 +42,10 @@ RULES_BEYOND_SHAPE: Final = frozenset(
         "announce_urls",
         "trigger_by_get",
         "trigger_by_post",
+        "acquire_workflow",
+        "add_candidates",
+        "write_note",
+        "settle_candidates",
     }
 )
 # These pass on what a platform says, or that it says nothing: 502, 503 and 504 are honest answers of theirs.

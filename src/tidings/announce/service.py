@@ -121,7 +121,7 @@ class AnnounceService:
         again."""
         for public_id in await self.executions.recover():
             record = await self.executions.find(public_id)
-            if record is None:
+            if record is None or not record.workflow_name.startswith(WORKFLOW_PREFIX):
                 continue
             recent = await self.executions.list_recent(record.workflow_name, limit=MOST_CUT_OFF)
             if len(recent) == MOST_CUT_OFF and all(each.status in _CUT_OFF for each in recent):
@@ -129,8 +129,8 @@ class AnnounceService:
                     "run.given_up", workflow=record.workflow_name, reason=f"cut off {MOST_CUT_OFF} times in a row"
                 )
                 continue
-            number = await self.sites.find_number(record.workflow_name.partition(":")[2])
-            if record.workflow_name.startswith(WORKFLOW_PREFIX) and number:
+            number = await self.sites.find_number(record.workflow_name.removeprefix(WORKFLOW_PREFIX))
+            if number:
                 await self._make_due(number)
 
     async def _make_due(self, number: int) -> None:

@@ -2,7 +2,7 @@
 carries a code. Whoever knows the fact raises; nobody looks into a message later.
 
     Exception
-    └── CrawlError    a code, what to tell a person, and whether the cookie is to blame
+    └── CrawlError    a code, what to tell a person, whether the cookie is to blame, and whether for a captcha
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class ErrorCode(StrEnum):
-    """What a caller branches on. The last three belong to the API itself; no workflow retries them."""
+    """What a caller branches on. The last four belong to the API itself; no workflow retries them."""
 
     COOKIE_EXHAUSTED = "COOKIE_EXHAUSTED"
     COOKIE_INVALID = "COOKIE_INVALID"
@@ -26,6 +26,7 @@ class ErrorCode(StrEnum):
     UNAUTHORIZED = "UNAUTHORIZED"
     NOT_FOUND = "NOT_FOUND"
     INTERNAL_ERROR = "INTERNAL_ERROR"
+    LOCK_LOST = "LOCK_LOST"
 
 
 class Action(StrEnum):
@@ -36,6 +37,7 @@ class Action(StrEnum):
     RETRY = "retry"
     RETRY_FAILED_ITEMS = "retry_failed_items"
     SKIP = "skip"
+    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
         ErrorCode.UNAUTHORIZED: ErrorRule(action=Action.PAUSE, alerts=True),
         ErrorCode.NOT_FOUND: ErrorRule(action=Action.SKIP, alerts=True),
         ErrorCode.INTERNAL_ERROR: ErrorRule(action=Action.SKIP, alerts=True),
+        ErrorCode.LOCK_LOST: ErrorRule(action=Action.STOP),
     }
 )
 
@@ -73,14 +76,16 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
 class CrawlError(Exception):
     """A search or a detail brought no result. The message is for a person and holds nothing of an answer's body.
 
-    `blames_cookie` is True where the answer is about the account: what counts against the cookie in the pool.
+    `blames_cookie` is True where the answer is about the account: what counts against the cookie in the pool. `captcha`
+    says more: the account is softly blocked until a person solves a captcha, so the cookie must rest at once.
     """
 
-    def __init__(self, code: ErrorCode, message: str, *, blames_cookie: bool = False) -> None:
+    def __init__(self, code: ErrorCode, message: str, *, blames_cookie: bool = False, captcha: bool = False) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
-        self.blames_cookie = blames_cookie
+        self.blames_cookie = blames_cookie or captcha
+        self.captcha = captcha
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

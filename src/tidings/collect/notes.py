@@ -7,12 +7,13 @@ What cannot be read becomes None: a count that is not known is not 0, and no dat
 import html
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from tidings.core.clock import read_moment, to_text
 
@@ -113,6 +114,23 @@ class Note:
             "duration_seconds": None if self.duration is None else self.duration.total_seconds(),
             "place": self.place,
         }
+
+
+def read_note(described: Mapping[str, Any]) -> Note:
+    """The inverse of `Note.describe`, for what was checked to have its shape; a date that is none becomes None."""
+    names = ("platform", "note_id", "url", "title", "text", "place")
+    seconds = described["duration_seconds"]
+    return Note(
+        **{name: described[name] for name in names},
+        kind=NoteKind(described["kind"]),
+        author=Author(**described["author"]),
+        published_at=read_moment(described["published_at"] or ""),
+        updated_at=read_moment(described["updated_at"] or ""),
+        counts=Counts(**described["counts"]),
+        tags=tuple(described["tags"]),
+        images=tuple(described["images"]),
+        duration=None if seconds is None else timedelta(seconds=seconds),
+    )
 
 
 def parse_count(value: object) -> int | None:

@@ -186,11 +186,14 @@ class Executions:
         return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
 
     async def resume(self, public_id: str) -> Execution:
-        """The running execution of this public id, for one who was told nothing but that. Raises ExecutionLostError."""
+        """The running remote execution of this public id, for one who was told nothing but that.
+
+        What a process works on itself is nobody else's, whoever knows its id. Raises ExecutionLostError.
+        """
         statement = select(executions).where(executions.c.public_id == public_id)
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
-        if row is None or row.status != ExecutionStatus.RUNNING:
+        if row is None or row.status != ExecutionStatus.RUNNING or row.holder != REMOTE:
             raise ExecutionLostError(public_id, "any workflow" if row is None else row.workflow_name)
         return Execution(row.id, public_id, row.workflow_name, from_milliseconds(row.started_at))
 
@@ -315,8 +318,10 @@ class Executions:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def recover(self, *, workflow_name: str | None = None) -> list[str]:
+    async def recover(self, *, workflow_name: str | None = None, leaving: str | None = None) -> list[str]:
         """End what dead holders left: `interrupted` where the process is surely gone, `timeout` after long silence.
+
+        Of one workflow where it is named; without those whose names begin with `leaving`.
 
         Returns the public ids of what was ended; of several that recover at once, each execution is in one answer.
         """
@@ -324,6 +329,8 @@ class Executions:
         found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(_is_running)
         if workflow_name is not None:
             found = found.where(executions.c.workflow_name == workflow_name)
+        if leaving is not None:
+            found = found.where(~executions.c.workflow_name.startswith(leaving, autoescape=True))
         async with self._database.read() as connection:
             running = (await connection.execute(found)).all()
         recovered = []

@@ -41,11 +41,12 @@ tokens = Table(
 
 
 class Scope(StrEnum):
-    """What a token opens; `site` is for one site's /trigger and /urls."""
+    """What a token opens, the stronger first: `workflow` includes `crawl`, which it drives. `site` is for one site's
+    /trigger and /urls."""
 
     ADMIN = "admin"
-    CRAWL = "crawl"
     WORKFLOW = "workflow"
+    CRAWL = "crawl"
     METRICS = "metrics"
     SITE = "site"
 

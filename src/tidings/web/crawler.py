@@ -26,6 +26,9 @@ STATUSES: Final[Mapping[ErrorCode, int]] = MappingProxyType(
     }
 )
 
+# Whoever drives a workflow drives this, and needs no second token for it.
+Caller = Annotated[Grant, require(Scope.CRAWL, Scope.WORKFLOW)]
+
 _FAILURES: Final = problem_answers(502, 503, 504)
 
 
@@ -34,15 +37,15 @@ def make_crawler_router(crawler: Crawler) -> APIRouter:
 
     # The envelope is sent as it is: to check one's own answers would cost more than all else that is done here.
     @router.post("/search", summary="Search a keyword", response_model=SearchAnswer, responses=_FAILURES)
-    async def search_notes(body: SearchBody, _grant: Annotated[Grant, require(Scope.CRAWL)]) -> JSONResponse:
+    async def search_notes(body: SearchBody, _grant: Caller) -> JSONResponse:
         return _answer(await crawler.search(body.platform, body.keyword, page=body.page))
 
     @router.post("/detail", summary="Read a note", response_model=DetailAnswer, responses=_FAILURES)
-    async def read_note(body: DetailBody, _grant: Annotated[Grant, require(Scope.CRAWL)]) -> JSONResponse:
+    async def read_note(body: DetailBody, _grant: Caller) -> JSONResponse:
         return _answer(await crawler.detail(body.platform, body.wanted))
 
     @router.post("/detail/batch", summary="Read many notes", response_model=BatchAnswer)
-    async def read_notes(body: BatchBody, _grant: Annotated[Grant, require(Scope.CRAWL)]) -> JSONResponse:
+    async def read_notes(body: BatchBody, _grant: Caller) -> JSONResponse:
         """The answer is a 200 also where items failed; each item says what became of it."""
         envelope = await crawler.details(body.platform, [item.wanted for item in body.items])
         return JSONResponse(envelope.to_json())

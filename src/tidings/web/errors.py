@@ -37,6 +37,8 @@ _CODES: Final = {
     401: ErrorCode.UNAUTHORIZED,
     403: ErrorCode.UNAUTHORIZED,
     404: ErrorCode.NOT_FOUND,
+    408: ErrorCode.TIMEOUT_ERROR,
+    409: ErrorCode.LOCK_LOST,
     429: ErrorCode.UNAUTHORIZED,
 }
 _DETAILS: Final = {404: "there is nothing at this path", 405: "this path does not take this method"}

@@ -1,5 +1,5 @@
 """What a request may be, checked before a route sees it: its size, its speed, and JSON that every reader would read
-alike. The body is read here as a whole, at most 1 MiB, and handed on as one piece.
+alike. The body is read here as a whole, at most 1 MiB (16 MiB where notes are handed in), and handed on as one piece.
 """
 
 import asyncio
@@ -25,9 +25,12 @@ from tidings.web.errors import (
 )
 
 LARGEST_BODY: Final = 1024 * 1024
+# A batch of long articles is more than that, and has to be taken as it came from the crawl API.
+LARGEST_NOTES: Final = 16 * LARGEST_BODY
 SLOWEST_BODY: Final = timedelta(seconds=30)
 DEEPEST: Final = 32
 
+_NOTES_PATHS: Final = frozenset({"/workflow/write", "/workflow/settle"})
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -58,32 +61,36 @@ class BodyMiddleware:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
-        length = Headers(scope=scope).get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or len(length) > 12 or int(length) > LARGEST_BODY:
-            _refuse_large()
+        length, largest = Headers(scope=scope).get("content-length", "0"), _find_limit(scope)
+        if not length.isascii() or not length.isdigit() or len(length) > 12 or int(length) > largest:
+            _refuse_large(largest)
         try:
             async with asyncio.timeout(self._slowest.total_seconds()):
-                return await _collect(receive)
+                return await _collect(receive, largest=largest)
         except TimeoutError:
             seconds = f"{self._slowest.total_seconds():g}"
             problem(408, "body_too_slow", f"the body was not complete after {seconds} s")
 
 
-async def _collect(receive: Receive) -> bytes:
+async def _collect(receive: Receive, *, largest: int) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _DisconnectedError
         body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
-            _refuse_large()
+        if len(body) > largest:
+            _refuse_large(largest)
         if not message.get("more_body", False):
             return bytes(body)
 
 
-def _refuse_large() -> NoReturn:
-    problem(413, "body_too_large", f"a body may have at most {LARGEST_BODY:,} bytes")
+def _find_limit(scope: Scope) -> int:
+    return LARGEST_NOTES if scope["path"] in _NOTES_PATHS else LARGEST_BODY
+
+
+def _refuse_large(largest: int) -> NoReturn:
+    problem(413, "body_too_large", f"a body may have at most {largest:,} bytes")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -1,4 +1,4 @@
-"""The service as a whole: the application with announce's routes, the scheduler and the delivery of alerts, started and
+"""The service as a whole: the application with all routes, the scheduler and the delivery of alerts, started and
 ended as one."""
 
 import asyncio
@@ -14,6 +14,7 @@ from tidings.announce.scheduler import Scheduler
 from tidings.announce.service import BusyError
 from tidings.announce.sites import SiteError
 from tidings.collect.crawl import Crawler
+from tidings.collect.workflow import WorkflowNameError
 from tidings.core.dispatch import Runner
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.logs import get_logger
@@ -21,13 +22,14 @@ from tidings.core.stopping import Stop
 from tidings.web.announce_metrics import collect_announce
 from tidings.web.app import WebServices, create_app
 from tidings.web.crawler import make_crawler_router
-from tidings.web.errors import FieldError, Problem, ProblemRow
+from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
 from tidings.web.executions import make_executions_router
 from tidings.web.health import check_database
 from tidings.web.operations import make_operations_router
 from tidings.web.server import serve
 from tidings.web.sites import make_sites_router
-from tidings.wiring import Installation
+from tidings.web.workflow import make_workflow_router
+from tidings.wiring import Installation, make_collect_jobs
 
 # Requests under way have five seconds for themselves; then everything must have ended within ten.
 DRAIN = timedelta(seconds=8)
@@ -39,6 +41,7 @@ PROBLEMS: tuple[ProblemRow, ...] = (
     (SiteError, lambda error: Problem(400, "invalid_site", str(error), [FieldError(error.field, error.rule)])),
     (BingDisabledError, lambda error: Problem(400, "bing_disabled", str(error))),
     (BusyError, lambda error: Problem(503, "busy", str(error), headers={"Retry-After": "60"})),
+    (WorkflowNameError, lambda error: refuse_input([FieldError("workflow_name", str(error))])),
     (ExecutionLostError, lambda error: Problem(409, "execution_lost", str(error))),
     (
         AlreadyRunningError,
@@ -63,6 +66,7 @@ class Service:
             beat=installation.service.watch_over,
         )
         installation.wakers.append(self._scheduler.wake)
+        self._collect = make_collect_jobs(installation, crawler=crawler)
 
     def make_app(self) -> FastAPI:
         installation = self._installation
@@ -77,6 +81,7 @@ class Service:
                 routers=(
                     make_operations_router(installation),
                     make_crawler_router(self._crawler),
+                    make_workflow_router(installation),
                     make_sites_router(installation),
                     make_executions_router(installation),
                 ),
@@ -110,12 +115,15 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, started: asyncio.Event) -> None:
-        """Run sites and deliver alerts from the moment that requests are accepted until all has ended."""
+        """Run sites, collect and deliver alerts from the moment that requests are accepted until all has ended."""
         await started.wait()
         if self._stop.requested:
             return
         await asyncio.gather(
-            self._scheduler.run(self._stop), self._installation.alerts.run(self._stop), self._end_executions()
+            self._scheduler.run(self._stop),
+            self._collect.run(self._stop, drain=DRAIN),
+            self._installation.alerts.run(self._stop),
+            self._end_executions(),
         )
         # What the last executions had to say goes out now, or at the next start.
         with suppress(TimeoutError):

@@ -40,6 +40,8 @@ PAGE_SIZE: Final = 20
 
 _MOST_PAGES: Final = 50
 _KEY_LIFETIME: Final = timedelta(hours=1)
+# A year: whoever claims more means something else.
+_LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
 _BLOCKED: Final = blame_platform("requests from this address are blocked for now")
@@ -187,7 +189,7 @@ def _read_note(data: dict[str, Any]) -> Note | None:
         published_at=parse_moment(data.get("pubdate")) or parse_moment(data.get("ctime")),
         counts=_read_counts(data.get("stat")),
         images=(_complete_url(cover),) if cover else (),
-        duration=None if seconds is None else timedelta(seconds=seconds),
+        duration=None if seconds is None or seconds > _LONGEST_SECONDS else timedelta(seconds=seconds),
     )
 
 

@@ -229,7 +229,8 @@ class Workflows:
 
     async def recover(self) -> Recovered:
         """End what dead holders left running, and free what they had locked. Safe to do at any time, by anybody."""
-        ended = await self._executions.recover()
+        # What the other pipeline's dead left is its own to take up again.
+        ended = await self._executions.recover(leaving=OTHER_WORKFLOWS)
         at = self._clock.now()
         async with self._database.write() as connection:
             freed = await take_back_candidates(connection, at=at, limits=self._limits)

@@ -14,7 +14,19 @@ _TITLES: Final = {
     "channel_broken": {Language.ENGLISH: "An engine refuses the site", Language.CHINESE: "搜索引擎拒绝该站点"},
     "channel_off": {Language.ENGLISH: "A channel was switched off", Language.CHINESE: "提交渠道已停用"},
     "not_run": {Language.ENGLISH: "The site has not run as scheduled", Language.CHINESE: "站点未按计划运行"},
+    "workflow_failed": {Language.ENGLISH: "The workflow failed", Language.CHINESE: "工作流失败"},
     "sitemap_shrank": {Language.ENGLISH: "The sitemap shrank by more than half", Language.CHINESE: "站点地图缩减过半"},
+    "no_active_cookie": {Language.ENGLISH: "P0: no cookie can be used", Language.CHINESE: "P0：没有可用的 Cookie"},
+    "success_rate": {
+        Language.ENGLISH: "P1: the success rate is under 90 %",
+        Language.CHINESE: "P1：成功率低于 90%",
+    },
+    "many_pending": {
+        Language.ENGLISH: "P2: more than 500 candidates wait",
+        Language.CHINESE: "P2：待采集内容超过 500 条",
+    },
+    "cookie_resting": {Language.ENGLISH: "A cookie needs a person", Language.CHINESE: "Cookie 需要人工处理"},
+    "notes_skipped": {Language.ENGLISH: "Notes were skipped", Language.CHINESE: "部分内容已跳过"},
 }
 _RESOLVED: Final = {Language.ENGLISH: "Resolved: ", Language.CHINESE: "已恢复："}
 _COLON: Final = {Language.ENGLISH: ": ", Language.CHINESE: "："}
