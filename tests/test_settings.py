@@ -1,7 +1,8 @@
 """The environment becomes one frozen Settings, or start is refused in one line that names the variable and the rule."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,7 +14,7 @@ from tidings.core.alerts import Language
 from tidings.core.logs import LogFormat
 from tidings.core.secrets import Secret
 from tidings.core.tokens import Scope
-from tidings.settings import CrawlSettings, SettingError, Settings, SiteSettings, read_settings
+from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"
@@ -71,6 +72,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "max_executions": 4,
         "bing_base": "https://ssl.bing.com/webmaster/api.svc/json",
         "crawl": CrawlSettings(),
+        "collect": CollectSettings(),
         "site": None,
         "secrets": (),
     }
@@ -201,6 +203,16 @@ def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str,
         ("BING_DAILY_QUOTA", "0", "a whole number from 1 to 500"),
         ("BING_DAILY_QUOTA", "501", "a whole number from 1 to 500"),
         ("BING_PRIORITY", "oldest", "one of newest, random"),
+        ("TIDINGS_COLLECT_RUNNER", "yes", "on or off"),
+        ("LOCK_TIMEOUT_MINUTES", "1.9", "a number from 2 to 1,000,000"),
+        ("RECOVERY_INTERVAL_MINUTES", "0", "a number from 0.01 to 1,000,000"),
+        ("DISCOVER_INTERVAL_MINUTES", "often", "a number from 0.01 to 1,000,000"),
+        ("COLLECT_INTERVAL_MINUTES", "-5", "a number from 0.01 to 1,000,000"),
+        ("BATCH_SIZE", "0", "a whole number from 1 to 50"),
+        ("BATCH_SIZE", "51", "a whole number from 1 to 50"),
+        ("BACKOFF_SECONDS", "5,,45", "seconds from 0 to 3,600"),
+        ("BACKOFF_SECONDS", "3601", "seconds from 0 to 3,600"),
+        ("BACKOFF_SECONDS", "5;15", "seconds from 0 to 3,600"),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line_that_names_variable_and_rule(name: str, value: str, rule: str) -> None:
@@ -211,6 +223,112 @@ def test_a_bad_value_is_refused_in_one_line_that_names_variable_and_rule(name: s
     assert message.startswith(f"{name}: ")
     assert rule in message
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "default"),
+    [
+        ("REQUEST_TIMEOUT", "request_timeout", 10),
+        ("SEARCH_TIMEOUT", "search_timeout", 30),
+        ("DETAIL_TIMEOUT", "detail_timeout", 15),
+        ("BATCH_TIMEOUT", "batch_timeout", 60),
+    ],
+)
+def test_each_time_limit_of_the_crawl_api_can_be_set(name: str, field: str, default: int) -> None:
+    """C16, C26: from one second on, and each sets its own field and no other."""
+    assert getattr(CrawlSettings(), field) == timedelta(seconds=default)
+    for value in ("1", "2.5"):
+        crawl = read_settings({name: value}).crawl
+        assert crawl == replace(CrawlSettings(), **{field: timedelta(seconds=float(value))})  # type: ignore[arg-type]
+    assert str(find_refusal({name: "0.9"})) == f"{name}: it must be a number from 1 to 1,000,000"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("TIDINGS_COLLECT_RUNNER", "off", "runs", False),
+        ("TIDINGS_COLLECT_RUNNER", "on", "runs", True),
+        ("LOCK_TIMEOUT_MINUTES", "2", "lock_timeout", timedelta(minutes=2)),
+        ("RECOVERY_INTERVAL_MINUTES", "0.5", "recovery_interval", timedelta(seconds=30)),
+        ("DISCOVER_INTERVAL_MINUTES", "90", "discover_interval", timedelta(minutes=90)),
+        ("COLLECT_INTERVAL_MINUTES", "1", "collect_interval", timedelta(minutes=1)),
+        ("BATCH_SIZE", "50", "batch_size", 50),
+        ("BACKOFF_SECONDS", "0.5, 2", "backoff", (timedelta(seconds=0.5), timedelta(seconds=2))),
+    ],
+)
+def test_each_constant_of_collecting_can_be_set(name: str, value: str, field: str, expected: object) -> None:
+    """C26: each sets its own field and no other; the defaults are those that the specification names."""
+    default = CollectSettings()
+    assert read_settings({name: value}).collect == replace(default, **{field: expected})  # type: ignore[arg-type]
+    assert (default.lock_timeout, default.recovery_interval) == (timedelta(minutes=30), timedelta(minutes=15))
+    assert (default.batch_size, [wait.total_seconds() for wait in default.backoff]) == (10, [5, 15, 45])
+
+
+FEISHU = {
+    "FEISHU_APP_ID": "cli_1",
+    "FEISHU_APP_SECRET": CANARY,
+    "FEISHU_APP_TOKEN": "bascn1",
+    "FEISHU_CANDIDATE_TABLE": "tbl1",
+    "FEISHU_SOURCE_TABLE": "tbl2",
+}
+
+
+def test_a_mirror_is_set_up_by_its_variables() -> None:
+    """C21: one table is enough; its server can be another one."""
+    whole = read_settings(FEISHU).collect.feishu
+    one = read_settings(
+        {**FEISHU, "FEISHU_SOURCE_TABLE": "", "FEISHU_BASE_URL": "https://open.larksuite.com/"}
+    ).collect.feishu
+    assert whole is not None
+    assert one is not None
+    assert (whole.app_id, whole.app_secret, whole.app_token) == ("cli_1", Secret(CANARY), "bascn1")
+    assert (whole.tables, whole.domain) == ({"tbl_candidate": "tbl1", "tbl_source": "tbl2"}, "https://open.feishu.cn")
+    assert (one.tables, one.domain) == ({"tbl_candidate": "tbl1"}, "https://open.larksuite.com")
+    assert CANARY not in repr(read_settings(FEISHU))
+
+
+@pytest.mark.parametrize(
+    ("missing", "name"),
+    [
+        (("FEISHU_APP_ID",), "FEISHU_APP_ID"),
+        (("FEISHU_APP_SECRET",), "FEISHU_APP_SECRET"),
+        (("FEISHU_APP_TOKEN",), "FEISHU_APP_TOKEN"),
+        (("FEISHU_CANDIDATE_TABLE", "FEISHU_SOURCE_TABLE"), "FEISHU_CANDIDATE_TABLE or FEISHU_SOURCE_TABLE"),
+    ],
+)
+def test_half_a_mirror_is_refused_in_one_line(missing: tuple[str, ...], name: str) -> None:
+    """C21: whoever has begun to set it up is told what is missing."""
+    refusal = find_refusal({each: value for each, value in FEISHU.items() if each not in missing})
+    assert str(refusal) == f"{name}: it must be set where another variable of Feishu's is"
+
+
+@pytest.mark.parametrize(
+    "changes", [{"FEISHU_BASE_URL": "http://elsewhere.example"}, {"FEISHU_SOURCE_TABLE": "tbl1"}], ids=str
+)
+def test_a_mirror_that_cannot_work_is_refused_without_its_secret(changes: dict[str, str]) -> None:
+    """C7, C21: a secret sent in clear, or two tables in one."""
+    message = str(find_refusal({**FEISHU, **changes}))
+    assert message.startswith("FEISHU_BASE_URL or FEISHU_CANDIDATE_TABLE or FEISHU_SOURCE_TABLE: ")
+    assert (CANARY in message, len(message.splitlines())) == (False, 1)
+
+
+class Asked(dict[str, str]):
+    """An empty environment that remembers what was looked for in it."""
+
+    def get(self, name: str, default: str = "") -> str:  # type: ignore[override]
+        self[name] = default
+        return default
+
+
+def test_the_page_of_settings_names_every_variable_and_no_other() -> None:
+    """A1: docs/settings.md is what people go by."""
+    environment = Asked()
+    read_settings(environment)
+    page = (Path(__file__).parents[1] / "docs" / "settings.md").read_text()
+    read = {name for name in environment if not name.endswith("_FILE")}
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert read <= set(re.findall(r"`([A-Z_]+)`", page))
+    assert {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)} <= read
 
 
 @pytest.mark.parametrize("name", ["MAX_RETRIES", "REQUEST_INTERVAL_MS"])

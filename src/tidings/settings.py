@@ -6,11 +6,10 @@ from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never r
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
 from tidings.announce.bing import DEFAULT_BASE
 from tidings.announce.sites import (
@@ -20,7 +19,6 @@ from tidings.announce.sites import (
     MOST_BING_QUOTA,
     BingPriority,
     BingSettings,
-    SiteError,
     check_bing_key,
     check_host,
     check_key,
@@ -28,26 +26,28 @@ from tidings.announce.sites import (
     check_url,
     parse_engines,
 )
+from tidings.collect.errors import BACKOFF
+from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
 from tidings.core.addresses import Network, parse_networks
 from tidings.core.alerts.events import Language
 from tidings.core.logs import LogFormat
 from tidings.core.secrets import Secret
 from tidings.core.tokens import Scope
+from tidings.variables import SettingError, Variables
 
-Value = TypeVar("Value")
+__all__ = [
+    "CollectSettings",
+    "CrawlSettings",
+    "SettingError",
+    "Settings",
+    "SiteSettings",
+    "read_settings",
+]
 
-_LARGEST = 1_000_000
-_MOST_DIGITS = 9
 _LONGEST_USER_AGENT = 200
+_LONGEST_BACKOFF = 3_600
+_MOST_BATCH = 50
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-
-
-class SettingError(ValueError):
-    """A variable breaks its rule; the message is one line that names both."""
-
-    def __init__(self, name: str, rule: str) -> None:
-        super().__init__(f"{name}: {rule}")
-        self.name = name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,27 @@ class CrawlSettings:
     user_agent: str | None = None
     platform_interval: timedelta = timedelta(seconds=1)
     cookie_interval: timedelta = timedelta(seconds=3)
+    request_timeout: timedelta = timedelta(seconds=10)
     search_timeout: timedelta = timedelta(seconds=30)
     detail_timeout: timedelta = timedelta(seconds=15)
     batch_timeout: timedelta = timedelta(seconds=60)
     cooling: timedelta = timedelta(minutes=30)
     max_consecutive_errors: int = 3
     max_total_errors: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """How content is collected. Where `runs` is False somebody else drives the workflows, through the API."""
+
+    runs: bool = True
+    lock_timeout: timedelta = timedelta(minutes=30)
+    recovery_interval: timedelta = timedelta(minutes=15)
+    discover_interval: timedelta = timedelta(minutes=60)
+    collect_interval: timedelta = timedelta(minutes=5)
+    batch_size: int = 10
+    backoff: tuple[timedelta, ...] = BACKOFF
+    feishu: FeishuTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +123,14 @@ class Settings:
     max_executions: int = 4
     bing_base: str = DEFAULT_BASE
     crawl: CrawlSettings = field(default_factory=lambda: CrawlSettings())
+    collect: CollectSettings = field(default_factory=lambda: CollectSettings())
     site: SiteSettings | None = None
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from these variables. Raises SettingError."""
-    variables = _Variables(environment)
+    variables = Variables(environment)
     default = Settings()
     key = variables.secret("INDEXNOW_API_KEY")
     if key is not None:
@@ -149,12 +165,13 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
         bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
         crawl=_read_crawl(variables),
+        collect=_read_collect(variables),
         site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
     )
 
 
-def _read_site(variables: "_Variables", *, key: Secret | None) -> SiteSettings | None:
+def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | None:
     """The environment's site, where there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
@@ -173,7 +190,7 @@ _BASE_URLS = {
 }
 
 
-def _read_crawl(variables: "_Variables") -> CrawlSettings:
+def _read_crawl(variables: Variables) -> CrawlSettings:
     default = CrawlSettings()
     bases = {platform: variables.read(name, _parse_base, "") for platform, name in _BASE_URLS.items()}
     return CrawlSettings(
@@ -182,12 +199,55 @@ def _read_crawl(variables: "_Variables") -> CrawlSettings:
         user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
         platform_interval=variables.seconds("PLATFORM_INTERVAL_SECONDS", default.platform_interval),
         cookie_interval=variables.seconds("COOKIE_INTERVAL_SECONDS", default.cookie_interval),
+        request_timeout=variables.seconds("REQUEST_TIMEOUT", default.request_timeout, least=1),
         search_timeout=variables.seconds("SEARCH_TIMEOUT", default.search_timeout, least=1),
         detail_timeout=variables.seconds("DETAIL_TIMEOUT", default.detail_timeout, least=1),
         batch_timeout=variables.seconds("BATCH_TIMEOUT", default.batch_timeout, least=1),
-        cooling=timedelta(minutes=variables.number("COOLING_DURATION_MINUTES", default=30, least=0)),
+        cooling=variables.minutes("COOLING_DURATION_MINUTES", default.cooling, least=0),
         max_consecutive_errors=variables.whole("MAX_CONSECUTIVE_ERRORS", default=3, least=1, most=1_000),
         max_total_errors=variables.whole("MAX_TOTAL_ERRORS", default=10, least=1, most=1_000),
+    )
+
+
+def _read_collect(variables: Variables) -> CollectSettings:
+    default = CollectSettings()
+    return CollectSettings(
+        runs=variables.read("TIDINGS_COLLECT_RUNNER", _parse_switch, default.runs),
+        # A heartbeat comes every minute, and one may be late.
+        lock_timeout=variables.minutes("LOCK_TIMEOUT_MINUTES", default.lock_timeout, least=2),
+        recovery_interval=variables.minutes("RECOVERY_INTERVAL_MINUTES", default.recovery_interval),
+        discover_interval=variables.minutes("DISCOVER_INTERVAL_MINUTES", default.discover_interval),
+        collect_interval=variables.minutes("COLLECT_INTERVAL_MINUTES", default.collect_interval),
+        batch_size=variables.whole("BATCH_SIZE", default=default.batch_size, least=1, most=_MOST_BATCH),
+        backoff=variables.read("BACKOFF_SECONDS", _parse_backoff, default.backoff),
+        feishu=_read_feishu(variables),
+    )
+
+
+_FEISHU_TABLES = {"tbl_candidate": "FEISHU_CANDIDATE_TABLE", "tbl_source": "FEISHU_SOURCE_TABLE"}
+
+
+def _read_feishu(variables: Variables) -> FeishuTarget | None:
+    """The mirror, where there is one. Of its variables all must be set, or none; of the tables one is enough."""
+    app_id, app_token = variables.text("FEISHU_APP_ID"), variables.text("FEISHU_APP_TOKEN")
+    app_secret = variables.secret("FEISHU_APP_SECRET")
+    ids = {table: variables.text(name) for table, name in _FEISHU_TABLES.items()}
+    tables = {table: given for table, given in ids.items() if given is not None}
+    base_url = variables.read("FEISHU_BASE_URL", _parse_base, FEISHU_DOMAIN)
+    if not any((app_id, app_secret, app_token, tables)):
+        return None
+    rule = "it must be set where another variable of Feishu's is"
+    if app_id is None:
+        raise SettingError("FEISHU_APP_ID", rule)
+    if app_secret is None:
+        raise SettingError("FEISHU_APP_SECRET", rule)
+    if app_token is None:
+        raise SettingError("FEISHU_APP_TOKEN", rule)
+    names = " or ".join(_FEISHU_TABLES.values())
+    if not tables:
+        raise SettingError(names, rule)
+    return variables.check(
+        f"FEISHU_BASE_URL or {names}", lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url)
     )
 
 
@@ -199,7 +259,7 @@ _TOKENS = {
 }
 
 
-def _read_tokens(variables: "_Variables") -> dict[Scope, Secret]:
+def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
     tokens = {scope: token for scope, name in _TOKENS.items() if (token := variables.secret(name)) is not None}
     for scope, token in tokens.items():
         if not _TOKEN.fullmatch(token.reveal()):
@@ -207,7 +267,7 @@ def _read_tokens(variables: "_Variables") -> dict[Scope, Secret]:
     return tokens
 
 
-def _read_bing(variables: "_Variables") -> BingSettings:
+def _read_bing(variables: Variables) -> BingSettings:
     """Bing is on where its key is set."""
     key = variables.secret("BING_API_KEY")
     return BingSettings(
@@ -216,74 +276,6 @@ def _read_bing(variables: "_Variables") -> BingSettings:
         daily_quota=variables.whole("BING_DAILY_QUOTA", default=DEFAULT_BING_QUOTA, least=1, most=MOST_BING_QUOTA),
         priority=variables.read("BING_PRIORITY", _parse_priority, BingPriority.NEWEST),
     )
-
-
-class _Variables:
-    """Typed access to the variables; remembers every secret it has read."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self.secrets: list[Secret] = []
-
-    def text(self, name: str) -> str | None:
-        """The value, or None where it is missing or empty."""
-        return self._environment.get(name, "").strip() or None
-
-    def secret(self, name: str) -> Secret | None:
-        text = self.text(name) or self._read_file(f"{name}_FILE")
-        if text is None:
-            return None
-        secret = Secret(text)
-        self.secrets.append(secret)
-        return secret
-
-    def read(self, name: str, parse: Callable[[str], Value], default: Value) -> Value:
-        text = self.text(name)
-        return default if text is None else self.check(name, lambda: parse(text))
-
-    def check(self, name: str, parse: Callable[[], Value]) -> Value:
-        try:
-            return parse()
-        except SiteError as error:
-            raise SettingError(name, error.rule) from None
-        except ValueError as error:
-            raise SettingError(name, str(error)) from None
-
-    def whole(self, name: str, *, default: int, least: int, most: int) -> int:
-        rule = f"it must be a whole number from {least:,} to {most:,}"
-        text = self.text(name)
-        if text is None:
-            return default
-        if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
-            raise SettingError(name, rule)
-        return int(text)
-
-    def number(self, name: str, *, default: float, least: float) -> float:
-        text = self.text(name)
-        if text is None:
-            return default
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= _LARGEST:
-            raise SettingError(name, f"it must be a number from {least:g} to {_LARGEST:,}")
-        return value
-
-    def seconds(self, name: str, default: timedelta, *, least: float = 0) -> timedelta:
-        return timedelta(seconds=self.number(name, default=default.total_seconds(), least=least))
-
-    def _read_file(self, name: str) -> str | None:
-        path = self.text(name)
-        if path is None:
-            return None
-        try:
-            text = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingError(name, f"the file cannot be read ({error.__class__.__name__})") from None
-        if not text:
-            raise SettingError(name, "the file is empty")
-        return text
 
 
 def _parse_log_format(text: str) -> LogFormat:
@@ -313,6 +305,20 @@ def _parse_base(text: str) -> str:
         raise ValueError("it must be a URL without a query")
     # A bare host is given its slash back, and the platforms' paths begin with one.
     return url.text.rstrip("/")
+
+
+def _parse_switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError("it must be on or off")
+    return text == "on"
+
+
+def _parse_backoff(text: str) -> tuple[timedelta, ...]:
+    """A comma list of seconds."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,4}(\.\d{1,3})?", part) and float(part) <= _LONGEST_BACKOFF for part in parts):
+        raise ValueError(f"it must be numbers of seconds from 0 to {_LONGEST_BACKOFF:,}, such as 5,15,45")
+    return tuple(timedelta(seconds=float(part)) for part in parts)
 
 
 def _parse_feeds(text: str) -> tuple[str, ...]:

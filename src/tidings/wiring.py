@@ -17,6 +17,9 @@ from tidings.announce.service import AnnounceService
 from tidings.announce.site_records import Origin, SiteRecords
 from tidings.announce.sites import Site, make_site
 from tidings.collect.cookies.records import CookieRecords
+from tidings.collect.cookies.states import CookieRules
+from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.workflow import Keywords, WorkflowLimits, Workflows
 from tidings.core.alerts import (
     Alerts,
     AppriseDestination,
@@ -31,6 +34,7 @@ from tidings.core.database import Database, open_database, open_read_only_databa
 from tidings.core.executions import Executions
 from tidings.core.holders import Holder
 from tidings.core.http import GuardedClient
+from tidings.core.jobs import Jobs
 from tidings.core.keyring import KeyRing
 from tidings.core.master_key import load_or_create_key_file
 from tidings.core.pace import Pace
@@ -42,6 +46,9 @@ from tidings.settings import Settings
 
 if TYPE_CHECKING:
     from tidings.collect.crawl import Crawler
+    from tidings.collect.jobs import CollectJobs
+    from tidings.collect.runner import CollectRunner
+    from tidings.collect.watch import Watch
 
 USER_AGENT = f"Tidings/{__version__}"
 
@@ -65,6 +72,10 @@ class Installation:
     tokens: Tokens
     service: AnnounceService
     cookies: CookieRecords
+    keywords: Keywords
+    workflows: Workflows
+    jobs: Jobs
+    mirror: Mirror | None
     wakers: list[Callable[[], None]]
     made_key: Path | None = None
 
@@ -136,7 +147,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
                 connections_per_host=max(6, settings.max_concurrent_requests),
             )
         )
-        executions = Executions(database, clock=clock, holder=holder)
+        executions = Executions(database, clock=clock, holder=holder, silent_for=settings.collect.lock_timeout)
         schedules = Schedules(database, clock=clock, spread=settings.schedule_spread)
         sites = SiteRecords(database, keys=keys, clock=clock, planner=schedules)
         destinations = open_destinations(settings, client=client, clock=clock, redactor=redactor)
@@ -179,6 +190,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             know=functools.partial(know_site, redactor=redactor),
         )
         await service.recover()
+        target = settings.collect.feishu
         yield Installation(
             settings=settings,
             database=database,
@@ -195,6 +207,19 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
             tokens=Tokens(database, clock=clock),
             service=service,
             cookies=CookieRecords(database, keys=keys, clock=clock),
+            keywords=Keywords(database, clock=clock),
+            workflows=Workflows(
+                database,
+                executions=executions,
+                clock=clock,
+                limits=WorkflowLimits(lock_timeout=settings.collect.lock_timeout, backoff=settings.collect.backoff),
+                rules=make_cookie_rules(settings),
+                mirrored=() if target is None else target.tables,
+            ),
+            jobs=Jobs(database, clock=clock),
+            mirror=None
+            if target is None
+            else Mirror(database, target=target, executions=executions, alerts=alerts, clock=clock, redactor=redactor),
             wakers=[],
             made_key=made_key,
         )
@@ -204,7 +229,6 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
 async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
     """What crawls, on a database that it can only read and with an HTTP client of its own."""
     # Loaded here, not above: only the service needs it.
-    from tidings.collect.cookies.states import CookieRules
     from tidings.collect.crawl import MOST_ITEMS, CrawlLimits, make_crawler
 
     settings, crawl = installation.settings, installation.settings.crawl
@@ -216,7 +240,7 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
     database = open_read_only_database(find_database_url(settings))
     try:
         async with client:
-            yield make_crawler(
+            crawler = make_crawler(
                 database,
                 keys=installation.keys,
                 clock=installation.clock,
@@ -227,15 +251,71 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
                 feeds=crawl.feeds,
                 platform_interval=crawl.platform_interval,
                 cookie_interval=crawl.cookie_interval,
-                rules=CookieRules(
-                    max_consecutive_errors=crawl.max_consecutive_errors,
-                    max_total_errors=crawl.max_total_errors,
-                    cooling=crawl.cooling,
-                ),
+                request_timeout=crawl.request_timeout,
+                rules=make_cookie_rules(settings),
                 limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
             )
+            try:
+                yield crawler
+            finally:
+                await crawler.close()
     finally:
         await database.close()
+
+
+def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "CollectRunner":
+    """What does the workflows of collect in this process."""
+    from tidings.collect.runner import CollectRunner
+
+    settings = installation.settings.collect
+    return CollectRunner(
+        crawler=crawler,
+        workflows=installation.workflows,
+        keywords=installation.keywords,
+        executions=installation.executions,
+        batch_size=settings.batch_size,
+        backoff=settings.backoff,
+    )
+
+
+def make_watch(installation: Installation, *, crawler: "Crawler") -> "Watch":
+    """What tells people how collecting stands."""
+    from tidings.collect.watch import Watch
+
+    return Watch(
+        installation.database,
+        alerts=installation.alerts,
+        keys=installation.keys,
+        clock=installation.clock,
+        needs_cookie=crawler.needs_cookie,
+    )
+
+
+def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "CollectJobs":
+    """The jobs of collect, as a service does them."""
+    from tidings.collect.jobs import CollectJobs, Intervals
+
+    settings = installation.settings.collect
+    return CollectJobs(
+        installation.jobs,
+        runner=make_collect_runner(installation, crawler=crawler),
+        watch=make_watch(installation, crawler=crawler),
+        clock=installation.clock,
+        intervals=Intervals(
+            discover=settings.discover_interval, collect=settings.collect_interval, recover=settings.recovery_interval
+        ),
+        drives=settings.runs,
+        mirror=installation.mirror,
+    )
+
+
+def make_cookie_rules(settings: Settings) -> CookieRules:
+    crawl = settings.crawl
+    return CookieRules(
+        max_consecutive_errors=crawl.max_consecutive_errors,
+        max_total_errors=crawl.max_total_errors,
+        cooling=crawl.cooling,
+    )
 
 
 def know_site(site: Site, *, redactor: Redactor) -> Site:

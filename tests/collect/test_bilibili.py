@@ -260,9 +260,11 @@ async def test_what_is_odd_in_an_answer_is_left_out_and_the_rest_kept(
     page = await platform.search("tea", page=1, cookie=COOKIE)
     assert [(hit.note_id, hit.title) for hit in page.hits] == [("BV1sb0000002", "")]
     assert (page.has_more, page.total) == (False, None)
-    service.misbehave(Fault(status=200, body='{"code":0,"data":{"bvid":"BV1sb0000005","stat":[],"owner":null}}'))
+    data = '{"bvid":"BV1sb0000005","stat":[],"owner":null,"duration":999999999999999}'
+    service.misbehave(Fault(status=200, body=f'{{"code":0,"data":{data}}}'))
     note = await platform.detail(VIDEO, cookie=COOKIE)
     assert (note.title, note.published_at, note.counts.views, note.images) == ("", None, None, ())
+    assert note.duration is None
 
 
 async def test_the_cookie_goes_along_with_an_honest_name(service: SandboxBilibili, platform: Bilibili) -> None:

@@ -133,11 +133,11 @@ async def announce_site(
             site, stop=stop, channel=channel, on_progress=view.show if view else lambda _: None
         )
     _print(report, as_json=as_json, console=console or make_console())
-    await _deliver_alerts(installation)
+    await deliver_alerts(installation)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
 
-async def _deliver_alerts(installation: Installation) -> None:
+async def deliver_alerts(installation: Installation) -> None:
     """Without a service there is nobody else to do it; what does not get out now goes out next time."""
     if installation.destinations:
         with suppress(TimeoutError):

@@ -7,6 +7,7 @@ from tidings.cli import (
     announce,
     audit,
     backup,
+    collect,
     cookies,
     demo,
     keys,
@@ -43,6 +44,7 @@ app.add_typer(sites.app, name="sites")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(cookies.app, name="cookies")
+app.add_typer(collect.app, name="collect")
 app.add_typer(maintenance.database_app, name="database")
 app.add_typer(maintenance.ledger_app, name="ledger")
 

@@ -13,7 +13,7 @@ from tidings.announce.quota import QuotaState
 from tidings.announce.reports import EngineReport, Report
 from tidings.core.executions import ExecutionStatus
 
-_COLOURS = {
+COLOURS = {
     ExecutionStatus.SUCCEEDED: "green",
     ExecutionStatus.PARTIAL: "yellow",
     ExecutionStatus.INTERRUPTED: "yellow",
@@ -80,7 +80,7 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
 
 def print_report(report: Report, *, console: Console) -> None:
     """The summary: what was found, what each engine took, and what needs a person."""
-    colour = _COLOURS[report.status]
+    colour = COLOURS[report.status]
     console.print(
         f"[bold {colour}]{report.status.value}[/] {escape(report.site)} in {report.duration.total_seconds():.1f} s: "
         f"{report.total:,} pages, {report.new:,} due"

@@ -126,6 +126,7 @@ mirror_outbox = Table(
     Column("platform", Text, nullable=False),
     Column("note_id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Index("mirror_outbox_order", "table_name", "id"),
     sqlite_autoincrement=True,
 )
 

@@ -61,7 +61,9 @@ executions = Table(
 
 
 # Made once: they are part of every guarded write.
-_check_running = select(executions.c.id).where(executions.c.id == bindparam("token"), _is_running).with_for_update()
+_check_running = (
+    select(executions.c.progress).where(executions.c.id == bindparam("token"), _is_running).with_for_update()
+)
 _add_items = (
     update(executions)
     .where(executions.c.id == bindparam("token"))
@@ -200,10 +202,17 @@ class Executions:
     @asynccontextmanager
     async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
         """A transaction in which `execution` is certain to run. Raises ExecutionLostError before it writes anything."""
-        async with self._database.write() as connection:
-            if (await connection.execute(_check_running, {"token": execution.id})).first() is None:
-                raise ExecutionLostError(execution.public_id, execution.workflow_name)
+        async with self.guard_progress(execution) as (connection, _):
             yield connection
+
+    @asynccontextmanager
+    async def guard_progress(self, execution: Execution) -> AsyncIterator[tuple[AsyncConnection, Mapping[str, Any]]]:
+        """The same, with what was saved of the execution's progress."""
+        async with self._database.write() as connection:
+            row = (await connection.execute(_check_running, {"token": execution.id})).first()
+            if row is None:
+                raise ExecutionLostError(execution.public_id, execution.workflow_name)
+            yield connection, json.loads(row.progress or "{}")
 
     async def heartbeat(self, execution: Execution) -> None:
         """Say that the holder is alive. Raises ExecutionLostError."""

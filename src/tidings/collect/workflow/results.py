@@ -3,14 +3,15 @@ one guarded transaction. A record that the execution no longer holds is left alo
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import and_, bindparam, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, sources
+from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.workflow.values import (
     Collected,
     Failed,
@@ -28,14 +29,10 @@ from tidings.core.executions import Execution
 _MINUTE: Final = 60_000
 _LONGEST_ERROR: Final = 500
 
-_is_one = (
-    candidates.c.platform == bindparam("of_platform"),
-    candidates.c.note_id == bindparam("of_note"),
-    text("tbl_candidate.status = 'processing'"),
-)
-_mark_collected = (
+_is_processed = and_(candidates.c.platform == bindparam("of_platform"), text("tbl_candidate.status = 'processing'"))
+_set_collected = (
     update(candidates)
-    .where(*_is_one)
+    .where(_is_processed, candidates.c.note_id.in_(bindparam("note_ids", expanding=True)))
     .values(
         status=CandidateStatus.COLLECTED.value,
         processing_lock=None,
@@ -44,9 +41,9 @@ _mark_collected = (
         updated_at=bindparam("now"),
     )
 )
-_mark_failed = (
+_set_failed = (
     update(candidates)
-    .where(*_is_one)
+    .where(_is_processed, candidates.c.note_id == bindparam("of_note"))
     .values(
         status=bindparam("new_status"),
         processing_lock=None,
@@ -58,6 +55,13 @@ _mark_failed = (
         exec_meta=bindparam("new_meta"),
         updated_at=bindparam("now"),
     )
+)
+_COUNT_MINUTE: Final = text(
+    """
+    INSERT INTO collect_minutes (minute, succeeded, failed) VALUES (:minute, :succeeded, :failed)
+    ON CONFLICT (minute) DO UPDATE SET
+        succeeded = collect_minutes.succeeded + excluded.succeeded, failed = collect_minutes.failed + excluded.failed
+    """
 )
 
 
@@ -80,18 +84,7 @@ async def write_collected(
     mine = [each for each in collected if each.note_id in held]
     rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
     created = await _insert_sources(connection, database, rows)
-    stamp = to_milliseconds(at)
-    marks = [
-        {
-            "of_platform": platform,
-            "of_note": each.note_id,
-            "new_meta": write_meta(execution, cookie_used=each.cookie_used),
-            "now": stamp,
-        }
-        for each in mine
-    ]
-    if marks:
-        await connection.execute(_mark_collected, marks)
+    await _mark_collected(connection, mine, platform=platform, execution=execution, at=at)
     others = [each.note_id for each in collected if each.note_id not in created]
     existing = await _find_sources(connection, platform=platform, note_ids=others)
     return [_describe_written(each.note_id, created=created, existing=existing) for each in collected]
@@ -120,28 +113,15 @@ async def write_failed(
         if verdict.status is not None
     ]
     if marks:
-        await connection.execute(_mark_failed, marks)
+        await connection.execute(_set_failed, marks)
     return settled
 
 
-async def count_minute(
-    connection: AsyncConnection, database: Database, *, at: datetime, succeeded: int, failed: int
-) -> None:
+async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: int, failed: int) -> None:
     """Add to the figures of this minute, from which the success rate is taken."""
-    if not succeeded and not failed:
-        return
-    statement = database.insert(collect_minutes).values(
-        minute=to_milliseconds(at) // _MINUTE, succeeded=succeeded, failed=failed
-    )
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=["minute"],
-            set_={
-                "succeeded": collect_minutes.c.succeeded + statement.excluded.succeeded,
-                "failed": collect_minutes.c.failed + statement.excluded.failed,
-            },
-        )
-    )
+    if succeeded or failed:
+        values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
+        await connection.execute(_COUNT_MINUTE, values)
 
 
 def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
@@ -153,6 +133,19 @@ def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Fail
         [each for each in first.values() if isinstance(each, Collected)],
         [each for each in first.values() if isinstance(each, Failed)],
     )
+
+
+async def _mark_collected(
+    connection: AsyncConnection, collected: Sequence[Collected], *, platform: str, execution: Execution, at: datetime
+) -> None:
+    """One statement for each cookie, which is what their candidates differ in."""
+    by_cookie = defaultdict(list)
+    for each in collected:
+        by_cookie[each.cookie_used].append(each.note_id)
+    for cookie_used, note_ids in by_cookie.items():
+        meta = write_meta(execution, cookie_used=cookie_used)
+        values = {"of_platform": platform, "note_ids": note_ids, "new_meta": meta, "now": to_milliseconds(at)}
+        await connection.execute(_set_collected, values)
 
 
 async def _insert_sources(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.cookies.outcomes import judge_code, record_outcomes
@@ -59,8 +59,6 @@ _DEFAULT_LIMITS: Final = WorkflowLimits()
 _DEFAULT_RULES: Final = CookieRules()
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
-
-_read_progress = select(executions.c.progress).where(executions.c.id == bindparam("token"))
 
 _log = get_logger(__name__)
 
@@ -154,8 +152,8 @@ class Workflows:
         A platform that has no cookie left for this execution is left out.
         """
         at = self._clock.now()
-        async with self._executions.guard(execution) as connection:
-            paused = await _read_paused(connection, execution)
+        async with self._executions.guard_progress(execution) as (connection, progress):
+            paused = progress.get("paused", ())
             due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
             leased: list[Candidate] = []
             for name in due:
@@ -175,7 +173,7 @@ class Workflows:
         """
         collected, failures = split_results(results)
         at = self._clock.now()
-        async with self._executions.guard(execution) as connection:
+        async with self._executions.guard_progress(execution) as (connection, progress):
             note_ids = {each.note_id for each in results}
             held = await find_held(connection, execution, platform=platform, note_ids=note_ids)
             known: dict[str, Any] = {"platform": platform, "held": held, "execution": execution, "at": at}
@@ -183,7 +181,8 @@ class Workflows:
                 *await write_collected(connection, self._database, collected, **known),
                 *await write_failed(connection, failures, **known, limits=self._limits),
             ]
-            await self._pause_platform(connection, execution, platform, failures, held=held)
+            if _is_pause(failures, held=held):
+                await self._pause_platform(connection, execution, platform, progress)
             await self._count_uses(connection, _list_uses((*collected, *failures), held=held), at=at)
             await self._count_settled(connection, execution, settled, held=held, at=at)
             await self._tell_settled(connection, platform, settled, held=held, at=at)
@@ -235,7 +234,7 @@ class Workflows:
         async with self._database.write() as connection:
             freed = await take_back_candidates(connection, at=at, limits=self._limits)
             unlocked = await take_back_sources(connection, at=at, limits=self._limits)
-            await count_minute(connection, self._database, at=at, succeeded=0, failed=len(freed))
+            await count_minute(connection, at=at, succeeded=0, failed=len(freed))
             await self._tell_mirror(connection, candidates.name, [key for key, _ in freed], at=at)
             await self._tell_mirror(connection, sources.name, unlocked, at=at)
         failed = sum(status is CandidateStatus.FAILED for _, status in freed)
@@ -262,18 +261,10 @@ class Workflows:
         return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
 
     async def _pause_platform(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        platform: str,
-        failures: Sequence[Failed],
-        *,
-        held: Mapping[str, Any],
+        self, connection: AsyncConnection, execution: Execution, platform: str, progress: Mapping[str, Any]
     ) -> None:
-        """Leave the platform alone for the rest of this execution, where that is the rule for what went wrong."""
-        if not any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures):
-            return
-        paused = await _read_paused(connection, execution) | {platform}
+        """Leave the platform alone for the rest of this execution."""
+        paused = {*progress.get("paused", ()), platform}
         await connection.execute(
             update(executions)
             .where(executions.c.id == execution.id)
@@ -299,7 +290,7 @@ class Workflows:
     ) -> None:
         succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
         failed = sum(each.action in _COUNTED for each in settled)
-        await count_minute(connection, self._database, at=at, succeeded=succeeded, failed=failed)
+        await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
         await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
 
     async def _tell_settled(
@@ -328,9 +319,9 @@ class Workflows:
         await connection.execute(self._database.insert(mirror_outbox), rows)
 
 
-async def _read_paused(connection: AsyncConnection, execution: Execution) -> set[str]:
-    progress = (await connection.execute(_read_progress, {"token": execution.id})).scalar_one()
-    return set(json.loads(progress or "{}").get("paused", ()))
+def _is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
+    """Whether what went wrong is the platform's fault, whatever is asked of it."""
+    return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
 
 
 def _list_keys(leased: Sequence[Candidate]) -> list[Key]:

@@ -16,6 +16,7 @@ _TITLES: Final = {
     "not_run": {Language.ENGLISH: "The site has not run as scheduled", Language.CHINESE: "站点未按计划运行"},
     "workflow_failed": {Language.ENGLISH: "The workflow failed", Language.CHINESE: "工作流失败"},
     "sitemap_shrank": {Language.ENGLISH: "The sitemap shrank by more than half", Language.CHINESE: "站点地图缩减过半"},
+    "mirror_failed": {Language.ENGLISH: "The mirror in Feishu is behind", Language.CHINESE: "飞书镜像未能同步"},
     "no_active_cookie": {Language.ENGLISH: "P0: no cookie can be used", Language.CHINESE: "P0：没有可用的 Cookie"},
     "success_rate": {
         Language.ENGLISH: "P1: the success rate is under 90 %",

@@ -106,6 +106,7 @@ def create_mirror() -> None:
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sqlite_autoincrement=True,
     )
+    op.create_index("mirror_outbox_order", "mirror_outbox", ["table_name", "id"])
     op.create_table(
         "mirror_records",
         sa.Column("table_name", sa.Text, nullable=False),
@@ -114,6 +115,31 @@ def create_mirror() -> None:
         sa.Column("record_id", sa.Text, nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("table_name", "platform", "note_id"),
+    )
+    op.create_table(
+        "mirror_intents",
+        sa.Column("table_name", sa.Text, primary_key=True),
+        sa.Column("client_token", sa.Text, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "mirror_failures",
+        sa.Column("table_name", sa.Text, nullable=False),
+        sa.Column("platform", sa.Text, nullable=False),
+        sa.Column("note_id", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("failed_at", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("table_name", "platform", "note_id"),
+    )
+    op.create_table(
+        "mirror_state",
+        sa.Column("table_name", sa.Text, primary_key=True),
+        sa.Column("target", sa.Text, nullable=False),
+        sa.Column("delivered_at", sa.BigInteger),
+        sa.Column("last_error", sa.Text),
+        sa.Column("failed_at", sa.BigInteger),
     )
 
 
@@ -125,6 +151,9 @@ def create_partial_index(name: str, table: str, columns: list[str], condition: s
 def downgrade() -> None:
     op.execute("DROP VIEW tbl_crawl_execution")
     for name in (
+        "mirror_state",
+        "mirror_failures",
+        "mirror_intents",
         "mirror_records",
         "mirror_outbox",
         "due_jobs",

@@ -1,0 +1,152 @@
+"""How collecting stands, read from the tables: for people who ask, and for the conditions that are told to them. It
+writes nothing, and what is asked every minute stays quick however long the tables are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import case, func, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.errors import ErrorCode
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, collect_minutes
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.executions import ExecutionRecord, executions, read_record
+
+_is_pending = text("tbl_candidate.status = 'pending'")
+_has_failed = text("tbl_candidate.status = 'failed'")
+
+# What is pending is found by a jump for each platform: a DISTINCT would read every pending row.
+_FIND_BUSY: Final = text(
+    """
+    WITH RECURSIVE found(platform) AS (
+        SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
+        UNION ALL
+        SELECT (SELECT min(platform) FROM tbl_candidate WHERE status = 'pending' AND platform > found.platform)
+        FROM found WHERE found.platform IS NOT NULL
+    )
+    SELECT platform FROM found WHERE platform IS NOT NULL
+    UNION SELECT platform FROM tbl_candidate WHERE status = 'processing'
+    UNION SELECT platform FROM watched_keywords WHERE enabled
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How many tries went well and how many did not. `is_known`: there were tries at all within the last day."""
+
+    succeeded: int
+    failed: int
+    is_known: bool
+
+    @property
+    def tries(self) -> int:
+        return self.succeeded + self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedCandidate:
+    """A candidate that was given up."""
+
+    platform: str
+    note_id: str
+    note_url: str
+    title: str
+    retry_count: int
+    code: str | None
+    message: str | None
+    failed_at: datetime
+
+
+async def list_busy_platforms(connection: AsyncConnection) -> set[str]:
+    """The platforms that there is something to do at: a keyword that is enabled, or a candidate."""
+    return set((await connection.execute(_FIND_BUSY)).scalars())
+
+
+async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> Rate:
+    """The tries of the last `window`."""
+    is_recent = collect_minutes.c.minute > count_minutes(at - window)
+    recent = [
+        func.coalesce(func.sum(case((is_recent, column), else_=0)), 0)
+        for column in (collect_minutes.c.succeeded, collect_minutes.c.failed)
+    ]
+    row = (await connection.execute(select(*recent, func.count()))).one()
+    return Rate(int(row[0]), int(row[1]), is_known=row[2] > 0)
+
+
+def count_minutes(moment: datetime) -> int:
+    """The minute of a moment, as the figures count them."""
+    return to_milliseconds(moment) // 60_000
+
+
+async def count_pending(connection: AsyncConnection, *, most: int) -> int:
+    """How many candidates wait; it stops counting at `most`."""
+    some = select(candidates.c.note_id).where(_is_pending).limit(most).subquery()
+    return int((await connection.execute(select(func.count()).select_from(some))).scalar_one())
+
+
+async def count_failed_by(
+    connection: AsyncConnection, codes: Sequence[ErrorCode], *, since: datetime
+) -> dict[str, dict[str, int]]:
+    """How many candidates were given up since then for one of these codes: by platform, then by code."""
+    statement = (
+        select(candidates.c.platform, candidates.c.last_error_code, func.count())
+        .where(
+            _has_failed,
+            candidates.c.updated_at > to_milliseconds(since),
+            candidates.c.last_error_code.in_([code.value for code in codes]),
+        )
+        .group_by(candidates.c.platform, candidates.c.last_error_code)
+        .order_by(candidates.c.platform, candidates.c.last_error_code)
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for platform, code, count in await connection.execute(statement):
+        counts.setdefault(platform, {})[code] = count
+    return counts
+
+
+async def count_candidates(connection: AsyncConnection) -> dict[str, dict[CandidateStatus, int]]:
+    """How many candidates there are: by platform, then by status. It reads the whole table."""
+    statement = (
+        select(candidates.c.platform, candidates.c.status, func.count())
+        .group_by(candidates.c.platform, candidates.c.status)
+        .order_by(candidates.c.platform)
+    )
+    counts: dict[str, dict[CandidateStatus, int]] = {}
+    for platform, status, count in await connection.execute(statement):
+        counts.setdefault(platform, {})[CandidateStatus(status)] = count
+    return counts
+
+
+async def list_failed(connection: AsyncConnection, *, platform: str | None = None, limit: int) -> list[FailedCandidate]:
+    """What was given up, the latest first."""
+    statement = select(candidates).where(_has_failed).order_by(candidates.c.updated_at.desc()).limit(limit)
+    if platform is not None:
+        statement = statement.where(candidates.c.platform == platform)
+    return [
+        FailedCandidate(
+            platform=row.platform,
+            note_id=row.note_id,
+            note_url=row.note_url,
+            title=row.title,
+            retry_count=row.retry_count,
+            code=row.last_error_code,
+            message=row.last_error,
+            failed_at=from_milliseconds(row.updated_at),
+        )
+        for row in await connection.execute(statement)
+    ]
+
+
+async def list_executions(connection: AsyncConnection, *, limit: int) -> list[ExecutionRecord]:
+    """The last executions of collect's workflows, the newest first."""
+    statement = (
+        select(executions)
+        .where(executions.c.workflow_name.not_like(f"{OTHER_WORKFLOWS}%"))
+        .order_by(executions.c.id.desc())
+        .limit(limit)
+    )
+    return [read_record(row) for row in await connection.execute(statement)]

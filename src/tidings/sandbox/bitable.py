@@ -1,0 +1,311 @@
+"""Feishu's Bitable as far as a mirror needs it: tokens that end, records by one and by the batch, searches, fields,
+`client_token`, two writes at once that are told apart, and each refusal ready to be set as a fault. What the tables
+hold is in `bitable_tables`, how faults are carried out in `standin`."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from tidings.sandbox.bitable_tables import BitableTable, Fields, FieldType, RefusalError
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.listener import TimedRequest
+from tidings.sandbox.standin import Exchange, StandIn
+from tidings.sandbox.wire import Answer, answer_json
+
+DEMO_APP_ID: Final = "cli_tidings_sandbox"
+DEMO_APP_SECRET: Final = "tidings-sandbox-app-secret-93c1f07a"  # noqa: S105 - opens nothing but this stand-in
+DEMO_APP_TOKEN: Final = "bascn-tidings-sandbox"  # noqa: S105 - the name of a base
+DEMO_TABLES: Final = ("tblCandidates", "tblSources")
+TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
+MASK: Final = "***"
+RESET_HEADER: Final = "x-ogw-ratelimit-reset"
+
+_APPS_PATH: Final = "/open-apis/bitable/v1/apps/"
+
+
+def refuse(code: int, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None) -> Fault:
+    """An answer of Feishu's that says no, as a fault."""
+    return Fault(status=status, headers=headers or {}, body=json.dumps({"code": code, "msg": message, "data": {}}))
+
+
+def limit_rate(seconds: float) -> Fault:
+    """The gateway's answer to too many requests."""
+    headers = {"x-ogw-ratelimit-limit": "50", RESET_HEADER: f"{seconds:g}"}
+    return refuse(99991400, "request trigger frequency limit", status=429, headers=headers)
+
+
+TOO_MANY_REQUESTS = refuse(1254290, "TooManyRequest")
+WRITE_CONFLICT = refuse(1254291, "Write conflict")
+NOT_READY = refuse(1254607, "Data not ready, please try again later", status=400)
+TIMED_OUT = refuse(1255040, "Request timed out, please try again later", status=504)
+TOKEN_REFUSED = refuse(99991663, "Invalid access token for authorization.", status=400)
+NO_PERMISSION = refuse(1254302, "Permission denied.", status=403)
+QUOTA_USED_UP = refuse(99991403, "This month's API call quota has been exceeded.", status=400)
+TOKEN_CONFLICT = refuse(1255006, "Client token conflict, please generate a new client token.", status=400)
+REPEATED = refuse(1254608, "Same API requests are submitted repeatedly.", status=403)
+RESET = Fault(FaultKind.RESET)
+HANG = Fault(FaultKind.HANG)
+UNAVAILABLE = Fault(
+    status=502, headers={"Content-Type": "text/html"}, body="<html><title>502 Bad Gateway</title></html>"
+)
+ANSWER_LOST = Fault(FaultKind.RESET_AFTER_ACCEPTING)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to Feishu. `urls` are the texts of primary fields and the record ids it is about, to aim faults at."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    token: str = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False)
+    urls: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What the record shows of it: how many records, and under which client_token."""
+        named = self.document.get("records")
+        count = {"records": len(named)} if isinstance(named, list) else {}
+        return count | {name: self.query[name] for name in ("client_token",) if name in self.query}
+
+
+@dataclass(slots=True)
+class _Desk:
+    """A table with what is going on at it."""
+
+    table: BitableTable
+    is_written: bool = False
+    # What was answered under each client_token, and to which request.
+    answered: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
+
+
+class SandboxBitable(StandIn[Request]):
+    """One base, `app_token`, with `tables` (id → fields; the first is the primary one), open to one app. A token is
+    good for `token_lifetime`; a write takes `write_time`, and another one on the table meanwhile is refused."""
+
+    def __init__(
+        self,
+        *,
+        tables: Mapping[str, Mapping[str, FieldType]] | None = None,
+        app_id: str = DEMO_APP_ID,
+        app_secret: str = DEMO_APP_SECRET,
+        app_token: str = DEMO_APP_TOKEN,
+        token_lifetime: timedelta = timedelta(hours=2),
+        write_time: timedelta = timedelta(0),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        port: int = 0,
+    ) -> None:
+        super().__init__("bitable", port=port)
+        given = tables if tables is not None else {table_id: {"key": FieldType.TEXT} for table_id in DEMO_TABLES}
+        self.token_lifetime = token_lifetime
+        self.write_time = write_time
+        self.app_token = app_token
+        self._app = (app_id, app_secret)
+        self._desks = {table_id: _Desk(BitableTable(fields)) for table_id, fields in given.items()}
+        self._tokens: dict[str, datetime] = {}
+        self._now = now
+
+    def table(self, table_id: str) -> BitableTable:
+        """A table, to look into it or to do what a person does."""
+        return self._desks[table_id].table
+
+    def rows(self, table_id: str) -> list[Fields]:
+        """What stands in a table, in order of creation."""
+        return list(self.table(table_id).records.values())
+
+    @property
+    def tokens(self) -> list[str]:
+        """Every token that was given out and has not been taken back."""
+        return list(self._tokens)
+
+    def expire_tokens(self) -> None:
+        """No token that was given out is good any longer."""
+        self._tokens.clear()
+
+    def forget_client_tokens(self) -> None:
+        """Too long ago: a client_token that comes again is a new one."""
+        for desk in self._desks.values():
+            desk.answered.clear()
+
+    def describe(self, *, full: bool = False) -> dict[str, object]:
+        counts = {table_id: len(desk.table.records) for table_id, desk in self._desks.items()}
+        return super().describe(full=full) | {"records": counts}
+
+    def read_request(self, request: web.BaseRequest, body: bytes) -> Request:
+        split = urlsplit(request.raw_path)
+        document = _read_object(body)
+        return Request(
+            method=request.method,
+            path=unquote(split.path),
+            query=dict(parse_qsl(split.query, keep_blank_values=True)),
+            token=request.headers.get("Authorization", "").removeprefix("Bearer "),
+            document=document,
+            urls=tuple(self._name_subjects(unquote(split.path), document)),
+        )
+
+    async def judge(self, exchange: Exchange, asked: Request) -> Answer:
+        if asked.path == TOKEN_PATH:
+            return self._give_token(asked)
+        try:
+            data = await self._answer_app(asked)
+        except RefusalError as error:
+            return answer_json({"code": error.code, "msg": error.message, "data": {}}, status=error.status)
+        if data is None:
+            return Answer(404, b"404 page not found")
+        return answer_json({"code": 0, "msg": "success", "data": data})
+
+    def _enter(self, request: TimedRequest) -> int:
+        """The token is a secret, and must not be in the record."""
+        path, _, query = request.raw_path.partition("?")
+        headers = CIMultiDict(request.headers)
+        if "Authorization" in headers:
+            headers["Authorization"] = f"Bearer {MASK}"
+        return self._record.arrive(
+            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
+        )
+
+    def _give_token(self, asked: Request) -> Answer:
+        if (asked.document.get("app_id"), asked.document.get("app_secret")) != self._app:
+            known = asked.document.get("app_id") == self._app[0]
+            return answer_json({"code": 10014 if known else 10003, "msg": "app secret invalid" if known else "bad app"})
+        token = f"t-{uuid.uuid4().hex}"
+        self._tokens[token] = self._now() + self.token_lifetime
+        expire = int(self.token_lifetime.total_seconds())
+        return answer_json({"code": 0, "msg": "ok", "tenant_access_token": token, "expire": expire})
+
+    async def _answer_app(self, asked: Request) -> dict[str, object] | None:
+        """What the base answers; None for what is no address of its."""
+        if not asked.path.startswith(_APPS_PATH):
+            return None
+        self._check_token(asked.token)
+        match asked.path.removeprefix(_APPS_PATH).split("/"):
+            case [app_token, "tables", table_id, "records" | "fields" as kind, *rest]:
+                if app_token != self.app_token:
+                    raise RefusalError(1254040)
+                if table_id not in self._desks:
+                    raise RefusalError(1254041)
+                return await self._answer_table(self._desks[table_id], asked, kind, rest)
+        return None
+
+    def _check_token(self, token: str) -> None:
+        if not token:
+            raise RefusalError(99991661, "Missing access token for authorization.", status=400)
+        ends = self._tokens.get(token)
+        if ends is None or self._now() >= ends:
+            raise RefusalError(99991663, "Invalid access token for authorization.", status=400)
+
+    async def _answer_table(
+        self, desk: _Desk, asked: Request, kind: str, rest: Sequence[str]
+    ) -> dict[str, object] | None:
+        table, document = desk.table, asked.document
+        match asked.method, kind, *rest:
+            case "POST", "records", "search":
+                page_size, page_token = asked.query.get("page_size", "20"), asked.query.get("page_token", "")
+                return table.search(document, page_size=page_size, page_token=page_token)
+            case "GET", "fields":
+                return table.list_fields()
+            case "POST", "fields":
+                return await self._write(
+                    desk, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}
+                )
+            case "POST", "records":
+                return await self._write(desk, lambda: {"record": table.create([_read_fields(document)])[0]})
+            case "PUT", "records", record_id:
+                return await self._write(
+                    desk, lambda: {"record": table.update([(record_id, _read_fields(document))])[0]}
+                )
+            case "POST", "records", "batch_create":
+                return await self._create_once(desk, asked)
+            case "POST", "records", "batch_update":
+                return await self._write(desk, lambda: {"records": table.update(_read_changes(document))})
+            case "POST", "records", "batch_delete":
+                return await self._write(desk, lambda: {"records": table.delete(_read_ids(document))})
+        return None
+
+    async def _create_once(self, desk: _Desk, asked: Request) -> dict[str, object]:
+        """Under a client_token that is known nothing is created again."""
+        token, body = asked.query.get("client_token"), json.dumps(asked.document, sort_keys=True)
+        if token is None:
+            return await self._write(desk, lambda: {"records": desk.table.create(_read_records(asked.document))})
+        if not _is_uuid4(token):
+            raise RefusalError(1254037, "Invalid client token, make sure that it complies.", status=400)
+        if token in desk.answered:
+            known, answer = desk.answered[token]
+            if known != body:
+                raise RefusalError(1255006, "Client token conflict, please generate a new one.", status=400)
+            return answer
+        answer = await self._write(desk, lambda: {"records": desk.table.create(_read_records(asked.document))})
+        desk.answered[token] = body, answer
+        return answer
+
+    async def _write(self, desk: _Desk, effect: Callable[[], dict[str, object]]) -> dict[str, object]:
+        if desk.is_written:
+            raise RefusalError(1254291, "Write conflict")
+        desk.is_written = True
+        try:
+            await asyncio.sleep(self.write_time.total_seconds())
+            return effect()
+        finally:
+            desk.is_written = False
+
+    def _name_subjects(self, path: str, document: Mapping[str, Any]) -> list[str]:
+        table_id = path.removeprefix(_APPS_PATH).split("/")[2:3]
+        desk = self._desks.get(table_id[0]) if table_id else None
+        records = document.get("records")
+        if desk is None or not isinstance(records, list):
+            return []
+        named = [record for record in records if isinstance(record, str)]
+        for record in records:
+            if isinstance(record, dict) and isinstance(record.get("fields"), dict):
+                named += [str(record["fields"].get(desk.table.primary, "")), str(record.get("record_id", ""))]
+        return [name for name in named if name]
+
+
+def _is_uuid4(text: str) -> bool:
+    try:
+        return uuid.UUID(text).version == 4 and str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _read_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _read_fields(document: Mapping[str, Any]) -> Fields:
+    fields = document.get("fields")
+    if not isinstance(fields, dict):
+        raise RefusalError(1254001)
+    return fields
+
+
+def _read_list(document: Mapping[str, Any]) -> list[Any]:
+    records = document.get("records")
+    if not isinstance(records, list):
+        raise RefusalError(1254001)
+    return records
+
+
+def _read_records(document: Mapping[str, Any]) -> list[Fields]:
+    return [_read_fields(record) for record in _read_list(document)]
+
+
+def _read_changes(document: Mapping[str, Any]) -> list[tuple[str, Fields]]:
+    return [(str(record.get("record_id")), _read_fields(record)) for record in _read_list(document)]
+
+
+def _read_ids(document: Mapping[str, Any]) -> list[str]:
+    return [str(record) for record in _read_list(document)]

@@ -1,0 +1,221 @@
+"""The tables of the stand-in for Feishu's Bitable: fields with their types, records, searches, and what is refused in
+the words and numbers of the real one. Who may ask, and when, is in `bitable`.
+
+Exception
+└── RefusalError    an answer of Bitable's that says no: its code, its message and its HTTP status
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+MOST_RECORDS: Final = 20_000
+MOST_IN_A_BATCH: Final = 500
+MOST_CHARACTERS: Final = 100_000
+
+_LARGEST_PAGE: Final = 500
+_MOST_CONDITIONS: Final = 50
+_NAMES: Final = {
+    1254000: "WrongRequestJson",
+    1254001: "WrongRequestBody",
+    1254014: "FieldNameDuplicated",
+    1254018: "InvalidFilter",
+    1254040: "BaseTokenNotFound",
+    1254041: "TableIdNotFound",
+    1254043: "RecordIdNotFound",
+    1254045: "FieldNameNotFound",
+    1254060: "TextFieldConvFail",
+    1254061: "NumberFieldConvFail",
+    1254062: "SingleSelectFieldConvFail",
+    1254064: "DatetimeFieldConvFail",
+    1254103: "RecordExceedLimit",
+    1254104: "RecordAddOnceExceedLimit",
+    1254130: "TooLargeCell",
+}
+
+Fields = dict[str, object]
+
+
+class FieldType(IntEnum):
+    """The types that this stand-in can hold."""
+
+    TEXT = 1
+    NUMBER = 2
+    SINGLE_SELECT = 3
+    DATETIME = 5
+
+
+class RefusalError(Exception):
+    """An answer that says no."""
+
+    def __init__(self, code: int, message: str | None = None, *, status: int = 200) -> None:
+        super().__init__(code)
+        self.code = code
+        self.message = message or _NAMES[code]
+        self.status = status
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# What a value of each type must be, and the code for what is not.
+_CHECKS: Final[Mapping[FieldType, tuple[Callable[[object], bool], int]]] = {
+    FieldType.TEXT: (lambda value: isinstance(value, str), 1254060),
+    FieldType.NUMBER: (_is_number, 1254061),
+    FieldType.SINGLE_SELECT: (lambda value: isinstance(value, str), 1254062),
+    FieldType.DATETIME: (lambda value: isinstance(value, int) and not isinstance(value, bool), 1254064),
+}
+
+
+class BitableTable:
+    """One table. The first field is the primary one. A batch is done as a whole or not at all."""
+
+    def __init__(
+        self,
+        fields: Mapping[str, FieldType],
+        *,
+        most_records: int = MOST_RECORDS,
+        most_characters: int = MOST_CHARACTERS,
+    ) -> None:
+        self.fields = dict(fields)
+        self.records: dict[str, Fields] = {}
+        self.most_records = most_records
+        self.most_characters = most_characters
+        self._numbers = itertools.count(1)
+
+    @property
+    def primary(self) -> str:
+        return next(iter(self.fields), "")
+
+    def create(self, records: Sequence[Fields]) -> list[dict[str, object]]:
+        self._check_batch(records)
+        for record in records:
+            self.check(record)
+        if len(self.records) + len(records) > self.most_records:
+            raise RefusalError(1254103)
+        return [self._add(record) for record in records]
+
+    def update(self, changes: Sequence[tuple[str, Fields]]) -> list[dict[str, object]]:
+        self._check_batch(changes)
+        for record_id, fields in changes:
+            self._find(record_id)
+            self.check(fields)
+        for record_id, fields in changes:
+            self.records[record_id] = _drop_empty(self.records[record_id] | fields)
+        return [_show_written(record_id, fields) for record_id, fields in changes]
+
+    def delete(self, record_ids: Sequence[str]) -> list[dict[str, object]]:
+        self._check_batch(record_ids)
+        for record_id in record_ids:
+            self._find(record_id)
+        for record_id in record_ids:
+            del self.records[record_id]
+        return [{"deleted": True, "record_id": record_id} for record_id in record_ids]
+
+    def search(self, body: Mapping[str, object], *, page_size: str, page_token: str) -> dict[str, object]:
+        """A page of what fits, oldest first, as search shows it: a text comes in pieces, a number as it is."""
+        size, start = _read_number(page_size), _read_number(page_token.removeprefix("page-") or "0")
+        if not 0 < size <= _LARGEST_PAGE:
+            raise RefusalError(99992402, "field validation failed", status=400)
+        fits, names = self._read_filter(body.get("filter")), self._read_names(body.get("field_names"))
+        found = [(record_id, fields) for record_id, fields in self.records.items() if fits(fields)]
+        items = [self._show(record_id, fields, names) for record_id, fields in found[start : start + size]]
+        more = start + size < len(found)
+        following = {"page_token": f"page-{start + size}"} if more else {}
+        return {"items": items, "has_more": more, "total": len(found), **following}
+
+    def list_fields(self) -> dict[str, object]:
+        items = [
+            {"field_id": f"fld{number:04d}", "field_name": name, "type": int(kind), "is_primary": number == 0}
+            for number, (name, kind) in enumerate(self.fields.items())
+        ]
+        return {"items": items, "has_more": False, "total": len(items)}
+
+    def create_field(self, name: object, kind: object) -> dict[str, object]:
+        if not isinstance(name, str) or not name or kind not in list(FieldType):
+            raise RefusalError(1254001)
+        if name in self.fields:
+            raise RefusalError(1254014)
+        self.fields[name] = FieldType(int(str(kind)))
+        return {"field_id": f"fld{len(self.fields):04d}", "field_name": name, "type": kind, "is_primary": False}
+
+    def check(self, fields: Mapping[str, object]) -> None:
+        """Raises RefusalError for an unknown field and for a value that does not fit."""
+        for name, value in fields.items():
+            fits, code = _CHECKS[self._find_type(name)]
+            if value is not None and not fits(value):
+                raise RefusalError(code)
+            if isinstance(value, str) and len(value) > self.most_characters:
+                raise RefusalError(1254130)
+
+    def _add(self, fields: Fields) -> dict[str, object]:
+        record_id = f"rec{next(self._numbers):08d}"
+        self.records[record_id] = _drop_empty(fields)
+        return _show_written(record_id, fields)
+
+    def _check_batch(self, items: Sequence[object]) -> None:
+        if not items:
+            raise RefusalError(1254001)
+        if len(items) > MOST_IN_A_BATCH:
+            raise RefusalError(1254104)
+
+    def _find(self, record_id: str) -> None:
+        if record_id not in self.records:
+            raise RefusalError(1254043)
+
+    def _find_type(self, name: str) -> FieldType:
+        if name not in self.fields:
+            raise RefusalError(1254045)
+        return self.fields[name]
+
+    def _read_names(self, wanted: object) -> list[str]:
+        names = [str(name) for name in wanted] if isinstance(wanted, list) else list(self.fields)
+        for name in names:
+            self._find_type(name)
+        return names
+
+    def _read_filter(self, document: object) -> Callable[[Fields], bool]:
+        if document is None:
+            return lambda _fields: True
+        conditions = document.get("conditions") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or not isinstance(conditions, list) or len(conditions) > _MOST_CONDITIONS:
+            raise RefusalError(1254018)
+        checks = [self._read_condition(condition) for condition in conditions]
+        join = {"and": all, "or": any}.get(document.get("conjunction", "and"))
+        if join is None:
+            raise RefusalError(1254018)
+        return lambda fields: join(check(fields) for check in checks)
+
+    def _read_condition(self, condition: object) -> Callable[[Fields], bool]:
+        match condition:
+            # Nothing says that capitals are told apart here, so whoever asks must look again.
+            case {"field_name": str(name), "operator": "is", "value": [str(wanted)]}:
+                self._find_type(name)
+                return lambda fields: str(fields.get(name, "")).lower() == wanted.lower()
+            case {"field_name": str(name), "operator": "contains", "value": [str(wanted)]}:
+                self._find_type(name)
+                return lambda fields: wanted.lower() in str(fields.get(name, "")).lower()
+        raise RefusalError(1254018)
+
+    def _show(self, record_id: str, fields: Fields, names: Iterable[str]) -> dict[str, object]:
+        shown = {name: self._show_value(name, fields[name]) for name in names if name in fields}
+        return {"record_id": record_id, "fields": shown}
+
+    def _show_value(self, name: str, value: object) -> object:
+        return [{"text": value, "type": "text"}] if self.fields[name] is FieldType.TEXT else value
+
+
+def _read_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise RefusalError(1254001)
+    return int(text)
+
+
+def _drop_empty(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+def _show_written(record_id: str, fields: Fields) -> dict[str, object]:
+    return {"record_id": record_id, "id": record_id, "fields": fields}

@@ -1,0 +1,166 @@
+"""What the tests of the mirror share: rows with their markers, a mirror that talks to the stand-in, and the comparison
+of what stands there with what the tables say."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from tidings.collect.feishu.fields import FIELDS as FIELDS_OF
+from tidings.collect.feishu.fields import SHOWN, drop_empty
+from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.feishu.target import FeishuTarget
+from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock, SystemClock
+from tidings.core.database import Database
+from tidings.core.executions import Executions
+from tidings.core.holders import Holder
+from tidings.core.redaction import Redactor
+from tidings.core.secrets import Secret
+from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.bitable_tables import Fields, FieldType
+
+CANDIDATES, SOURCES = DEMO_TABLES
+BATCH_CREATE = f"/open-apis/bitable/v1/apps/{DEMO_APP_TOKEN}/tables/{CANDIDATES}/records/batch_create"
+BATCH_UPDATE = BATCH_CREATE.replace("create", "update")
+BATCH_DELETE = BATCH_CREATE.replace("create", "delete")
+SEARCH = BATCH_CREATE.replace("batch_create", "search")
+FIELDS = BATCH_CREATE.replace("records/batch_create", "fields")
+WRITES = (BATCH_CREATE, BATCH_UPDATE, BATCH_DELETE)
+
+_NOW = 1_800_000_000_000
+
+
+def make_service(**options: Any) -> SandboxBitable:
+    """A base whose tables have every field already, which saves some thirty requests."""
+    tables = {
+        table_id: {name: FieldType(int(kind)) for name, kind in FIELDS_OF[table.name].items()}
+        for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
+    }
+    return SandboxBitable(tables=tables, **options)
+
+
+def make_target(service: SandboxBitable, *, secret: str = DEMO_APP_SECRET, **tables: str) -> FeishuTarget:
+    chosen = tables or {candidates.name: CANDIDATES, sources.name: SOURCES}
+    return FeishuTarget(DEMO_APP_ID, Secret(secret), DEMO_APP_TOKEN, chosen, domain=service.origin)
+
+
+def make_mirror(
+    database: Database,
+    service: SandboxBitable,
+    *,
+    folder: Path,
+    clock: Clock | None = None,
+    target: FeishuTarget | None = None,
+    redactor: Redactor | None = None,
+    timeout: timedelta = timedelta(seconds=10),
+) -> Mirror:
+    """A mirror of its own, as a process that has just been started has one."""
+    used = clock or SystemClock()
+    return Mirror(
+        database,
+        target=target or make_target(service),
+        executions=Executions(database, clock=used, holder=Holder(folder)),
+        alerts=Alerts(database, clock=used, destinations=()),
+        clock=used,
+        redactor=redactor,
+        timeout=timeout,
+    )
+
+
+async def put_candidates(database: Database, names: Iterable[str], *, platform: str = "weibo", **values: Any) -> None:
+    """New candidates, each with its marker, as the writer makes them."""
+    rows = [_make_candidate(name, platform) | values for name in names]
+    async with database.write() as connection:
+        await connection.execute(insert(candidates), rows)
+        await _mark(connection, candidates.name, [(platform, row["note_id"]) for row in rows])
+
+
+async def change_candidates(database: Database, names: Iterable[str], **values: Any) -> None:
+    listed = list(names)
+    async with database.write() as connection:
+        await connection.execute(update(candidates).where(candidates.c.note_id.in_(listed)).values(values))
+        await _mark(connection, candidates.name, [("weibo", name) for name in listed])
+
+
+async def remove_candidates(database: Database, names: Iterable[str]) -> None:
+    listed = list(names)
+    async with database.write() as connection:
+        await connection.execute(delete(candidates).where(candidates.c.note_id.in_(listed)))
+        await _mark(connection, candidates.name, [("weibo", name) for name in listed])
+
+
+async def put_source(database: Database, name: str, *, note: Mapping[str, object], **values: Any) -> None:
+    row = {
+        "platform": "weibo",
+        "note_id": name,
+        "idempotency_key": f"{name}_v1",
+        "note_url": f"https://m.weibo.cn/status/{name}",
+        "kind": "text",
+        "title": f"note {name}",
+        "author_name": "someone",
+        "published_at": _NOW,
+        "content": json.dumps(note),
+        "retry_count": 0,
+        "exec_meta": json.dumps({"request_id": f"req-{name}"}),
+        "collected_at": _NOW,
+    }
+    async with database.write() as connection:
+        await connection.execute(insert(sources), [row | values])
+        await _mark(connection, sources.name, [("weibo", name)])
+
+
+async def read_expected(database: Database) -> dict[str, list[Fields]]:
+    """What both tables of the base should hold, by their ids; sorted, since the order is not promised."""
+    async with database.read() as connection:
+        found: dict[str, list[Fields]] = {
+            table_id: [{**drop_empty(SHOWN[table.name](row))} for row in await connection.execute(select(table))]
+            for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
+        }
+    return {table_id: _sort(rows) for table_id, rows in found.items()}
+
+
+def read_mirrored(service: SandboxBitable) -> dict[str, list[Fields]]:
+    return {table_id: _sort(service.rows(table_id)) for table_id in DEMO_TABLES}
+
+
+async def count_waiting(database: Database) -> int:
+    async with database.read() as connection:
+        return len((await connection.execute(select(mirror_outbox.c.id))).all())
+
+
+def list_calls(service: SandboxBitable, *paths: str) -> list[str]:
+    """What was asked, by the last part of the path, in order."""
+    return [entry.path.rpartition("/")[2] for entry in service.requests if entry.path in (paths or WRITES)]
+
+
+def _sort(rows: Iterable[Fields]) -> list[Fields]:
+    return sorted(rows, key=lambda row: str(row.get("key", "")))
+
+
+def _make_candidate(name: str, platform: str) -> dict[str, Any]:
+    return {
+        "platform": platform,
+        "note_id": name,
+        "note_url": f"https://m.weibo.cn/status/{name}",
+        "title": f"candidate {name}",
+        "status": "pending",
+        "retry_count": 0,
+        "source_keyword": "咖啡",
+        "exec_meta": json.dumps({"request_id": f"req-{name}"}),
+        "due_at": _NOW,
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+
+
+async def _mark(connection: Any, table_name: str, keys: Iterable[tuple[str, str]]) -> None:
+    rows = [
+        {"table_name": table_name, "platform": platform, "note_id": note_id, "created_at": _NOW}
+        for platform, note_id in keys
+    ]
+    await connection.execute(insert(mirror_outbox), rows)

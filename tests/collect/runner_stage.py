@@ -1,0 +1,207 @@
+"""What the tests of the runner play on: Weibo and a blog of the sandbox, a sink for alerts, and between them the real
+crawler, writer and runner, on a clock that the test chooses."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from tests.collect.crawl_stage import session_of
+from tests.collect.platform_stage import USER_AGENT
+from tests.collect.workflow_stage import read_candidates, read_sources
+from tests.conftest import LOOPBACK
+from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.cookies.rows import Cookie
+from tidings.collect.crawl import MOST_ITEMS, Crawler, make_crawler
+from tidings.collect.runner import CollectRunner
+from tidings.collect.tables import CandidateStatus
+from tidings.collect.watch import Watch
+from tidings.collect.workflow import Keyword, Keywords, Workflows
+from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
+from tidings.core.clock import Clock
+from tidings.core.database import Database, open_database, open_read_only_database
+from tidings.core.executions import Executions, executions
+from tidings.core.holders import Holder
+from tidings.core.http import GuardedClient
+from tidings.core.keyring import KeyRing
+from tidings.core.redaction import Redactor
+from tidings.core.secrets import Secret
+from tidings.core.stopping import Stop
+from tidings.sandbox import Recorded
+from tidings.sandbox.openweb import SandboxOpenWeb
+from tidings.sandbox.sink import SandboxSink
+from tidings.sandbox.weibo import SHOW_PATH, SandboxWeibo
+
+SOON = 20.0
+ACCOUNTS = ("one", "two", "three", "four")
+# There are twelve posts about it, and six articles of the blog.
+TOPIC = "bread"
+MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerStage:
+    """All that collects, and all that it talks to."""
+
+    database: Database
+    clock: Clock
+    keys: KeyRing
+    crawler: Crawler
+    workflows: Workflows
+    keywords: Keywords
+    cookies: CookieRecords
+    executions: Executions
+    alerts: Alerts
+    watch: Watch
+    runner: CollectRunner
+    weibo: SandboxWeibo
+    blog: SandboxOpenWeb
+    sink: SandboxSink
+
+    def make_stop(self) -> Stop:
+        return Stop(clock=self.clock)
+
+    async def add_cookies(self, *names: str, platform: str = "weibo", **options: int) -> None:
+        for name in names:
+            secret = Secret(f"SUB={session_of(name)}; _T_WM=device")
+            await self.cookies.add(make_cookie(name, platform=platform, secret=secret, **options))
+
+    async def find_cookie(self, name: str) -> Cookie:
+        return next(cookie for cookie in await self.cookies.list_all() if cookie.name == name)
+
+    async def watch_keyword(self, platform: str = "weibo", keyword: str = TOPIC, *, pages: int = 1) -> None:
+        await self.keywords.add(platform, keyword, pages=pages)
+
+    async def find_keyword(self, keyword: str = TOPIC) -> Keyword:
+        return next(each for each in await self.keywords.list_all() if each.keyword == keyword)
+
+    async def discover(self, *platforms: str) -> None:
+        """Candidates about the topic on these platforms."""
+        for platform in platforms or ("weibo",):
+            await self.watch_keyword(platform)
+        await self.runner.discover(self.make_stop())
+
+    async def list_statuses(self) -> list[tuple[str, str]]:
+        """Workflow and status of every execution, the oldest first."""
+        statement = select(executions.c.workflow_name, executions.c.status).order_by(executions.c.id)
+        async with self.database.read() as connection:
+            return [(row.workflow_name, row.status) for row in await connection.execute(statement)]
+
+    async def count_statuses(self) -> dict[str, int]:
+        """How many candidates are at each status."""
+        rows = (await read_candidates(self.database)).values()
+        counts = {status.value: sum(row.status == status for row in rows) for status in CandidateStatus}
+        return {status: count for status, count in counts.items() if count}
+
+    async def read_candidates(self) -> dict[str, Any]:
+        return await read_candidates(self.database)
+
+    async def read_sources(self) -> list[Any]:
+        return await read_sources(self.database)
+
+    async def list_told(self) -> list[tuple[str, str, str]]:
+        """What people were told so far, of what kind, about what, in order."""
+        while await self.alerts.deliver():
+            pass
+        documents: list[Any] = [recorded.fields["document"] for recorded in self.sink.taken]
+        return [(each["type"], each["data"]["kind"], each["data"]["subject"]) for each in documents]
+
+    def list_asked(self, path: str = SHOW_PATH) -> list[Recorded]:
+        """The requests to Weibo, for notes or for searches."""
+        return [request for request in self.weibo.requests if request.path == path]
+
+    def hold_back(self) -> "Held":
+        """From now on Weibo waits with its answers until the test lets it go on."""
+        held = Held()
+        self.weibo.on_request = held.wait
+        return held
+
+
+class Held:
+    """Requests that wait. `came` is set by the first of them."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self._go_on = asyncio.Event()
+
+    async def wait(self, _: Recorded) -> None:
+        self.came.set()
+        await self._go_on.wait()
+
+    async def arrive(self) -> None:
+        """Return once a request waits; raises TimeoutError."""
+        async with asyncio.timeout(SOON):
+            await self.came.wait()
+
+    def let_go(self) -> None:
+        self._go_on.set()
+
+
+async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until it is so; raises TimeoutError."""
+    async with asyncio.timeout(SOON):
+        while not await is_so():
+            pass
+
+
+def read_meta(row: Any) -> dict[str, str]:
+    """Who wrote a record."""
+    meta: dict[str, str] = json.loads(row.exec_meta)
+    return meta
+
+
+@asynccontextmanager
+async def open_runner(
+    database_url: str, *, clock: Clock, keys: KeyRing, holder: Holder, **options: Any
+) -> AsyncIterator[RunnerStage]:
+    """Set a stage up; `options` go to the runner. The blog is what the platform `web` searches."""
+    async with AsyncExitStack() as stack:
+        weibo = await stack.enter_async_context(SandboxWeibo(sessions=[session_of(name) for name in ACCOUNTS]))
+        blog = await stack.enter_async_context(SandboxOpenWeb())
+        sink = await stack.enter_async_context(SandboxSink())
+        database, reader = open_database(database_url), open_read_only_database(database_url)
+        stack.push_async_callback(database.close)
+        stack.push_async_callback(reader.close)
+        client = await stack.enter_async_context(
+            GuardedClient(user_agent=USER_AGENT, allow_networks=LOOPBACK, connections_per_host=MOST_ITEMS)
+        )
+        none = timedelta(0)
+        crawler = make_crawler(
+            reader,
+            keys=keys,
+            clock=clock,
+            redactor=Redactor(),
+            client=client,
+            user_agent=USER_AGENT,
+            base_urls={"weibo": weibo.origin},
+            feeds=[blog.rss_url],
+            platform_interval=none,
+            cookie_interval=none,
+            request_timeout=timedelta(seconds=options.pop("request_timeout", 10)),
+        )
+        made = Executions(database, clock=clock, holder=holder)
+        workflows = Workflows(database, executions=made, clock=clock)
+        keywords = Keywords(database, clock=clock)
+        hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)
+        alerts = Alerts(database, clock=clock, destinations=[hook])
+        yield RunnerStage(
+            database=database,
+            clock=clock,
+            keys=keys,
+            crawler=crawler,
+            workflows=workflows,
+            keywords=keywords,
+            cookies=CookieRecords(database, keys=keys, clock=clock),
+            executions=made,
+            alerts=alerts,
+            watch=Watch(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
+            runner=CollectRunner(crawler=crawler, workflows=workflows, keywords=keywords, executions=made, **options),
+            weibo=weibo,
+            blog=blog,
+            sink=sink,
+        )

@@ -1,0 +1,397 @@
+"""What Feishu can answer, and what the mirror makes of it: waits, a new token, a halved batch, a row given up, a table
+left alone; and nothing is lost or doubled on the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.collect.feishu_stage import (
+    BATCH_CREATE,
+    BATCH_DELETE,
+    BATCH_UPDATE,
+    CANDIDATES,
+    SEARCH,
+    change_candidates,
+    count_waiting,
+    list_calls,
+    make_mirror,
+    make_service,
+    make_target,
+    put_candidates,
+    read_expected,
+    read_mirrored,
+    remove_candidates,
+)
+from tests.fakes import FakeClock
+from tidings.collect.feishu.answers import RULES, FeishuError, Verdict, judge_answer
+from tidings.collect.feishu.mirror import ALERT_KIND, Mirror
+from tidings.collect.tables import candidates
+from tidings.core.alerts import Alerts, OpenCondition
+from tidings.core.database import Database
+from tidings.core.stopping import Stop
+from tidings.sandbox import bitable
+from tidings.sandbox.bitable import SandboxBitable, refuse
+from tidings.sandbox.bitable_tables import FieldType
+from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.record import Recorded
+
+# Which code means what has nothing to do with the database, and the tables are long.
+ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+NAMES = [f"n{number}" for number in range(8)]
+PASSING = {
+    1254290: bitable.TOO_MANY_REQUESTS,
+    1254291: bitable.WRITE_CONFLICT,
+    1254607: bitable.NOT_READY,
+    1255040: bitable.TIMED_OUT,
+    99991400: bitable.limit_rate(7),
+}
+REFUSED = [*range(1254060, 1254070), 1254130]
+BLOCKING = [99991403, 1254103, 1254104, 1254302, 1254608, 1254040, 1254041, 1299999]
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[SandboxBitable]:
+    async with make_service() as running:
+        yield running
+
+
+@pytest.fixture
+def mirror(database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock) -> Mirror:
+    return make_mirror(database, service, folder=tmp_path, clock=clock)
+
+
+async def list_conditions(database: Database, clock: FakeClock) -> list[OpenCondition]:
+    return [open_ for open_ in await Alerts(database, clock=clock, destinations=()).list_open() if open_.fired_at]
+
+
+async def put_all_kinds(database: Database, mirror: Mirror, *, suffix: str) -> None:
+    """Rows to be created, updated and deleted."""
+    await put_candidates(database, [f"old{suffix}", f"gone{suffix}"])
+    await mirror.deliver()
+    await put_candidates(database, [f"new{suffix}"])
+    await change_candidates(database, [f"old{suffix}"], status="collected")
+    await remove_candidates(database, [f"gone{suffix}"])
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE, BATCH_DELETE, SEARCH])
+async def test_what_passes_by_itself_is_waited_for(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
+) -> None:
+    """C21: a moment later it works, and nothing was done twice; the gateway's wish is followed."""
+    for code, fault in PASSING.items():
+        await put_all_kinds(database, mirror, suffix=str(code))
+        clock.slept.clear()
+        service.misbehave(replace(fault, times=1, path=path))
+        delivered = await mirror.deliver()
+        assert (delivered.failures, delivered.refused) == ({}, 0)
+        assert clock.slept == [timedelta(seconds=7 if code == 99991400 else 0.5)], code
+        assert read_mirrored(service) == await read_expected(database), code
+
+
+async def test_what_does_not_pass_in_seconds_is_left_for_later(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+) -> None:
+    """C21: four tries, and the row still waits; a wish of two minutes is not waited for with the lock in hand."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    await put_candidates(database, ["b"])
+    service.misbehave(replace(bitable.WRITE_CONFLICT, path=BATCH_CREATE))
+    failed = (await mirror.deliver()).failures[candidates.name]
+    assert (failed.code, failed.verdict) == (1254291, Verdict.RETRY)
+    assert clock.slept == [timedelta(seconds=0.5), timedelta(seconds=1), timedelta(seconds=1)]
+    service.recover()
+    service.misbehave(replace(bitable.limit_rate(120), path=BATCH_CREATE))
+    assert (await mirror.deliver()).failures[candidates.name].retry_after == timedelta(minutes=2)
+    assert (len(clock.slept), await count_waiting(database)) == (3, 1)
+    service.recover()
+    await mirror.deliver()
+    assert read_mirrored(service) == await read_expected(database)
+
+
+@pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE])
+async def test_of_a_batch_only_the_row_at_fault_is_given_up(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
+) -> None:
+    """C8, C21: it is kept with its reason and told once; when it changes it is tried again, and that it works told."""
+    await put_candidates(database, NAMES)
+    if path == BATCH_UPDATE:
+        await mirror.deliver()
+        await change_candidates(database, NAMES, status="collected")
+    service.misbehave(replace(refuse(1254063), path=path, matching="weibo:n3"))
+    delivered = await mirror.deliver()
+    assert (delivered.refused, delivered.created + delivered.updated, delivered.failures) == (1, 7, {})
+    assert (await mirror.describe()).refused == 1
+    assert await count_waiting(database) == 0
+    [told] = await list_conditions(database, clock)
+    assert (told.kind, told.subject, told.count) == (ALERT_KIND, candidates.name, 1)
+    assert told.reason.startswith("weibo:n3: ")
+    service.recover()
+    await change_candidates(database, ["n3"], status="failed")
+    assert (await mirror.deliver()).refused == 0
+    assert read_mirrored(service) == await read_expected(database)
+    assert (await mirror.describe()).refused == 0
+    assert await list_conditions(database, clock) == []
+
+
+@ON_SQLITE
+async def test_a_row_is_given_up_for_each_code_that_is_about_a_value(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: with its reason and what to do about it."""
+    for code in REFUSED:
+        await put_candidates(database, [f"n{code}"])
+        service.misbehave(replace(refuse(code), path=BATCH_CREATE, matching=f"weibo:n{code}"))
+        assert (await mirror.deliver()).refused == 1
+        last = next(row for row in await mirror.list_refused() if row.note_id == f"n{code}")
+        assert str(code) in last.reason
+        assert last.action
+    assert (await mirror.describe()).refused == len(REFUSED)
+    service.recover()
+    assert (await mirror.rebuild()).created == len(REFUSED)
+    assert read_mirrored(service) == await read_expected(database)
+
+
+@ON_SQLITE
+async def test_what_needs_a_person_stops_the_table_and_is_told_once(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+) -> None:
+    """C21, C24: every row still waits; the alert is over when it works again."""
+    for code in BLOCKING:
+        await put_candidates(database, [f"{name}-{code}" for name in NAMES])
+        service.misbehave(replace(refuse(code, status=403), path=BATCH_CREATE))
+        asked = len(list_calls(service))
+        for _ in range(2):
+            failed = (await mirror.deliver()).failures[candidates.name]
+        assert (failed.verdict, failed.code) == (Verdict.BLOCKED, code)
+        [told] = await list_conditions(database, clock)
+        assert str(code) in told.reason
+        assert told.action
+        assert (len(list_calls(service)) - asked, await count_waiting(database)) == (2, len(NAMES))
+        service.recover()
+        await mirror.deliver()
+        assert read_mirrored(service) == await read_expected(database)
+        assert await list_conditions(database, clock) == []
+
+
+async def test_a_type_that_a_person_changes_gives_up_no_row(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: every row would be refused; it is the table's fault, and told so."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    service.table(CANDIDATES).fields["retries"] = FieldType.TEXT
+    await put_candidates(database, ["b", "c"])
+    failed = (await mirror.deliver()).failures[candidates.name]
+    assert str(failed) == "the field retries is not of the type Number"
+    assert ((await mirror.describe()).refused, await count_waiting(database)) == (0, 2)
+
+
+async def test_a_record_that_is_found_and_not_there_is_no_endless_loop(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: 1254043 for a record that every search finds."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    await change_candidates(database, ["a"], status="collected")
+    service.misbehave(replace(refuse(1254043), path=BATCH_UPDATE))
+    assert (await mirror.deliver()).failures[candidates.name].verdict is Verdict.RETRY
+    assert len(list_calls(service, BATCH_UPDATE)) <= 5
+    service.recover()
+    await mirror.deliver()
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_field_that_cannot_be_found_at_all_stops_the_table(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+) -> None:
+    """C21: 1254045 although the fields are there."""
+    await put_candidates(database, ["a"])
+    service.misbehave(replace(refuse(1254045), path=BATCH_CREATE))
+    assert (await mirror.deliver()).failures[candidates.name].code == 1254045
+    assert [told.kind for told in await list_conditions(database, clock)] == [ALERT_KIND]
+    assert await count_waiting(database) == 1
+
+
+async def test_a_client_token_that_is_spent_is_replaced(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: 1255006; Feishu is asked what stands there before the next try."""
+    await put_candidates(database, ["a"])
+    service.misbehave(replace(bitable.TOKEN_CONFLICT, times=1, path=BATCH_CREATE))
+    assert (await mirror.deliver()).created == 1
+    sent = [entry.fields["client_token"] for entry in service.requests if entry.path == BATCH_CREATE]
+    assert len(set(sent)) == 2
+    assert list_calls(service, SEARCH, BATCH_CREATE)[-2:] == ["search", "batch_create"]
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_token_that_ends_in_the_middle_is_replaced(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: between two batches, within a round."""
+    await put_candidates(database, [f"n{number:04}" for number in range(700)])
+
+    def expire(entry: Recorded) -> None:
+        if entry.path == BATCH_CREATE:
+            service.on_request = None
+            service.expire_tokens()
+
+    service.on_request = expire
+    delivered = await mirror.deliver()
+    assert (delivered.created, delivered.failures) == (700, {})
+    assert list_calls(service, bitable.TOKEN_PATH) == ["internal"] * 2
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_token_is_kept_for_as_long_as_it_is_good(database: Database, tmp_path: Path, clock: FakeClock) -> None:
+    """C21: and replaced before it ends, so that none ends on its way."""
+    async with make_service(now=clock.now) as service:
+        mirror = make_mirror(database, service, folder=tmp_path, clock=clock)
+        for name, minutes in (("a", 100), ("b", 9), ("c", 2)):
+            await put_candidates(database, [name])
+            assert (await mirror.deliver()).created == 1
+            clock.advance(timedelta(minutes=minutes))
+        assert list_calls(service, bitable.TOKEN_PATH) == ["internal"]
+        await put_candidates(database, ["d"])
+        assert (await mirror.deliver()).created == 1
+        assert list_calls(service, bitable.TOKEN_PATH) == ["internal"] * 2
+        assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_token_that_is_never_taken_and_a_wrong_secret_end_the_round(
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: no endless loop of tokens."""
+    await put_candidates(database, ["a"])
+    service.misbehave(replace(bitable.TOKEN_REFUSED, path=SEARCH))
+    assert (await mirror.deliver()).failures[candidates.name].code == 99991663
+    assert len(list_calls(service, SEARCH)) == 2
+    wrong = make_mirror(database, service, folder=tmp_path, target=make_target(service, secret="not-the-secret"))
+    assert (await wrong.deliver()).failures[candidates.name].code == 10014
+
+
+LOST = {
+    "the answer is lost": bitable.ANSWER_LOST,
+    "the connection is reset": bitable.RESET,
+    "a proxy answers": bitable.UNAVAILABLE,
+    "the answer is cut off": Fault(FaultKind.TRUNCATE),
+    "the answer is not Feishu's": Fault(status=200, body='{"code": 0, "data": {"records": [{}]}}'),
+    "the answer is no document": Fault(status=200, body="[]"),
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE, BATCH_DELETE])
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "client_token forgotten"])
+async def test_a_doubtful_answer_neither_loses_nor_doubles_anything(
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, path: str, is_forgotten: bool
+) -> None:
+    """C21: another process goes on, even if Feishu no longer knows the client_token; and the row changes meanwhile.
+
+    An answer that says 0 and nothing more is believed where nothing more is needed.
+    """
+    for number, (name, fault) in enumerate(LOST.items()):
+        believed = path != BATCH_CREATE and '"code": 0' in fault.body
+        if believed:
+            continue
+        await put_all_kinds(database, mirror, suffix=str(number))
+        service.misbehave(replace(fault, times=1, path=path))
+        assert candidates.name in (await mirror.deliver()).failures, name
+        if is_forgotten:
+            service.forget_client_tokens()
+        await change_candidates(database, [f"new{number}"], status="failed")
+        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures == {}, name
+        assert read_mirrored(service) == await read_expected(database), name
+
+
+async def test_a_request_that_arrives_late_creates_nothing_again(
+    database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: the first process gave up waiting; its request is still on its way when the second one begins."""
+    await put_candidates(database, ["a"])
+    first = make_mirror(database, service, folder=tmp_path, timeout=timedelta(seconds=1))
+    await first.deliver()
+    await put_candidates(database, ["b"])
+    service.misbehave(Fault(FaultKind.SLOW, latency=timedelta(seconds=2), times=1, path=BATCH_CREATE))
+    assert candidates.name in (await first.deliver()).failures
+    second = make_mirror(database, service, folder=tmp_path)
+    assert (await second.deliver()).failures == {}
+    await service.wait_until_idle()
+    sent = [entry.fields["client_token"] for entry in service.requests if entry.path == BATCH_CREATE]
+    assert (len(sent), len(set(sent[1:]))) == (3, 1)
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_an_outage_of_an_hour_with_restarts_ends_equal(
+    database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+) -> None:
+    """C21, C24: told once after half an hour and once when it is over; each row once, in its latest state."""
+    await put_candidates(database, NAMES)
+    await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    faults = (bitable.ANSWER_LOST, bitable.RESET, bitable.UNAVAILABLE, bitable.TOO_MANY_REQUESTS)
+    alerts = Alerts(database, clock=clock, destinations=())
+    told = []
+    for minute in range(0, 60, 4):
+        service.recover()
+        service.misbehave(faults[minute // 4 % len(faults)])
+        await put_candidates(database, [f"m{minute}"])
+        await change_candidates(database, NAMES[:4], retry_count=minute)
+        if minute == 20:
+            await remove_candidates(database, NAMES[4:6])
+        # A new object each time: what a process knows dies with it.
+        await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+        await alerts.deliver()
+        told.append(len(await list_conditions(database, clock)))
+        clock.advance(timedelta(minutes=4))
+    service.recover()
+    last = await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    assert last.failures == {}
+    assert read_mirrored(service) == await read_expected(database)
+    assert (sorted(told), told[0], max(told)) == (told, 0, 1)
+    assert await list_conditions(database, clock) == []
+
+
+async def test_in_an_outage_the_loop_asks_less_and_less_often(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+) -> None:
+    """C21: an hour long; when Feishu is back it is noticed within minutes, without anybody's help."""
+    await mirror.deliver()
+    await put_candidates(database, ["a"])
+    began, asked, stop = clock.now(), len(service.requests), Stop(clock=clock)
+    service.misbehave(bitable.RESET)
+
+    def watch(entry: Recorded) -> None:
+        if clock.now() - began > timedelta(hours=1):
+            service.recover()
+
+    def end(entry: Recorded) -> None:
+        if entry.path == BATCH_CREATE:
+            stop.request("it is there")
+
+    service.on_request, service.on_answer = watch, end
+    async with asyncio.timeout(30):
+        await mirror.run(stop)
+    assert 10 <= len(service.requests) - asked <= 20
+    assert clock.now() - began <= timedelta(hours=1, minutes=6)
+    assert read_mirrored(service) == await read_expected(database)
+
+
+def test_every_code_has_a_meaning_and_where_a_person_is_needed_an_action() -> None:
+    """C21: the table is the one place that knows the codes."""
+    for code, rule in RULES.items():
+        assert rule.meaning, code
+        assert rule.action or rule.verdict is Verdict.MISSING, code
+    unknown = judge_answer(1, status=500, headers={})
+    assert (unknown.verdict, isinstance(unknown, FeishuError)) == (Verdict.RETRY, True)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("1.5", 1.5), ("x", None), ("nan", None), ("-1", None), ("1e7", 3600)])
+def test_the_gateways_wish_is_read_with_care(value: str, seconds: float | None) -> None:
+    """C21: a header is what someone else wrote."""
+    wish = judge_answer(99991400, status=429, headers={"x-ogw-ratelimit-reset": value}).retry_after
+    assert wish == (None if seconds is None else timedelta(seconds=seconds))

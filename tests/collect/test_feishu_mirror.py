@@ -1,0 +1,421 @@
+"""The mirror in Feishu: each row once and in its latest state."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, insert, select
+
+from tests.collect.feishu_stage import (
+    BATCH_CREATE,
+    CANDIDATES,
+    FIELDS,
+    SEARCH,
+    SOURCES,
+    WRITES,
+    change_candidates,
+    count_waiting,
+    list_calls,
+    make_mirror,
+    make_service,
+    make_target,
+    put_candidates,
+    put_source,
+    read_expected,
+    read_mirrored,
+    remove_candidates,
+)
+from tests.fakes import FakeClock
+from tidings.collect.feishu.fields import LONGEST_TEXT
+from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.feishu.target import FeishuTarget, FeishuTargetError
+from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database
+from tidings.core.executions import Executions, executions
+from tidings.core.holders import Holder
+from tidings.core.secrets import Secret
+from tidings.core.stopping import Stop
+from tidings.sandbox import bitable
+from tidings.sandbox.bitable import SandboxBitable
+from tidings.sandbox.bitable_tables import FieldType
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[SandboxBitable]:
+    async with make_service() as running:
+        yield running
+
+
+@pytest.fixture
+def mirror(database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock) -> Mirror:
+    return make_mirror(database, service, folder=tmp_path, clock=clock)
+
+
+async def test_rows_are_created_updated_and_deleted_in_feishu(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: what is written to the tables stands in Feishu once and in its latest state."""
+    await put_candidates(database, ["a", "b", "c"])
+    note = {"text": "正文\nsecond line", "tags": ["one", "two"], "counts": {"likes": 12, "views": None}}
+    await put_source(database, "a", note=note)
+    first = await mirror.deliver()
+    assert (first.created, first.updated, first.deleted, first.failures) == (4, 0, 0, {})
+    assert read_mirrored(service) == await read_expected(database)
+    shown = service.rows(SOURCES)[0]
+    assert (shown["key"], shown["text"], shown["tags"], shown["likes"], shown["request_id"]) == (
+        "weibo:a",
+        "正文\nsecond line",
+        "one, two",
+        12,
+        "req-a",
+    )
+    assert "views" not in shown
+    await change_candidates(database, ["a"], status="failed", last_error="it broke", retry_count=3)
+    await remove_candidates(database, ["b"])
+    await put_candidates(database, ["d"])
+    second = await mirror.deliver()
+    assert (second.created, second.updated, second.deleted) == (1, 1, 1)
+    assert read_mirrored(service) == await read_expected(database)
+    assert await count_waiting(database) == 0
+
+
+async def test_a_value_that_is_gone_is_gone_in_feishu_too(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: the latest state also where it is less than the one before."""
+    await put_candidates(database, ["a"], last_error="it broke", last_error_code="TIMEOUT_ERROR")
+    await mirror.deliver()
+    await change_candidates(database, ["a"], last_error=None, last_error_code=None)
+    await mirror.deliver()
+    assert "last_error" not in service.rows(CANDIDATES)[0]
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_many_changes_of_a_row_are_one_request(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: only the latest state is told; what was made and removed meanwhile is not told at all."""
+    await put_candidates(database, ["a", "b"])
+    await remove_candidates(database, ["b"])
+    for retry in range(20):
+        await change_candidates(database, ["a"], retry_count=retry)
+    await mirror.deliver()
+    assert list_calls(service) == ["batch_create"]
+    assert read_mirrored(service) == await read_expected(database)
+    await change_candidates(database, ["a"], retry_count=19)
+    await mirror.deliver()
+    assert list_calls(service) == ["batch_create"]
+    assert await count_waiting(database) == 0
+
+
+async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: 1,200 rows go in three batches; long texts are cut, and spread over more requests."""
+    await put_candidates(database, [f"n{number:04}" for number in range(1200)])
+    await mirror.deliver()
+    sent = [entry.fields["records"] for entry in service.requests if entry.path == BATCH_CREATE]
+    assert sent == [500, 500, 200]
+    for number in range(25):
+        await put_source(database, f"long{number}", note={"text": "长" * (2 * LONGEST_TEXT)})
+    await mirror.deliver()
+    assert len({str(row["text"]) for row in service.rows(SOURCES)}) == 1
+    assert len(str(service.rows(SOURCES)[0]["text"])) == LONGEST_TEXT
+    path = BATCH_CREATE.replace(CANDIDATES, SOURCES)
+    assert len([entry for entry in service.requests if entry.path == path]) == 2
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_only_the_markers_that_were_taken_are_removed(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: a change that comes while the row is being delivered is delivered next."""
+    await put_candidates(database, ["a", "b"])
+
+    async def change_meanwhile(entry: object) -> None:
+        if getattr(entry, "path", "") == BATCH_CREATE:
+            service.on_request = None
+            await change_candidates(database, ["a"], status="collected")
+
+    service.on_request = change_meanwhile
+    await mirror.deliver()
+    assert await count_waiting(database) == 1
+    assert await read_expected(database) != read_mirrored(service)
+    await mirror.deliver()
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_missing_fields_are_made_and_a_wrong_one_is_told(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: a table needs no more than to be there; a field of another type stops it, with a reason."""
+    service.table(CANDIDATES).fields = {"Text": FieldType.TEXT}
+    service.table(SOURCES).fields["published_at"] = FieldType.DATETIME
+    await put_candidates(database, ["a"])
+    await put_source(database, "a", note={})
+    delivered = await mirror.deliver()
+    assert delivered.created == 1
+    assert str(delivered.failures[sources.name]) == "the field published_at is not of the type Number"
+    assert read_mirrored(service)[CANDIDATES] == (await read_expected(database))[CANDIDATES]
+    service.table(SOURCES).fields["published_at"] = FieldType.NUMBER
+    assert (await mirror.deliver()).created == 1
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_field_that_a_person_removes_comes_back(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: 1254045 in the middle of it all."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    del service.table(CANDIDATES).fields["keyword"]
+    await put_candidates(database, ["b"])
+    assert (await mirror.deliver()).failures == {}
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_record_that_a_person_removes_is_created_anew(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: 1254043 on an update; one that is to be deleted anyway is well."""
+    await put_candidates(database, ["a", "b", "c", "d"])
+    await mirror.deliver()
+    table = service.table(CANDIDATES)
+    for record_id in [name for name, row in table.records.items() if row["key"] in ("weibo:b", "weibo:d")]:
+        del table.records[record_id]
+    await change_candidates(database, ["a", "b", "c"], status="collected")
+    await remove_candidates(database, ["d"])
+    delivered = await mirror.deliver()
+    assert (delivered.created, delivered.updated, delivered.failures) == (1, 2, {})
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_new_target_gets_everything(
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: rows from before the mirror was set up, or from another base, need no marker."""
+    await put_candidates(database, ["a", "b"])
+    async with database.write() as connection:
+        await connection.execute(delete(mirror_outbox))
+    await mirror.deliver()
+    assert read_mirrored(service) == await read_expected(database)
+    async with make_service() as other:
+        await make_mirror(database, other, folder=tmp_path).deliver()
+        assert read_mirrored(other) == await read_expected(database)
+
+
+async def test_a_table_that_is_not_mirrored_is_left_alone(
+    database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: one of the two tables is enough."""
+    await put_candidates(database, ["a"])
+    await put_source(database, "a", note={})
+    target = make_target(service, **{candidates.name: CANDIDATES})
+    await make_mirror(database, service, folder=tmp_path, target=target).deliver()
+    assert (len(service.rows(CANDIDATES)), len(service.rows(SOURCES))) == (1, 0)
+
+
+async def test_a_rebuild_makes_equal_whatever_stands_there(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: the map is lost, rows were removed unseen, records changed, doubled and made by people."""
+    await put_candidates(database, ["a", "b", "c"])
+    await mirror.deliver()
+    async with database.write() as connection:
+        await connection.execute(delete(mirror_records))
+        await connection.execute(delete(candidates).where(candidates.c.note_id == "b"))
+    table = service.table(CANDIDATES)
+    next(iter(table.records.values()))["title"] = "changed by a person"
+    table.create([{"key": "weibo:c", "title": "a copy"}, {"title": "a note of a person's own"}])
+    delivered = await mirror.rebuild()
+    assert (delivered.created, delivered.updated, delivered.deleted, delivered.failures) == (0, 2, 1, {})
+    rows = read_mirrored(service)[CANDIDATES]
+    assert rows[0] == {"title": "a note of a person's own"}
+    assert rows[1:] == (await read_expected(database))[CANDIDATES]
+
+
+async def test_a_lost_map_makes_no_duplicates(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+    """C21: what is not known to stand in Feishu is searched for, also where it is to be deleted; capitals count."""
+    await put_candidates(database, ["a", "A", "b"])
+    await mirror.deliver()
+    async with database.write() as connection:
+        await connection.execute(delete(mirror_records))
+    await change_candidates(database, ["a", "A"], status="collected")
+    await remove_candidates(database, ["b"])
+    delivered = await mirror.deliver()
+    assert (delivered.created, delivered.updated, delivered.deleted) == (0, 2, 1)
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_large_table_is_read_page_by_page(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+    """C21: a rebuild of 1,100 records."""
+    await put_candidates(database, [f"n{number:04}" for number in range(1100)])
+    await mirror.deliver()
+    async with database.write() as connection:
+        await connection.execute(delete(mirror_records))
+    asked = len(list_calls(service, SEARCH))
+    assert (await mirror.rebuild()).updated == 1100
+    assert len(list_calls(service, SEARCH)) - asked == 3
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_of_two_who_deliver_at_once_one_does(database: Database, service: SandboxBitable, tmp_path: Path) -> None:
+    """C3, C21: no write overlaps another, and each row stands there once."""
+    service.write_time = timedelta(milliseconds=20)
+    await put_candidates(database, [f"n{number}" for number in range(30)])
+    first, second = (make_mirror(database, service, folder=tmp_path) for _ in range(2))
+    outcomes = await asyncio.gather(first.deliver(), second.deliver())
+    assert sorted(outcome.is_busy for outcome in outcomes) == [False, True]
+    assert read_mirrored(service) == await read_expected(database)
+    assert service.max_in_flight == 1
+    async with database.read() as connection:
+        assert (await connection.execute(select(executions.c.id))).all() == []
+
+
+async def test_a_rebuild_waits_for_a_round_that_is_under_way(
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+) -> None:
+    """C3: the service delivers, and a person asks for a rebuild."""
+    await put_candidates(database, ["a"])
+    holding = Executions(database, clock=clock, holder=Holder(tmp_path))
+    execution = await holding.acquire("mirror")
+    rebuilding = asyncio.create_task(mirror.rebuild())
+    for _ in range(100_000):
+        if clock.slept:
+            break
+        await asyncio.sleep(0)
+    await holding.abandon(execution)
+    assert (await rebuilding).created == 1
+
+
+async def test_one_that_lost_the_right_to_deliver_leaves_the_latest_state_to_the_other(
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+) -> None:
+    """C5, C21: it was stopped in the middle of an update; what it had sent is sent over once more."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    await change_candidates(database, ["a"], status="processing")
+    other = make_mirror(database, service, folder=tmp_path, clock=clock)
+    paths = []
+
+    async def overtake(entry: object) -> None:
+        paths.append(getattr(entry, "path", ""))
+        if paths[-1].endswith("batch_update") and len(paths) == 1:
+            clock.advance(timedelta(minutes=31))
+            await change_candidates(database, ["a"], status="collected")
+            assert (await other.deliver()).updated == 1
+
+    service.on_request = overtake
+    assert (await mirror.deliver()).is_busy
+    assert service.rows(CANDIDATES)[0]["status"] == "processing"
+    assert (await other.deliver()).updated == 1
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_the_loop_delivers_what_comes_and_stops_when_told(
+    database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: `wake` is enough, no matter how long the nap."""
+    mirror = make_mirror(database, service, folder=tmp_path)
+    stop, created = Stop(clock=SystemClock()), asyncio.Event()
+    service.on_answer = lambda entry: created.set() if entry.path == BATCH_CREATE else None
+    running = asyncio.create_task(mirror.run(stop))
+    async with asyncio.timeout(30):
+        for name in ("a", "b"):
+            created.clear()
+            await put_candidates(database, [name])
+            mirror.wake()
+            await created.wait()
+        stop.request("the test is over")
+        await running
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_nothing_is_asked_where_nothing_waits(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: an idle mirror costs Feishu's quota nothing."""
+    await mirror.deliver()
+    asked = len(service.requests)
+    assert (await mirror.deliver()).failures == {}
+    assert len(service.requests) == asked
+
+
+async def test_fields_are_looked_at_once(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+    """C21: a round in the middle of the day is a search and a write."""
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    asked = len(service.requests)
+    await put_candidates(database, ["b"])
+    await mirror.deliver()
+    assert list_calls(service, *WRITES, SEARCH, FIELDS)[-2:] == ["search", "batch_create"]
+    assert len(service.requests) == asked + 2
+
+
+async def test_odd_content_is_shown_as_far_as_it_can_be(
+    mirror: Mirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: half an emoji, a broken document, counts that are none: no row keeps the others from being delivered."""
+    await put_source(database, "half", note={"text": "half \ud83d", "counts": {"likes": "12"}, "tags": "x"})
+    await put_source(database, "broken", note={}, content="{", exec_meta="[]")
+    await put_source(database, "list", note={}, content=json.dumps([1]))
+    assert (await mirror.deliver()).created == 3
+    assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Mirror, database: Database) -> None:
+    """C21: made and removed before anyone looked."""
+    await mirror.deliver()
+    async with database.write() as connection:
+        values = {"table_name": candidates.name, "platform": "weibo", "note_id": "x", "created_at": 1}
+        await connection.execute(insert(mirror_outbox), [values])
+    delivered = await mirror.deliver()
+    assert (delivered.created, delivered.deleted, await count_waiting(database)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"domain": "http://feishu.example"}, "https://"),
+        ({"domain": "https://user@feishu.example"}, "https://"),
+        ({"domain": "https://feishu.example/path"}, "https://"),
+        ({"app_id": ""}, "app's id"),
+        ({"tables": {}}, "tables"),
+        ({"tables": {"tbl_cookie": "tblX"}}, "tables"),
+        ({"tables": {"tbl_candidate": "tblX", "tbl_source": "tblX"}}, "same one"),
+    ],
+)
+def test_a_target_that_cannot_work_is_refused(changes: dict[str, object], told: str) -> None:
+    """C21: and the secret goes nowhere but to Feishu, over TLS."""
+    good: dict[str, object] = {
+        "app_id": "cli_x",
+        "app_secret": Secret("a-secret-of-the-app"),
+        "app_token": "bascn",
+        "tables": {"tbl_candidate": "tblX"},
+    }
+    assert FeishuTarget(**good).domain == "https://open.feishu.cn"  # type: ignore[arg-type]
+    with pytest.raises(FeishuTargetError, match=told):
+        FeishuTarget(**good | changes)  # type: ignore[arg-type]
+
+
+async def test_the_state_of_the_mirror_is_told(
+    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+) -> None:
+    """C21: what waits, since when, and what went wrong last."""
+    await mirror.deliver()
+    service.misbehave(bitable.RESET)
+    await put_candidates(database, ["a"])
+    await mirror.deliver()
+    failing = await mirror.describe()
+    assert (failing.waiting, failing.refused, failing.failed_at) == (1, 0, clock.now())
+    assert failing.last_error is not None
+    assert failing.last_error.startswith("Feishu could not be reached")
+    service.recover()
+    await mirror.deliver()
+    working = await mirror.describe()
+    assert (working.waiting, working.oldest, working.last_error) == (0, None, None)
+    assert working.delivered_at == clock.now()

@@ -1,0 +1,128 @@
+"""Real processes that deliver and are killed at the worst moments: each row stands in Feishu once all the same."""
+
+import asyncio
+import multiprocessing
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from tests.collect.feishu_stage import (
+    BATCH_CREATE,
+    BATCH_DELETE,
+    BATCH_UPDATE,
+    CANDIDATES,
+    change_candidates,
+    make_mirror,
+    make_service,
+    make_target,
+    put_candidates,
+    read_expected,
+    read_mirrored,
+    remove_candidates,
+)
+from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.feishu.tables import mirror_intents
+from tidings.collect.feishu.target import FeishuTarget
+from tidings.core.alerts import Alerts
+from tidings.core.clock import SystemClock
+from tidings.core.database import Database, open_database
+from tidings.core.executions import Executions
+from tidings.core.holders import Holder
+from tidings.core.secrets import Secret
+from tidings.core.stopping import Stop
+from tidings.sandbox import bitable
+from tidings.sandbox.bitable import SandboxBitable
+from tidings.sandbox.record import Recorded
+
+SOON = 60.0
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[SandboxBitable]:
+    async with make_service() as running:
+        yield running
+
+
+def deliver_until_killed(url: str, folder: Path, secret: str, place: dict[str, object]) -> None:
+    """In another process: what the service does, for as long as it lives."""
+
+    async def run() -> None:
+        clock, database = SystemClock(), open_database(url)
+        mirror = Mirror(
+            database,
+            target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
+            executions=Executions(database, clock=clock, holder=Holder(folder)),
+            alerts=Alerts(database, clock=clock, destinations=()),
+            clock=clock,
+        )
+        await mirror.run(Stop(clock=clock))
+
+    asyncio.run(run())
+
+
+def start_process(url: str, folder: Path, service: SandboxBitable) -> BaseProcess:
+    target = make_target(service)
+    place = {name: getattr(target, name) for name in ("app_id", "app_token", "domain")}
+    arguments = (url, folder, target.app_secret.reveal(), place | {"tables": dict(target.tables)})
+    process = SPAWN.Process(target=deliver_until_killed, args=arguments)
+    process.start()
+    return process
+
+
+async def kill_at(
+    service: SandboxBitable, url: str, folder: Path, *, path: str, hook: str, before: Callable[[], None] = lambda: None
+) -> None:
+    """Start a process, and kill it when its request of this path has come, or is about to be answered."""
+    killed = asyncio.Event()
+
+    def strike(entry: Recorded) -> None:
+        if entry.path == path and not killed.is_set():
+            process.kill()
+            killed.set()
+
+    before()
+    setattr(service, hook, strike)
+    process = start_process(url, folder, service)
+    async with asyncio.timeout(SOON):
+        await killed.wait()
+    await asyncio.to_thread(process.join, SOON)
+    setattr(service, hook, None)
+    service.recover()
+
+
+async def has_intent(database: Database) -> bool:
+    async with database.read() as connection:
+        return (await connection.execute(select(mirror_intents.c.table_name))).first() is not None
+
+
+async def test_a_process_that_is_killed_anywhere_leaves_each_row_once(
+    database: Database, database_url: str, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: after the intent, after the effect, in an update and in a delete; the next one takes over at once."""
+    await put_candidates(database, [f"n{number:03}" for number in range(120)])
+    hang = replace(bitable.HANG, path=BATCH_CREATE)
+
+    async def kill(path: str, hook: str, before: Callable[[], None] = lambda: None) -> None:
+        await kill_at(service, database_url, tmp_path, path=path, hook=hook, before=before)
+
+    await kill(BATCH_CREATE, "on_request", before=lambda: service.misbehave(hang))
+    assert await has_intent(database)
+    assert service.rows(CANDIDATES) == []
+    await kill(BATCH_CREATE, "on_answer")
+    assert await has_intent(database)
+    assert len(service.rows(CANDIDATES)) == 120
+    await kill(BATCH_UPDATE, "on_answer")
+    await change_candidates(database, [f"n{number:03}" for number in range(20)], status="collected")
+    await remove_candidates(database, [f"n{number:03}" for number in range(100, 120)])
+    await put_candidates(database, ["last"])
+    await kill(BATCH_DELETE, "on_answer")
+    await kill(BATCH_CREATE, "on_answer")
+    delivered = await make_mirror(database, service, folder=tmp_path).deliver()
+    assert (delivered.failures, delivered.is_busy) == ({}, False)
+    assert read_mirrored(service) == await read_expected(database)
+    assert not await has_intent(database)

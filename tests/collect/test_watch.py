@@ -1,0 +1,330 @@
+"""What people are told about collecting: each condition is provoked at the sandbox's platforms, told once, with what to
+do, and told to be over once. On both databases, to a sink that counts."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from tests.announce.bing_stage import MORNING, StageClock
+from tests.collect.cookie_stage import change_row
+from tests.collect.runner_stage import MINUTE, RunnerStage, open_runner
+from tests.collect.workflow_stage import begin, collect, make_candidates
+from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.overview import Rate, count_minutes
+from tidings.collect.reports import Ended
+from tidings.collect.tables import collect_minutes
+from tidings.collect.watch import KINDS, MOST_PENDING, is_bad, is_judged
+from tidings.core.alerts import Alert, AlertEvent, EventType, Language
+from tidings.core.alerts.wording import write_title
+from tidings.core.executions import ExecutionStatus
+from tidings.core.holders import Holder
+from tidings.core.keyring import KeyRing
+from tidings.core.master_key import new_master_key
+from tidings.core.secrets import Secret
+from tidings.sandbox import weibo as sandbox
+
+FIRED, RESOLVED = "alert.fired", "alert.resolved"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def clock() -> StageClock:
+    return StageClock(MORNING)
+
+
+@pytest.fixture
+async def stage(database_url: str, clock: StageClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
+    async with open_runner(database_url, clock=clock, keys=keys, holder=holder) as opened:
+        yield opened
+
+
+async def look(stage: RunnerStage, kind: str) -> list[tuple[str, str]]:
+    """Look twice, for the second time must tell nothing more; what was told of this kind so far."""
+    for _ in range(2):
+        await stage.watch.look()
+    return [(event, subject) for event, of_kind, subject in await stage.list_told() if of_kind == kind]
+
+
+async def find_told(stage: RunnerStage, kind: str) -> dict[str, Any]:
+    """The first event of this kind, as it was sent."""
+    await stage.list_told()
+    documents: list[Any] = [recorded.fields["document"]["data"] for recorded in stage.sink.taken]  # type: ignore[index]
+    return next(document for document in documents if document["kind"] == kind)
+
+
+# --- P0: no active cookie ---
+
+
+async def test_a_platform_with_work_and_no_cookie_is_told_until_it_has_one(stage: RunnerStage) -> None:
+    """C24: a keyword is work; nothing is told before there is any."""
+    assert await look(stage, "no_active_cookie") == []
+    await stage.watch_keyword("weibo")
+    await stage.watch_keyword("web")
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
+    told = await find_told(stage, "no_active_cookie")
+    assert "there is none" in told["reason"]
+    assert "tidings cookies add NAME --platform weibo" in told["action"]
+    await stage.add_cookies("one")
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+async def test_candidates_are_work_too_and_no_work_is_no_trouble(stage: RunnerStage) -> None:
+    """C24: pending or leased; once they are collected, nobody has to know."""
+    execution = await begin(stage.workflows)
+    await stage.workflows.add_candidates(execution, make_candidates("a", platform="weibo"))
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
+    leased = await stage.workflows.lease(execution)
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
+    await stage.workflows.settle(execution, "weibo", collect(leased))
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        pytest.param({"status": "cooling", "cooling_until": 2**45}, "cooling", id="cooling"),
+        pytest.param({"status": "invalid"}, "invalid", id="invalid"),
+        pytest.param({"status": "banned"}, "banned", id="banned"),
+        pytest.param({"daily_used": 200}, "used up today", id="used up"),
+        pytest.param({"encryption_key_id": "k9"}, "unreadable", id="no key"),
+    ],
+)
+async def test_a_cookie_that_cannot_be_used_is_as_good_as_none(
+    stage: RunnerStage, values: dict[str, Any], word: str
+) -> None:
+    """C24: also without keywords, for whoever stores a cookie wants it used; a second one that works is enough."""
+    await stage.add_cookies("one")
+    await change_row(stage.database, "one", **values)
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
+    assert f"1 {word}" in (await find_told(stage, "no_active_cookie"))["reason"]
+    await stage.add_cookies("two")
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+async def test_a_captcha_is_told_at_once_and_is_over_when_the_cookie_has_rested(
+    stage: RunnerStage, clock: StageClock
+) -> None:
+    """C17, C24: it cools the cookie, which was the only one."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    stage.weibo.misbehave(sandbox.EMPTY_DATA)
+    await stage.runner.collect(stage.make_stop())
+    assert await look(stage, "cookie_resting") == [(FIRED, "one")]
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
+    told = await find_told(stage, "cookie_resting")
+    assert "captcha" in told["reason"]
+    assert "tidings cookies enable one" in told["action"]
+    clock.advance(31 * MINUTE)
+    assert await look(stage, "cookie_resting") == [(FIRED, "one"), (RESOLVED, "one")]
+    assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+# --- A cookie that needs a person ---
+
+
+@pytest.mark.parametrize(
+    ("status", "word"), [("invalid", "errors in all"), ("banned", "while it rested"), ("nonsense", "cannot be read")]
+)
+async def test_a_cookie_that_was_given_up_is_told_until_a_person_acts(
+    stage: RunnerStage, status: str, word: str
+) -> None:
+    """C9, C17: time does not change it; a new cookie of the name does, and so does its removal."""
+    await stage.add_cookies("one", "two", "gone")
+    for name in ("one", "gone"):
+        await change_row(stage.database, name, status=status)
+    assert sorted(await look(stage, "cookie_resting")) == [(FIRED, "gone"), (FIRED, "one")]
+    assert word in (await find_told(stage, "cookie_resting"))["reason"]
+    await stage.add_cookies("one")
+    await stage.cookies.remove("gone")
+    assert sorted((await look(stage, "cookie_resting"))[2:]) == [(RESOLVED, "gone"), (RESOLVED, "one")]
+
+
+async def test_a_cookie_of_another_master_key_is_told(stage: RunnerStage) -> None:
+    """C22: the pool would leave it out without a word to anybody."""
+    others = CookieRecords(stage.database, keys=KeyRing.parse(new_master_key()), clock=stage.clock)
+    await others.add(make_cookie("one", platform="weibo", secret=Secret("SUB=1")))
+    assert await look(stage, "cookie_resting") == [(FIRED, "one")]
+
+
+# --- P1: the success rate ---
+
+
+async def test_a_bad_rate_is_told_after_ten_minutes_and_is_over_when_it_is_good(
+    stage: RunnerStage, clock: StageClock
+) -> None:
+    """C24: under 90 % for ten minutes; not after nine."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    stage.weibo.misbehave(sandbox.UNAVAILABLE)
+    told = []
+    for _ in range(12):
+        await stage.runner.collect(stage.make_stop())
+        told.append(await look(stage, "success_rate"))
+        clock.advance(MINUTE)
+    assert told[:10] == [[]] * 10
+    assert told[10:] == [[(FIRED, "collect")]] * 2
+    event = await find_told(stage, "success_rate")
+    assert "0 of " in event["reason"]
+    assert "tidings collect failed" in event["action"]
+    stage.weibo.recover()
+    await stage.workflows.requeue()
+    clock.advance(10 * MINUTE)
+    await stage.runner.collect(stage.make_stop())
+    assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
+
+
+async def test_a_rate_that_gets_better_within_ten_minutes_is_not_told(stage: RunnerStage, clock: StageClock) -> None:
+    """C24: a short trouble is none."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    stage.weibo.misbehave(replace(sandbox.UNAVAILABLE, matching=sorted(await stage.read_candidates())[0]))
+    await stage.runner.collect(stage.make_stop())
+    await count(stage, succeeded=0, failed=2)
+    assert await look(stage, "success_rate") == []
+    assert [each.kind for each in await stage.alerts.list_open()] == ["success_rate"]
+    clock.advance(9 * MINUTE)
+    await count(stage, succeeded=50, failed=0)
+    assert await look(stage, "success_rate") == []
+    clock.advance(HOUR)
+    assert await look(stage, "success_rate") == []
+
+
+async def count(stage: RunnerStage, *, succeeded: int, failed: int) -> None:
+    """Tries of this minute, as the writer counts them."""
+    statement = stage.database.insert(collect_minutes).values(
+        minute=count_minutes(stage.clock.now()), succeeded=succeeded, failed=failed
+    )
+    changed = {
+        "succeeded": collect_minutes.c.succeeded + succeeded,
+        "failed": collect_minutes.c.failed + failed,
+    }
+    async with stage.database.write() as connection:
+        await connection.execute(statement.on_conflict_do_update(index_elements=["minute"], set_=changed))
+
+
+@pytest.mark.parametrize(
+    ("rate", "judged", "bad"),
+    [
+        pytest.param(Rate(9, 1, is_known=True), True, False, id="90 % is enough"),
+        pytest.param(Rate(89, 11, is_known=True), True, True, id="89 % is not"),
+        pytest.param(Rate(0, 5, is_known=True), True, True, id="five tries are enough"),
+        pytest.param(Rate(0, 4, is_known=True), False, True, id="four are not"),
+        pytest.param(Rate(1, 0, is_known=True), True, False, id="one that went well is well"),
+        pytest.param(Rate(0, 0, is_known=True), False, False, id="nothing tried says nothing"),
+        pytest.param(Rate(0, 0, is_known=False), True, False, id="nothing for a day is over"),
+    ],
+)
+def test_a_rate_is_judged_by_enough_tries(rate: Rate, judged: bool, bad: bool) -> None:
+    """C24: neither good nor bad is said of what was not tried."""
+    assert (is_judged(rate), is_bad(rate)) == (judged, bad)
+
+
+async def test_a_bad_rate_is_not_over_because_nothing_is_tried(stage: RunnerStage, clock: StageClock) -> None:
+    """C24: what failed for good is not tried again, and that is no recovery; after a day there is nothing to tell."""
+    await count(stage, succeeded=1, failed=9)
+    await look(stage, "success_rate")
+    clock.advance(11 * MINUTE)
+    assert await look(stage, "success_rate") == [(FIRED, "collect")]
+    clock.advance(HOUR)
+    assert await look(stage, "success_rate") == [(FIRED, "collect")]
+    clock.advance(24 * HOUR)
+    # The first look forgets the figures, the second finds none.
+    assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
+
+
+async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clock: StageClock) -> None:
+    """C24: the table does not grow."""
+    await count(stage, succeeded=1, failed=0)
+    clock.advance(timedelta(days=1))
+    await count(stage, succeeded=2, failed=0)
+    await stage.watch.look()
+    async with stage.database.read() as connection:
+        left = [row.succeeded for row in await connection.execute(select(collect_minutes))]
+    assert left == [2]
+
+
+# --- P2: many pending ---
+
+
+async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerStage, clock: StageClock) -> None:
+    """C24: 501, for 30 minutes and not a second less; 500 are well again."""
+    execution = await begin(stage.workflows)
+    names = [f"n{number}" for number in range(MOST_PENDING + 1)]
+    await stage.workflows.add_candidates(execution, make_candidates(*names))
+    assert await look(stage, "many_pending") == []
+    clock.advance(30 * MINUTE - timedelta(seconds=1))
+    assert await look(stage, "many_pending") == []
+    clock.advance(timedelta(seconds=1))
+    assert await look(stage, "many_pending") == [(FIRED, "collect")]
+    event = await find_told(stage, "many_pending")
+    assert ("more than 500" in event["reason"], "tidings collect status" in event["action"]) == (True, True)
+    leased = await stage.workflows.lease(execution, limit=1)
+    await stage.workflows.settle(execution, leased[0].platform, collect(leased))
+    assert await look(stage, "many_pending") == [(FIRED, "collect"), (RESOLVED, "collect")]
+
+
+# --- Notes that were skipped ---
+
+
+async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: RunnerStage, clock: StageClock) -> None:
+    """C15: INVALID_INPUT and NOT_FOUND skip and alert; how many, and why."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    for number in (9, 14):
+        stage.weibo.library.remove(number)
+    await stage.runner.collect(stage.make_stop())
+    assert await look(stage, "notes_skipped") == [(FIRED, "weibo")]
+    event = await find_told(stage, "notes_skipped")
+    assert (event["count"], "2 INVALID_INPUT" in event["reason"]) == (2, True)
+    assert "tidings collect failed --platform weibo" in event["action"]
+    clock.advance(HOUR)
+    assert await look(stage, "notes_skipped") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+
+
+# --- All of them ---
+
+
+async def test_a_workflow_that_breaks_is_told_until_it_comes_to_its_end(stage: RunnerStage) -> None:
+    """C24: of one that was interrupted or busy, nothing is said."""
+    ended = Ended(workflow="discover", execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
+    for status in (ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING):
+        await stage.watch.note_end(replace(ended, status=status, reason="it ended early: ValueError"))
+        assert await look(stage, "workflow_failed") == [(FIRED, "discover")]
+    await stage.watch.note_end(replace(ended, status=ExecutionStatus.PARTIAL))
+    assert await look(stage, "workflow_failed") == [(FIRED, "discover"), (RESOLVED, "discover")]
+
+
+async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:
+    """C24: whatever their subject."""
+    async with stage.database.write() as connection:
+        for kind in ("not_run", "mirror_failed", "workflow_failed"):
+            await stage.alerts.hold(connection, Alert(kind, "weibo", reason="late", action="Look."))
+    await stage.watch.look()
+    assert {each.kind for each in await stage.alerts.list_open()} == {"not_run", "mirror_failed", "workflow_failed"}
+
+
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_has_a_title_in_both_languages(kind: str, language: Language) -> None:
+    """C24: with its urgency, where it has one."""
+    event = AlertEvent(
+        id="1",
+        type=EventType.FIRED,
+        kind=kind,
+        subject="weibo",
+        reason="",
+        action="",
+        count=None,
+        since=MORNING,
+        occurred_at=MORNING,
+        language=language,
+    )
+    title = write_title(event)
+    urgency = {"no_active_cookie": "P0", "success_rate": "P1", "many_pending": "P2"}.get(kind, "")
+    assert title.startswith(urgency)
+    assert not title.lower().startswith(kind.replace("_", " "))
+    assert title.isascii() == (language is Language.ENGLISH)
