@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit test-slow test-chaos bench lock clean
+.PHONY: help demo test check unit test-slow test-n8n test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -26,10 +26,14 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(PYTEST) -m "not slow" || $(ALONE) -m "not slow"
+	$(PYTEST) -m "not slow and not n8n" || $(ALONE) -m "not slow and not n8n"
 
 test-slow: $(VENV)/.test ## kills, drills and restores with real processes by the dozen (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow
+
+test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is installed outside the repository first (once)
+	$(BIN)/python -m tests.n8n.install
+	$(BIN)/pytest -m n8n tests/n8n
 
 test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
 	$(BIN)/python -m benchmarks.soak
@@ -39,6 +43,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.bing
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.crawl
+	$(BIN)/python -m benchmarks.leases
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
 $(VENV)/bin/python:

@@ -79,6 +79,16 @@ class Terminal:
     async def run(self, *arguments: str, **variables: str | None) -> Ended:
         return await end(await self.start(*arguments, **variables))
 
+    async def pipe(self, *arguments: str, given: str | bytes) -> Ended:
+        """Run a command with this on its standard input."""
+        process = await asyncio.create_subprocess_exec(
+            SCRIPT, *arguments, cwd=self.folder, env=self.variables, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        )
+        async with asyncio.timeout(LONGEST_RUN):
+            out, err = await process.communicate(given.encode() if isinstance(given, str) else given)
+        assert process.returncode is not None
+        return Ended(process.returncode, out.decode(), err.decode())
+
     async def close(self) -> None:
         """Leave nothing running, however the test ended."""
         for process in self._started:

@@ -5,32 +5,20 @@ import asyncio
 import os
 import pty
 import sqlite3
-from asyncio.subprocess import PIPE
 
 import pytest
 
-from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal
+from tests.cli.terminal import SCRIPT, Terminal
 
 CANARY = "040069b1kanarienvogel7f3b9c"
 COOKIE = f"web_session={CANARY}; a1=1"
 ADD = ("cookies", "add", "mine", "--platform", "xiaohongshu")
 
 
-async def pipe(terminal: Terminal, *words: str, given: bytes) -> Ended:
-    """Run a command with this on its standard input."""
-    process = await asyncio.create_subprocess_exec(
-        SCRIPT, *words, cwd=terminal.folder, env=terminal.variables, stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(LONGEST_RUN):
-        out, err = await process.communicate(given)
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
-
-
 async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) -> None:
     """C7, C9: from the pipe to the table; no command shows it, and neither do the log and the data directory."""
-    added = await pipe(terminal, *ADD, "--priority", "3", "--daily-limit", "50", given=f"{COOKIE}\n".encode())
-    again = await pipe(terminal, *ADD, given=f"Cookie: {COOKIE}".encode())
+    added = await terminal.pipe(*ADD, "--priority", "3", "--daily-limit", "50", given=f"{COOKIE}\n")
+    again = await terminal.pipe(*ADD, given=f"Cookie: {COOKIE}")
     listed, document = await asyncio.gather(terminal.run("cookies", "list"), terminal.run("cookies", "list", "--json"))
     with sqlite3.connect(terminal.data_dir / "tidings.db") as connection:
         connection.execute("UPDATE tbl_cookie SET status = 'banned', total_errors = 4")
@@ -64,8 +52,8 @@ async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) 
 
 async def test_a_broken_row_is_listed_and_can_be_removed(terminal: Terminal) -> None:
     """C9: whatever another program wrote into the table, beside the cookies that are whole."""
-    await pipe(terminal, *ADD, given=COOKIE.encode())
-    await pipe(terminal, "cookies", "add", "other", "--platform", "weibo", given=b"SUB=1")
+    await terminal.pipe(*ADD, given=COOKIE.encode())
+    await terminal.pipe("cookies", "add", "other", "--platform", "weibo", given="SUB=1")
     with sqlite3.connect(terminal.data_dir / "tidings.db") as connection:
         connection.execute("UPDATE tbl_cookie SET used_on = 'never', daily_limit = 'many' WHERE cookie_name = 'mine'")
     connection.close()
@@ -135,7 +123,7 @@ async def test_bad_input_ends_with_2_and_one_line_without_the_cookie(
     terminal: Terminal, words: tuple[str, ...], given: bytes, rule: str
 ) -> None:
     """C7: the line names the rule, and nothing is stored."""
-    ended = await pipe(terminal, *words, given=given)
+    ended = await terminal.pipe(*words, given=given)
     assert ended.code == 2
     assert rule in ended.complaint
     assert CANARY not in ended.complaint
@@ -144,6 +132,6 @@ async def test_bad_input_ends_with_2_and_one_line_without_the_cookie(
 
 async def test_a_name_of_another_platform_is_not_overwritten(terminal: Terminal) -> None:
     """C9: two accounts cannot be taken for each other."""
-    await pipe(terminal, *ADD, given=COOKIE.encode())
-    ended = await pipe(terminal, "cookies", "add", "mine", "--platform", "weibo", given=b"SUB=1")
+    await terminal.pipe(*ADD, given=COOKIE.encode())
+    ended = await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given="SUB=1")
     assert (ended.code, "for xiaohongshu; remove it" in ended.complaint) == (2, True)

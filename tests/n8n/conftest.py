@@ -1,0 +1,74 @@
+"""The fixtures: one n8n for all tests, with the shipped files in it; and for each test a stage of its own."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+from aiohttp import ClientSession
+
+from tests.cli.terminal import Terminal
+from tests.cli.test_cookies_commands import pipe
+from tests.n8n.driver import N8n, find_port
+from tests.n8n.install import find_place
+from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
+from tidings.collect.workflow import Keywords
+from tidings.core.clock import SystemClock
+from tidings.core.database import open_database, prepare_database
+from tidings.sandbox import bilibili
+
+
+@pytest.fixture
+async def outside() -> AsyncIterator[Outside]:
+    noted = Outside()
+    async with await asyncio.start_server(noted.answer, "127.0.0.1", 0) as server:
+        noted.port = server.sockets[0].getsockname()[1]
+        yield noted
+
+
+@pytest.fixture(scope="session")
+def prepared_n8n(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> N8n:
+    place = find_place()
+    assert place.is_complete, "n8n is not installed: `make test-n8n` does it, or `python -m tests.n8n.install`"
+    name = f"n8n_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    database = postgres_server.replace("/postgres?", f"/{name}?")
+    folder = tmp_path_factory.mktemp("n8n")
+    prepared = N8n(place, folder=folder, database=database, base_url=f"http://127.0.0.1:{find_port()}")
+    prepared.prepare(TOKEN)
+    return prepared
+
+
+@pytest.fixture
+async def n8n(prepared_n8n: N8n) -> AsyncIterator[N8n]:
+    yield prepared_n8n
+    await prepared_n8n.close()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, n8n: N8n, outside: Outside) -> AsyncIterator[Stage]:
+    """With a cookie, and a keyword that is watched and finds twelve notes."""
+    terminal = Terminal(tmp_path)
+    terminal.data_dir.mkdir(mode=0o700)
+    terminal.variables |= {"TIDINGS_WORKFLOW_TOKEN": TOKEN, "TIDINGS_COLLECT_RUNNER": "off"}
+    terminal.variables |= {"PLATFORM_INTERVAL_SECONDS": "0", "COOKIE_INTERVAL_SECONDS": "0"}
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(terminal.close)
+        platform = await stack.enter_async_context(bilibili.SandboxBilibili(sessions=[CANARY]))
+        client = await stack.enter_async_context(ClientSession())
+        terminal.variables["BILIBILI_BASE_URL"] = platform.origin
+        database = open_database(f"sqlite:///{terminal.data_dir / 'tidings.db'}")
+        stack.push_async_callback(database.close)
+        await prepare_database(database)
+        await Keywords(database, clock=SystemClock()).add("bilibili", KEYWORD)
+        words = ("cookies", "add", "canary", "--platform", "bilibili", "--daily-limit", "1000")
+        ended = await pipe(terminal, *words, given=f"SESSDATA={CANARY}; buvid3=device".encode())
+        assert ended.code == 0, ended
+        served = await serve(terminal, client, n8n)
+        yield Stage(n8n, terminal, served, platform, database, outside)
+        await served.end()
+    assert outside.wanted == []

@@ -1,0 +1,106 @@
+"""The whole way, as a user goes it: a keyword is named on the command line, a service is started, and what was found
+stands in the tables and in Feishu, exactly once; with one id to follow it by."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+from sqlalchemy import select, text
+
+from tests.cli.terminal import Terminal
+from tests.test_serve import PATIENCE, TOKEN, Served, Server
+from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.core.database import Database, open_database
+from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
+
+CANDIDATES, SOURCES = DEMO_TABLES
+TOPIC = "bread"
+FOUND = 10
+
+
+@pytest.fixture
+async def feishu() -> AsyncIterator[SandboxBitable]:
+    async with SandboxBitable() as running:
+        yield running
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path, feishu: SandboxBitable) -> AsyncIterator[Terminal]:
+    async with SandboxWeibo() as weibo:
+        opened = Terminal(tmp_path)
+        opened.variables |= {
+            "TIDINGS_TOKEN": TOKEN,
+            "WEIBO_BASE_URL": weibo.origin,
+            "PLATFORM_INTERVAL_SECONDS": "0",
+            "COOKIE_INTERVAL_SECONDS": "0",
+            "FEISHU_APP_ID": DEMO_APP_ID,
+            "FEISHU_APP_SECRET": DEMO_APP_SECRET,
+            "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
+            "FEISHU_CANDIDATE_TABLE": CANDIDATES,
+            "FEISHU_SOURCE_TABLE": SOURCES,
+            "FEISHU_BASE_URL": feishu.origin,
+        }
+        yield opened
+        await opened.close()
+
+
+@pytest.fixture
+async def service(terminal: Terminal) -> AsyncIterator[Served]:
+    added = await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given=DEMO_WEIBO_COOKIE)
+    assert added.code == 0, added.err
+    watched = await terminal.run("collect", "keywords", "add", "weibo", TOPIC)
+    assert watched.code == 0, watched.err
+    async with ClientSession() as client:
+        yield await Server(terminal, client).start()
+
+
+async def wait_until_mirrored(database: Database, feishu: SandboxBitable) -> None:
+    """Until every note is collected and Feishu has been told of everything."""
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        while True:
+            async with database.read() as connection:
+                statuses = (await connection.execute(select(candidates.c.status))).scalars().all()
+                waiting = (await connection.execute(select(mirror_outbox.c.id))).first()
+            if statuses == ["collected"] * FOUND and waiting is None:
+                return
+
+
+async def test_a_keyword_becomes_rows_in_the_tables_and_in_feishu_and_one_id_leads_from_end_to_end(
+    terminal: Terminal, service: Served, feishu: SandboxBitable
+) -> None:
+    """C2, C6, C7, C11, C19, C21, C27: exactly once each; the id of a record is in Feishu and in the log of its search,
+    its crawl and its write; no cookie is anywhere in clear."""
+    database = open_database(f"sqlite:///{terminal.data_dir / 'tidings.db'}")
+    await wait_until_mirrored(database, feishu)
+    await service.end()
+    async with database.read() as connection:
+        stored = {row.note_id: row for row in await connection.execute(select(sources))}
+        found = list(await connection.execute(select(candidates)))
+        executions = set(await connection.execute(text("SELECT workflow_name, status FROM tbl_crawl_execution")))
+    await database.close()
+
+    assert len(stored) == len(found) == FOUND
+    assert executions == {("discover", "succeeded"), ("collect:weibo", "succeeded")}
+    mirrored = {table: {row["key"]: row for row in feishu.rows(table)} for table in DEMO_TABLES}
+    assert len(feishu.rows(SOURCES)) == len(feishu.rows(CANDIDATES)) == FOUND
+    for note_id, row in stored.items():
+        request_id = json.loads(row.exec_meta)["request_id"]
+        assert mirrored[SOURCES][f"weibo:{note_id}"]["request_id"] == request_id
+        assert mirrored[SOURCES][f"weibo:{note_id}"]["title"] == row.title
+        assert mirrored[CANDIDATES][f"weibo:{note_id}"]["status"] == "collected"
+        assert list_events(terminal.log, request_id) >= {"candidates.leased", "crawl.item", "candidates.settled"}
+    searched = {json.loads(row.exec_meta)["request_id"] for row in found} - {"-"}
+    assert searched
+    assert DEMO_WEIBO_SESSION not in terminal.log
+    assert DEMO_APP_SECRET not in terminal.log
+
+
+def list_events(log: str, request_id: str) -> set[str]:
+    """What the log says happened under this id: grep, and the names of the events."""
+    lines = [line for line in log.splitlines() if request_id in line]
+    return {event for line in lines for event in re.findall(r"[a-z]+\.[a-z_]+", line)}
