@@ -35,8 +35,8 @@ class Step:
 
 
 async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> None:
-    """A11, A12, A13, A18, A28: three steps, nothing twice in the second, exactly the changed page in the third; Bing
-    gets as much as its quota allows, once."""
+    """A11, A12, A13, A18, A28, C19: three steps, nothing twice in the second, exactly the changed page in the third;
+    Bing gets as much as its quota allows, once. Then notes are collected, and none twice."""
     first = await terminal.run("demo")
     second = await terminal.run("demo", REQUEST_INTERVAL_MS="5")
     for ended in (first, second):
@@ -49,6 +49,13 @@ async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> No
         assert changed.heading == "3. Page 2718 changes. Only that page is sent."
         assert (changed.status, changed.accepted) == ("succeeded", [1, 1, 0])
         assert "page 2718 twice, and Bing's quota used up: as it should be." in ended.out
+        assert "4. Watch 咖啡 on both." in ended.out
+        assert re.findall(r"succeeded discover: (\d+) found, (\d+) new", ended.out) == [("22", "22"), ("22", "0")]
+        assert re.findall(r"(bilibili|weibo) +succeeded +(\d+) +0 +0 +0 +0 +0", sort_lines(ended.out)) == [
+            ("bilibili", "12"),
+            ("weibo", "10"),
+        ]
+        assert "Every candidate has its note, once: as it should be." in ended.out
         assert str(terminal.data_dir) in ended.out
     assert [path.name for path in terminal.folder.iterdir()] == ["tidings-data"]
 
@@ -62,6 +69,10 @@ async def test_demo_deletes_no_folder_that_it_did_not_make(terminal: Terminal) -
     assert ended.code == 2
     assert "tidings-data/demo is not the demo's own folder; set TIDINGS_DATA_DIR to another place" in ended.complaint
     assert precious.read_text() == "the only copy"
+
+
+def sort_lines(text: str) -> str:
+    return "\n".join(sorted(text.splitlines()))
 
 
 def _read_steps(ended: Ended) -> list[Step]:

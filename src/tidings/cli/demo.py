@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from tidings.announce.sites import make_bing_settings, make_site
 from tidings.cli.announce import announce_site
+from tidings.cli.demo_collect import Platforms, open_platforms, tell_collecting
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.settings import Settings
@@ -28,7 +29,10 @@ QUOTA = 250
 def demo(
     pages: Annotated[int, typer.Option(help="How many pages the demo's site has.", min=3_100)] = 4_000,
 ) -> None:
-    """Announce a made-up site to two engines, one of which has a bad day, and to Bing. Nothing leaves this machine."""
+    """Announce a made-up site to two engines and to Bing, and collect notes from two made-up platforms.
+
+    One engine and one platform have a bad day. Nothing leaves this machine.
+    """
     # Loaded here, not above: every other command would pay for it in memory and time.
     from tidings.sandbox import DEMO_BING_KEY, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 
@@ -40,7 +44,8 @@ def demo(
         bing = SandboxBing(keys={DEMO_BING_KEY: []}, daily_quota=QUOTA)
         async with Sandbox(site=SandboxSite(pages=pages), engines=engines, bing=bing) as sandbox:
             bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
-            return await _tell(sandbox, replace(settings, bing_base=bing.base_url))
+            async with open_platforms(replace(settings, bing_base=bing.base_url)) as (complete, platforms):
+                return await _tell(sandbox, complete, platforms=platforms)
 
     raise typer.Exit(run(work))
 
@@ -68,7 +73,7 @@ def _clear(data_dir: Path) -> None:
     mark.touch()
 
 
-async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
+async def _tell(sandbox: "Sandbox", settings: Settings, *, platforms: Platforms) -> Exit:
     console = make_console()
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     site = make_site(
@@ -96,9 +101,17 @@ async def _tell(sandbox: "Sandbox", settings: Settings) -> Exit:
         sandbox.site.change(CHANGED_PAGE)
         _begin_step(console, 3, f"Page {CHANGED_PAGE} changes. Only that page is sent.")
         await announce_site(installation, site, console=console)
-    went_well = _went_well(sandbox)
-    _end(console, sandbox, settings, went_well=went_well)
-    return Exit.DONE if went_well else Exit.FAILED
+        announced = _went_well(sandbox)
+        _conclude_announcing(console, sandbox, went_well=announced)
+
+        collected = await tell_collecting(installation, platforms, console=console)
+        console.print(
+            "Every candidate has its note, once: as it should be."
+            if collected
+            else "[red]Not every candidate has its note. The log says more.[/]"
+        )
+    _end(console, settings)
+    return Exit.DONE if announced and collected else Exit.FAILED
 
 
 def _give_bad_day(sandbox: "Sandbox") -> None:
@@ -126,7 +139,7 @@ def _went_well(sandbox: "Sandbox") -> bool:
     return all(dict(engine.accepted) == expected for engine in sandbox.engines)
 
 
-def _end(console: Console, sandbox: "Sandbox", settings: Settings, *, went_well: bool) -> None:
+def _conclude_announcing(console: Console, sandbox: "Sandbox", *, went_well: bool) -> None:
     totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
     if sandbox.bing is not None:
         totals["Bing"] = sandbox.bing.accepted.total()
@@ -137,11 +150,18 @@ def _end(console: Console, sandbox: "Sandbox", settings: Settings, *, went_well:
         else "[red]which is not each page once, as it should be. The log says more.[/]"
     )
     console.print(f"\nAccepted in all: {accepted}; {verdict}")
-    console.print(f"Data and log are in [bold]{settings.data_dir.absolute()}[/].\n")
+
+
+def _end(console: Console, settings: Settings) -> None:
+    console.print(f"\nData and log are in [bold]{settings.data_dir.absolute()}[/].\n")
     console.print("For your own site:")
     console.print(
         "  [bold]tidings keys new --indexnow[/]   makes a key; put it into a file KEY.txt at the root of the site"
     )
     console.print("  [bold]tidings check https://example.com/sitemap.xml --key KEY[/]")
     console.print("  [bold]tidings announce https://example.com/sitemap.xml --key KEY[/]")
+    console.print("For your own keywords:")
+    console.print("  [bold]tidings cookies add mine --platform bilibili[/]   asks for your account's cookie, unseen")
+    console.print("  [bold]tidings collect keywords add bilibili KEYWORD[/]")
+    console.print("  [bold]tidings serve[/]   does all of this by itself, every day")
     console.print("(Where `make` made the environment, the command is .venv/bin/tidings.)")
