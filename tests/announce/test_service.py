@@ -20,6 +20,7 @@ from tidings.announce.pipeline import BingDisabledError, ChannelChoice
 from tidings.announce.schedule import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
 from tidings.announce.sites import Site, SiteError, SubmitMethod
+from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
 from tidings.core.holders import Holder
@@ -282,6 +283,22 @@ async def test_a_paused_site_is_not_missed(make_bench: BenchMaker, clock: StageC
         clock.advance(10 * DAY)
         await stage.service.watch_over()
         assert await stage.list_open() == set()
+
+
+async def test_a_site_takes_its_own_conditions_along_when_it_is_removed_and_nobody_elses(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A40, C24: a platform may have the name of a site; what is told of it goes on."""
+    async with open_service(make_bench, clock=clock) as stage:
+        name, alerts = stage.site.id, stage.service.alerts
+        own = [("not_run", name), ("channel_broken", f"{name} at api.example")]
+        others = [("no_active_cookie", name), ("not_run", f"{name}.example")]
+        async with stage.database.write() as connection:
+            for kind, subject in own + others:
+                await alerts.hold(connection, Alert(kind=kind, subject=subject, reason="it is so", action="Look."))
+        await stage.service.remove(stage.site)
+        left = {(condition.kind, condition.subject) for condition in await alerts.list_open()}
+    assert left == set(others)
 
 
 async def test_what_a_dead_process_held_is_ended_within_a_minute(

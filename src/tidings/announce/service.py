@@ -18,6 +18,7 @@ from tidings.announce.reports import Report
 from tidings.announce.schedule import Claim, ClaimLostError, LateSite, Schedules
 from tidings.announce.site_records import SiteRecords
 from tidings.announce.sites import WORKFLOW_PREFIX, Site
+from tidings.announce.summary import KINDS
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.database import Database
@@ -163,7 +164,8 @@ class AnnounceService:
         await self.sites.remove(site.id)
         async with self.database.write() as connection:
             await self.alerts.end_all(
-                connection, lambda _, subject: subject == site.id or subject.startswith(f"{site.id} at ")
+                connection,
+                lambda kind, subject: kind in KINDS and (subject == site.id or subject.startswith(f"{site.id} at ")),
             )
 
     async def drain(self, timeout: timedelta) -> None:

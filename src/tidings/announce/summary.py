@@ -13,6 +13,18 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.logs import get_logger
 from tidings.core.stopping import Stop
 
+# All that people are told of a site; other pipelines have subjects of their own that may be called like one.
+KINDS = frozenset(
+    {
+        "channel_broken",
+        "channel_off",
+        "execution_failed",
+        "many_failures",
+        "no_urls",
+        "not_run",
+        "sitemap_shrank",
+    }
+)
 CHECK = "Check the sitemap's address and the key; `tidings check` says what is wrong."
 
 _log = get_logger(__name__)

@@ -184,8 +184,8 @@ class Workflows:
             if _is_pause(failures, held=held):
                 await self._pause_platform(connection, execution, platform, progress)
             await self._count_uses(connection, _list_uses((*collected, *failures), held=held), at=at)
-            await self._count_settled(connection, execution, settled, held=held, at=at)
             await self._tell_settled(connection, platform, settled, held=held, at=at)
+            await self._count_settled(connection, execution, settled, held=held, at=at)
         _note_settled(execution, platform, settled)
         return settled
 
@@ -290,8 +290,9 @@ class Workflows:
     ) -> None:
         succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
         failed = sum(each.action in _COUNTED for each in settled)
-        await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
         await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
+        # The last of all: the other executions' wait for this row lasts until the commit.
+        await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
 
     async def _tell_settled(
         self,
