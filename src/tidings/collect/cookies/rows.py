@@ -4,11 +4,12 @@ too, and SQLite takes any value in any column: a row with a broken one is read a
 no other and can be seen and removed.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, cast, select
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, bindparam, cast, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.cookies.states import CookieState, CookieStatus
@@ -43,6 +44,12 @@ cookies = Table(
 # A Fernet token that another program put there may be text to SQLite, and what is no UTF-8 would break the whole read.
 _ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
 _columns: Final = (*(column for column in cookies.c if column is not cookies.c.cookie_encrypted), _ciphertext)
+_lock_named: Final = (
+    select(*_columns)
+    .where(cookies.c.cookie_name.in_(bindparam("names", expanding=True)))
+    .order_by(cookies.c.cookie_name)
+    .with_for_update()
+)
 _NO_MOMENT: Final = from_milliseconds(0)
 
 Value = TypeVar("Value")
@@ -74,9 +81,14 @@ async def read_cookies(connection: AsyncConnection) -> list[Cookie]:
 
 async def lock_cookie(connection: AsyncConnection, name: str) -> Cookie | None:
     """The cookie of this name, which nobody else can change until the transaction ends."""
-    statement = select(*_columns).where(cookies.c.cookie_name == name).with_for_update()
-    row = (await connection.execute(statement)).first()
-    return None if row is None else _read_cookie(row)
+    found = await lock_cookies(connection, [name])
+    return found[0] if found else None
+
+
+async def lock_cookies(connection: AsyncConnection, names: Iterable[str]) -> list[Cookie]:
+    """The cookies of these names that there are, locked, by name: in one order for all, so that two who want the same
+    ones cannot wait for each other."""
+    return [_read_cookie(row) for row in await connection.execute(_lock_named, {"names": list(names)})]
 
 
 def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:

