@@ -1,10 +1,13 @@
 """Who holds a record, who has lost it, and who gets it next: fencing, heartbeats and recovery."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, text, update
 
 from tests.collect.workflow_stage import (
     PLATFORM,
@@ -29,6 +32,7 @@ from tidings.core.executions import ExecutionLostError, Executions, ExecutionSta
 from tidings.core.holders import Holder
 
 RECOVERERS = 8
+SOON = 30.0
 SECOND = timedelta(seconds=1)
 LOCK = timedelta(minutes=30)
 
@@ -227,6 +231,85 @@ async def test_a_candidate_that_was_removed_meanwhile_is_lost(workflows: Workflo
     (settled,) = await workflows.settle(execution, PLATFORM, collect(leased))
     assert settled.action is SettledAction.LOST
     assert await read_sources(database) == []
+
+
+async def test_recovery_waits_for_nobody_who_is_writing(workflows: Workflows, database: Database) -> None:
+    """C5: what is just being written is held by somebody who lives; on PostgreSQL two who wait for each other would
+    end one of them."""
+    execution = await begin(workflows)
+    await workflows.add_candidates(execution, make_candidates("a", "b"))
+    await workflows.lease(execution)
+    async with database.write() as connection:
+        await connection.execute(update(candidates).values(locked_at=1))
+    if database.dialect == "sqlite":
+        # There is one writer at a time, and nothing to wait for.
+        assert (await workflows.recover()).records == 2
+        return
+    async with database.write() as connection:
+        await connection.execute(select(candidates).where(candidates.c.note_id == "a").with_for_update())
+        async with asyncio.timeout(SOON):
+            assert (await workflows.recover()).records == 1
+    assert (await workflows.recover()).records == 1
+
+
+async def test_recovery_leaves_a_record_alone_that_changed_hands_meanwhile(
+    workflows: Workflows, database: Database, executions: Executions
+) -> None:
+    """C4, C5: an execution that began after the recovery did must not count as ended."""
+    dead, other = await begin(workflows, "dead"), await begin(workflows, "other")
+    await workflows.add_candidates(dead, make_candidates("a"))
+    await workflows.lease(dead)
+    await workflows.add_candidates(dead, make_candidates("b"))
+    await workflows.lease(other)
+    await executions.finish(dead, ExecutionStatus.INTERRUPTED)
+    async with hold_row(database, "a"):
+        recovering = asyncio.create_task(workflows.recover())
+        await wait_until_done_or_waiting(recovering, database)
+        await workflows.finish(other)
+        alive = await begin(workflows, "alive")
+        assert [each.note_id for each in await workflows.lease(alive, platform=PLATFORM)][-1:] == ["b"]
+    await asyncio.wait_for(recovering, SOON)
+    row = (await read_candidates(database))["b"]
+    assert (row.status, row.processing_lock, row.retry_count) == ("processing", alive.public_id, 0)
+
+
+@asynccontextmanager
+async def hold_row(database: Database, note_id: str) -> AsyncIterator[None]:
+    """Somebody has this row in a transaction; on SQLite nobody can while others write."""
+    if database.dialect == "sqlite":
+        yield
+        return
+    async with database.write() as connection:
+        await connection.execute(select(candidates).where(candidates.c.note_id == note_id).with_for_update())
+        yield
+
+
+async def wait_until_done_or_waiting(task: "asyncio.Task[Any]", database: Database) -> None:
+    """Until the task has ended, or PostgreSQL says that somebody waits for a lock."""
+    async with asyncio.timeout(SOON):
+        while not task.done():
+            await asyncio.sleep(0)
+            if database.dialect == "postgresql":
+                async with database.read() as connection:
+                    statement = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+                    if (await connection.execute(statement)).scalar_one():
+                        return
+
+
+async def test_thousands_that_were_given_up_are_requeued_in_blocks(
+    workflows: Workflows, database: Database, clock: FakeClock
+) -> None:
+    """C10: each once, however many there are; one platform's where it is named."""
+    execution = await begin(workflows, "discover")
+    notes = [f"n{number}" for number in range(2_300)]
+    await workflows.add_candidates(execution, make_candidates(*notes) + make_candidates("x", platform="weibo"))
+    async with database.write() as connection:
+        await connection.execute(update(candidates).values(status="failed", retry_count=3))
+    assert await workflows.requeue(PLATFORM) == 2_300
+    assert await workflows.requeue() == 1
+    assert await workflows.requeue() == 0
+    rows = (await read_candidates(database)).values()
+    assert {(row.status, row.retry_count) for row in rows} == {("pending", 0)}
 
 
 def _stamp(moment: datetime) -> int:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from tests.announce.bing_stage import MORNING, StageClock
-from tests.collect.crawl_stage import OwnPlatform, session_of
+from tests.collect.crawl_stage import session_of
 from tests.collect.runner_stage import (
     ACCOUNTS,
     MINUTE,
@@ -21,14 +21,11 @@ from tests.collect.runner_stage import (
     read_meta,
     wait_until,
 )
-from tests.collect.workflow_stage import begin, make_candidates, make_note, read_candidates, read_outbox
+from tests.collect.workflow_stage import begin, make_candidates, read_candidates, read_outbox
 from tests.collect.workflow_stage import collect as take
-from tidings.collect.cookies.pool import CookiePool
 from tidings.collect.cookies.states import CookieStatus
-from tidings.collect.crawl import Crawler
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.reports import CollectReport
-from tidings.collect.runner import CollectRunner
 from tidings.collect.workflow import Failed, SettledAction, Workflows
 from tidings.core.clock import to_milliseconds
 from tidings.core.database import Database
@@ -414,29 +411,6 @@ async def test_a_long_batch_keeps_its_leases_alive(stage: RunnerStage, clock: St
     (report,) = await asyncio.wait_for(running, SOON)
     assert (recovered.executions, recovered.records) == ([], 0)
     assert report.counts == {SettledAction.CREATED: 10}
-
-
-async def test_what_nobody_expected_ends_as_failed_with_its_reason(stage: RunnerStage, clock: StageClock) -> None:
-    """C19: a platform of somebody else's gives a note that the table cannot take; its candidates are free again."""
-    await stage.add_cookies("one")
-    broken = make_note("first", platform="weibo")
-    object.__setattr__(broken, "url", None)
-    pool = CookiePool(stage.database, keys=stage.keys, clock=clock, redactor=Redactor())
-    platform = OwnPlatform(lambda _: broken)
-    crawler = Crawler({"weibo": platform}.__getitem__, pool=pool, clock=clock, redactor=Redactor())
-    runner = CollectRunner(
-        crawler=crawler, workflows=stage.workflows, keywords=stage.keywords, executions=stage.executions
-    )
-    acquired = await stage.workflows.acquire("seed")
-    assert acquired.execution is not None
-    await stage.workflows.add_candidates(acquired.execution, make_candidates("first", "second", platform="weibo"))
-    (report,) = await runner.collect(stage.make_stop())
-    assert report.ended.status is ExecutionStatus.FAILED
-    assert "IntegrityError" in (report.ended.reason or "")
-    record = await stage.executions.find(report.ended.execution_id)
-    assert record is not None
-    assert (record.status, record.result) == (ExecutionStatus.FAILED, {"errors": [report.ended.reason]})
-    assert await stage.count_statuses() == {"pending": 2}
 
 
 async def test_two_runners_share_the_work_without_doing_it_twice(stage: RunnerStage) -> None:

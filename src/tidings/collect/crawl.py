@@ -7,6 +7,7 @@ decision.
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +42,13 @@ from tidings.core.secrets import Secret
 MOST_ITEMS: Final = 50
 
 _DEFAULT_RULES: Final = CookieRules()
+_CUT_OFF: Final = ErrorInfo(ErrorCode.TIMEOUT_ERROR, "it was cut off before there was an answer")
 _INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
 
 _log = get_logger(__name__)
 
 Found = TypeVar("Found", SearchPage, Note)
+OnItem = Callable[[int, BatchItem[Note]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +148,27 @@ class Crawler:
         """One note, whole."""
         return await self._answer("crawl.detail", platform, _ask_about(note), limit=self._limits.detail)
 
-    async def details(self, platform: str, notes: Sequence[WantedNote]) -> BatchEnvelope[Note]:
+    async def details(
+        self, platform: str, notes: Sequence[WantedNote], *, on_item: OnItem | None = None
+    ) -> BatchEnvelope[Note]:
         """Many notes, as many at once as there are cookies and as the pace allows. What is not there when the time is
-        up is told as TIMEOUT_ERROR, beside what is."""
+        up is told as TIMEOUT_ERROR, beside what is.
+
+        `on_item` is told of each answer when it comes, by its place in `notes`; where the whole is cancelled, also of
+        what had been asked with a cookie by then, so that no use of a cookie goes untold.
+        """
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
-            items = await asyncio.gather(*(self._answer_item(platform, note, until=until) for note in notes))
+            tell = on_item or (lambda _place, _item: None)
+            # Not `gather`: one that is cancelled would not wait for the others to tell what they had asked.
+            async with asyncio.TaskGroup() as group:
+                asked = [
+                    group.create_task(
+                        self._answer_item(platform, note, until=until, tell=functools.partial(tell, place))
+                    )
+                    for place, note in enumerate(notes)
+                ]
+            items = [each.result() for each in asked]
             meta = Meta(request_id=request_id, latency_ms=self._measure(began))
             envelope = BatchEnvelope(meta=meta, items=items)
             _log.info("crawl.batch", total=len(items), failed=envelope.failed, ms=meta.latency_ms)
@@ -169,13 +187,25 @@ class Crawler:
                 return Envelope(meta=meta, error=found)
             return Envelope(meta=meta, data=found)
 
-    async def _answer_item(self, platform: str, note: WantedNote, *, until: float) -> BatchItem[Note]:
+    async def _answer_item(
+        self, platform: str, note: WantedNote, *, until: float, tell: Callable[[BatchItem[Note]], None]
+    ) -> BatchItem[Note]:
         began, trace = self._clock.monotonic(), _Trace()
-        found = await self._try(platform, _ask_about(note), trace=trace, until=until)
+        try:
+            found = await self._try(platform, _ask_about(note), trace=trace, until=until)
+        except asyncio.CancelledError:
+            if trace.cookie_used is not None:
+                tell(BatchItem(id=note.id, cookie_used=trace.cookie_used, error=_CUT_OFF))
+            raise
         _note_end("crawl.item", trace, found, ms=self._measure(began))
-        if isinstance(found, ErrorInfo):
-            return BatchItem(id=note.id, cookie_used=trace.cookie_used, error=found)
-        return BatchItem(id=note.id, cookie_used=trace.cookie_used, data=found)
+        item = BatchItem(
+            id=note.id,
+            cookie_used=trace.cookie_used,
+            data=None if isinstance(found, ErrorInfo) else found,
+            error=found if isinstance(found, ErrorInfo) else None,
+        )
+        tell(item)
+        return item
 
     async def _try(
         self, platform: str, question: _Question[Found], *, trace: _Trace, until: float

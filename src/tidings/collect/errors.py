@@ -42,12 +42,14 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRule:
-    """How one code is dealt with. A retry is a further attempt; `backs_off` says that it waits first."""
+    """How one code is dealt with. A retry is a further attempt; `backs_off` says that it waits first; `gives_up` that a
+    candidate is given up at once, because no later try can change it."""
 
     action: Action
     most_retries: int = 0
     backs_off: bool = False
     alerts: bool = False
+    gives_up: bool = False
 
     @property
     def retryable(self) -> bool:
@@ -64,9 +66,9 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
         ErrorCode.TIMEOUT_ERROR: ErrorRule(action=Action.RETRY, most_retries=2),
         ErrorCode.NETWORK_ERROR: ErrorRule(action=Action.RETRY, most_retries=3, backs_off=True),
         ErrorCode.PARTIAL_FAIL: ErrorRule(action=Action.RETRY_FAILED_ITEMS, most_retries=2),
-        ErrorCode.INVALID_INPUT: ErrorRule(action=Action.SKIP, alerts=True),
+        ErrorCode.INVALID_INPUT: ErrorRule(action=Action.SKIP, alerts=True, gives_up=True),
         ErrorCode.UNAUTHORIZED: ErrorRule(action=Action.PAUSE, alerts=True),
-        ErrorCode.NOT_FOUND: ErrorRule(action=Action.SKIP, alerts=True),
+        ErrorCode.NOT_FOUND: ErrorRule(action=Action.SKIP, alerts=True, gives_up=True),
         ErrorCode.INTERNAL_ERROR: ErrorRule(action=Action.SKIP, alerts=True),
         ErrorCode.LOCK_LOST: ErrorRule(action=Action.STOP),
     }

@@ -30,15 +30,17 @@ from tidings.collect.workflow import (
     Keywords,
     NewCandidate,
     Recovered,
+    Repeated,
     Result,
     Settled,
     SettledAction,
     Workflows,
 )
+from tidings.collect.workflow.writer import REFUSALS
 from tidings.core.executions import Execution, Executions, ExecutionStatus
 from tidings.core.logs import get_logger
 from tidings.core.request_id import request_id_scope
-from tidings.core.stopping import Stop
+from tidings.core.stopping import Stop, StopRequestedError
 
 DISCOVER: Final = "discover"
 
@@ -47,6 +49,7 @@ _NO_ANSWER: Final = ErrorInfo(ErrorCode.INTERNAL_ERROR, "there is neither a note
 _log = get_logger(__name__)
 
 NoteSettled = Callable[[Sequence[Settled]], None]
+_Answer = tuple[Candidate, BatchItem[Note]]
 
 
 def name_collect(platform: str) -> str:
@@ -111,18 +114,11 @@ class CollectRunner:
         on_progress: Callable[[str, Sequence[Settled]], None] = lambda _platform, _settled: None,
     ) -> list[CollectReport]:
         """Read the notes of all candidates that are due (of one platform, where it is named), until none is left."""
-        due = await self._workflows.find_due_platforms()
+        due = [name for name in await self._workflows.find_due_platforms() if platform in (None, name)]
         outcomes = await asyncio.gather(
-            *(self._collect(name, stop=stop, on_progress=on_progress) for name in due if platform in (None, name)),
-            return_exceptions=True,
+            *(self._collect(name, stop=stop, on_progress=on_progress) for name in due), return_exceptions=True
         )
-        reports = []
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                # Only now: the other platforms were not to suffer from it.
-                raise outcome
-            reports.append(outcome)
-        return reports
+        return [_report(name, outcome) for name, outcome in zip(due, outcomes, strict=True)]
 
     async def recover(self) -> Recovered:
         """Free what dead holders had. It needs no right to run: whatever else is stuck, this is not."""
@@ -136,9 +132,20 @@ class CollectRunner:
             if is_paused:
                 note(SearchReport(platform=keyword.platform, keyword=keyword.keyword, skipped=True))
                 continue
-            search = await self._search(execution, keyword, stop=stop)
+            search = await self._search_safely(execution, keyword, stop=stop)
             is_paused = search.code is not None and RULES[search.code].action is Action.PAUSE
             note(search)
+
+    async def _search_safely(self, execution: Execution, keyword: Keyword, *, stop: Stop) -> SearchReport:
+        """One keyword; what breaks over what it found is told of it, and keeps no other from being searched."""
+        try:
+            return await self._search(execution, keyword, stop=stop)
+        except REFUSALS:
+            _log.exception("search.broken", platform=keyword.platform, keyword=keyword.keyword)
+            code = ErrorCode.INTERNAL_ERROR
+            await self._workflows.add_candidates(execution, [], keyword_id=keyword.id, code=code)
+            message = "what was found cannot be stored; the log has the cause"
+            return SearchReport(platform=keyword.platform, keyword=keyword.keyword, code=code, message=message)
 
     async def _search(self, execution: Execution, keyword: Keyword, *, stop: Stop) -> SearchReport:
         """All pages of one keyword. What it found is written at once, so that its figures are of the whole search."""
@@ -204,34 +211,45 @@ class CollectRunner:
         self, execution: Execution, leased: Sequence[Candidate], *, stop: Stop, note: NoteSettled
     ) -> None:
         """Read leased candidates, those that fail again as often as the rule for what went wrong allows. What is
-        certain is written at once; what is not when it is time to stop is given back."""
+        certain is written at once, also when it is time to stop; what is not is given back then."""
         platform, left, retry = leased[0].platform, leased, 0
         while left:
-            answer = await stop.wait_for(self._crawler.details(platform, [_want(each) for each in left]))
             retry += 1
-            verdict = self._judge(left, answer.items, retry=retry)
-            if verdict.results:
-                note(await self._workflows.settle(execution, platform, verdict.results))
+            came: list[_Answer] = []
+            try:
+                await stop.wait_for(self._ask_notes(left, came))
+            except StopRequestedError:
+                cut = [_conclude(*each) if each[1].data is not None else _put_off(*each) for each in came]
+                note(await self._workflows.settle(execution, platform, cut))
+                raise
+            verdict = self._judge(came, retry=retry)
+            note(await self._workflows.settle(execution, platform, verdict.results))
             left = verdict.again
             if left:
-                await self._workflows.count_cookie_uses(execution, verdict.uses)
                 await stop.sleep(verdict.delay)
 
-    def _judge(self, asked: Sequence[Candidate], items: Sequence[BatchItem[Note]], *, retry: int) -> "_Verdict":
+    async def _ask_notes(self, candidates: Sequence[Candidate], came: list[_Answer]) -> None:
+        """One batch. The answers are in `came` in the order in which they came, which their cookies are judged by."""
+        await self._crawler.details(
+            candidates[0].platform,
+            [WantedNote(note_id=each.note_id, url=each.note_url) for each in candidates],
+            on_item=lambda place, item: came.append((candidates[place], item)),
+        )
+
+    def _judge(self, came: Sequence[_Answer], *, retry: int) -> "_Verdict":
         """What is certain, and what is to be asked again as retry number `retry`."""
         results: list[Result] = []
         again: list[Candidate] = []
-        uses: list[CookieUse] = []
         longest = timedelta(0)
-        for candidate, item in zip(asked, items, strict=True):
+        for candidate, item in came:
             delay = None if item.error is None else self._find_delay(item.error, retry=retry)
             if delay is None:
                 results.append(_conclude(candidate, item))
             else:
+                results.append(_put_off(candidate, item))
                 again.append(candidate)
-                uses += _list_uses(item.cookie_used, item.error)
                 longest = max(longest, delay)
-        return _Verdict(results, again, uses, longest)
+        return _Verdict(results, again, longest)
 
     async def _execute(self, workflow: str, work: Work, *, stop: Stop) -> Ended:
         return await execute(workflow, work, workflows=self._workflows, executions=self._executions, stop=stop)
@@ -242,11 +260,10 @@ class CollectRunner:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is certain of a batch, and what is asked again after a wait, with the uses of cookies that it has cost."""
+    """What is to be written of a batch, and what is asked again after a wait."""
 
     results: Sequence[Result]
     again: Sequence[Candidate]
-    uses: Sequence[CookieUse]
     delay: timedelta
 
 
@@ -261,10 +278,6 @@ async def _do_all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _want(candidate: Candidate) -> WantedNote:
-    return WantedNote(note_id=candidate.note_id, url=candidate.note_url)
-
-
 def _conclude(candidate: Candidate, item: BatchItem[Note]) -> Result:
     if item.data is not None:
         return Collected(note_id=candidate.note_id, note=item.data, cookie_used=item.cookie_used)
@@ -276,6 +289,25 @@ def _conclude(candidate: Candidate, item: BatchItem[Note]) -> Result:
         cookie_used=item.cookie_used,
         captcha=error.captcha,
     )
+
+
+def _report(platform: str, outcome: CollectReport | BaseException) -> CollectReport:
+    """How a platform's collection went, also where it could not even be begun: the others are not to suffer from it."""
+    if isinstance(outcome, CollectReport):
+        return outcome
+    if not isinstance(outcome, Exception):
+        raise outcome
+    _log.error("collect.broken", platform=platform, exc_info=outcome)
+    reason = f"it could not be done: {type(outcome).__name__}"
+    failed = Ended(
+        workflow=name_collect(platform), execution_id="", request_id="", status=ExecutionStatus.FAILED, reason=reason
+    )
+    return CollectReport(platform=platform, ended=failed)
+
+
+def _put_off(candidate: Candidate, item: BatchItem[Note]) -> Result:
+    error = item.error or _NO_ANSWER
+    return Repeated(note_id=candidate.note_id, code=error.code, cookie_used=item.cookie_used, captcha=error.captcha)
 
 
 def _read_hits(page: SearchPage, keyword: Keyword) -> Iterable[NewCandidate]:

@@ -20,7 +20,6 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, select, text, update
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -31,6 +30,7 @@ from tidings.core.logs import get_logger
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
 # The holder of an execution that is worked on from outside, through the API: only its heartbeat tells that it lives.
+# Behind a stroke it may name the call that asked for it.
 REMOTE = "remote"
 
 _log = get_logger(__name__)
@@ -82,6 +82,10 @@ class ExecutionStatus(StrEnum):
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     TIMEOUT = "timeout"
+
+
+# How a holder ends its own execution; the other ends are what becomes of it without its holder.
+_FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
 
 
 class ExecutionError(Exception):
@@ -142,20 +146,26 @@ class Executions:
         self._holder = holder
         self._silent_for = silent_for
 
-    async def acquire(self, workflow_name: str, *, remote: bool = False) -> Execution:
+    async def acquire(self, workflow_name: str, *, remote: bool = False, call: str | None = None) -> Execution:
         """Take the right to run, from a dead holder too. Raises AlreadyRunningError.
 
-        `remote`: whoever works on it is not this process, and outlives it.
+        `remote`: whoever works on it is not this process, and outlives it. The same `call` of theirs, made again
+        because its answer got lost, is answered with the execution that it began, as long as that runs.
         """
+        holder = _name_remote(call) if remote else self._holder.id
         while True:
             await self.recover(workflow_name=workflow_name)
-            execution = await self._insert(workflow_name, holder=REMOTE if remote else self._holder.id)
+            execution = await self._insert(workflow_name, holder=holder)
             if execution is not None:
                 return execution
             running = await self._find_running(workflow_name)
             # None: it has ended between the two looks, and the way is free.
-            if running is not None:
-                raise running
+            if running is None:
+                continue
+            if remote and call is not None and running.holder == holder:
+                return _read_execution(running)
+            since = from_milliseconds(running.started_at)
+            raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
 
     async def _insert(self, workflow_name: str, *, holder: str) -> Execution | None:
         """A new running row; None while the index says that another execution of this workflow runs."""
@@ -177,27 +187,25 @@ class Executions:
             return None
         return Execution(id=token, public_id=public_id, workflow_name=workflow_name, started_at=started_at)
 
-    async def _find_running(self, workflow_name: str) -> AlreadyRunningError | None:
-        statement = select(executions.c.public_id, executions.c.started_at).where(
-            executions.c.workflow_name == workflow_name, _is_running
-        )
+    async def _find_running(self, workflow_name: str) -> Any:
+        statement = select(executions).where(executions.c.workflow_name == workflow_name, _is_running)
         async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
-        if row is None:
-            return None
-        return AlreadyRunningError(workflow_name, execution_id=row.public_id, since=from_milliseconds(row.started_at))
+            return (await connection.execute(statement)).first()
 
     async def resume(self, public_id: str) -> Execution:
         """The running remote execution of this public id, for one who was told nothing but that.
 
         What a process works on itself is nobody else's, whoever knows its id. Raises ExecutionLostError.
         """
-        statement = select(executions).where(executions.c.public_id == public_id)
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
-        if row is None or row.status != ExecutionStatus.RUNNING or row.holder != REMOTE:
+        row = await self._find_row(public_id)
+        if row is None or row.status != ExecutionStatus.RUNNING or not _is_remote(row):
             raise ExecutionLostError(public_id, "any workflow" if row is None else row.workflow_name)
-        return Execution(row.id, public_id, row.workflow_name, from_milliseconds(row.started_at))
+        return _read_execution(row)
+
+    async def find_finished(self, public_id: str) -> ExecutionRecord | None:
+        """A remote execution that its own holder has ended, and nobody else."""
+        row = await self._find_row(public_id)
+        return read_record(row) if row is not None and row.status in _FINISHED and _is_remote(row) else None
 
     @asynccontextmanager
     async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
@@ -304,16 +312,16 @@ class Executions:
                 await self._clock.sleep(HEARTBEAT_EVERY)
                 try:
                     await send(execution)
-                except SQLAlchemyError as error:
-                    # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
-                    _log.warning(
-                        "execution.heartbeat_failed", execution=execution.public_id, reason=type(error).__name__
-                    )
                 except ExecutionLostError:
                     lost = True
                     if owner is not None:
                         owner.cancel()
                     return
+                except Exception as error:  # noqa: BLE001 - the heart must not stop because one beat failed
+                    # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
+                    _log.warning(
+                        "execution.heartbeat_failed", execution=execution.public_id, reason=type(error).__name__
+                    )
 
         task = asyncio.create_task(beat())
         try:
@@ -384,9 +392,12 @@ class Executions:
 
     async def find(self, public_id: str) -> ExecutionRecord | None:
         """One execution, running or ended."""
-        async with self._database.read() as connection:
-            row = (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
+        row = await self._find_row(public_id)
         return None if row is None else read_record(row)
+
+    async def _find_row(self, public_id: str) -> Any:
+        async with self._database.read() as connection:
+            return (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
 
     async def list_recent(
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
@@ -403,6 +414,18 @@ class Executions:
             statement = statement.where(executions.c.id < oldest)
         async with self._database.read() as connection:
             return [read_record(row) for row in await connection.execute(statement)]
+
+
+def _name_remote(call: str | None) -> str:
+    return REMOTE if call is None else f"{REMOTE}/{call}"
+
+
+def _is_remote(row: Any) -> bool:
+    return bool(row.holder.partition("/")[0] == REMOTE)
+
+
+def _read_execution(row: Any) -> Execution:
+    return Execution(row.id, row.public_id, row.workflow_name, from_milliseconds(row.started_at))
 
 
 def read_record(row: Any) -> ExecutionRecord:

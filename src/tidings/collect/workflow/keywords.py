@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
@@ -85,18 +85,29 @@ class Keywords:
 
 
 async def note_search(
-    connection: AsyncConnection, keyword_id: int, *, found: int, created: int, code: ErrorCode | None, at: datetime
+    connection: AsyncConnection,
+    keyword_id: int,
+    *,
+    found: int,
+    created: int,
+    code: ErrorCode | None,
+    at: datetime,
+    continued: bool = False,
 ) -> None:
-    """How the last search for a keyword went, in the transaction that writes what it found."""
+    """How the last search for a keyword went, in the transaction that writes what it found. What is `continued` is
+    added to what was noted of that search before."""
+    before, new_code = watched_keywords.c, None if code is None else code.value
+    noted: dict[str, Any] = {"last_found": found, "last_created": created, "last_error_code": new_code}
+    if continued:
+        noted = {
+            "last_found": func.coalesce(before.last_found, 0) + found,
+            "last_created": func.coalesce(before.last_created, 0) + created,
+            "last_error_code": before.last_error_code if new_code is None else new_code,
+        }
     await connection.execute(
         update(watched_keywords)
         .where(watched_keywords.c.id == keyword_id)
-        .values(
-            last_run_at=to_milliseconds(at),
-            last_found=found,
-            last_created=created,
-            last_error_code=None if code is None else code.value,
-        )
+        .values(last_run_at=to_milliseconds(at), **noted)
     )
 
 

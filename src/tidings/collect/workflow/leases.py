@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, case, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates, sources
-from tidings.collect.workflow.values import Candidate, NewCandidate, WorkflowLimits, write_meta
+from tidings.collect.workflow.values import Candidate, NewCandidate, WorkflowLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.database import Database
 from tidings.core.executions import Execution, ExecutionStatus, executions
@@ -96,7 +96,7 @@ async def insert_candidates(
     stamp, meta = to_milliseconds(at), write_meta(execution)
     rows = {
         (each.platform, each.note_id): {
-            **{name: getattr(each, name) for name in NewCandidate.__slots__},
+            **{name: make_storable(getattr(each, name)) for name in NewCandidate.__slots__},
             "status": CandidateStatus.PENDING.value,
             "retry_count": 0,
             "exec_meta": meta,
@@ -147,12 +147,23 @@ async def release_leases(connection: AsyncConnection, execution: Execution, *, a
     return [(row.platform, row.note_id) for row in rows]
 
 
-async def requeue_failed(connection: AsyncConnection, *, at: datetime, platform: str | None = None) -> list[Key]:
-    """Make those that were given up (of one platform, where it is named) due again, as if they had never failed."""
+async def requeue_failed(
+    connection: AsyncConnection, *, at: datetime, limit: int, platform: str | None = None
+) -> list[Key]:
+    """Make at most `limit` of those that were given up (of one platform, where it is named) due again, as if they had
+    never failed."""
     condition = text("tbl_candidate.status = 'failed'")
+    chosen = (
+        select(*_key)
+        .where(condition if platform is None else and_(condition, candidates.c.platform == platform))
+        .order_by(candidates.c.updated_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .cte("chosen")
+    )
     statement = (
         update(candidates)
-        .where(condition if platform is None else and_(condition, candidates.c.platform == platform))
+        .where(tuple_(*_key).in_(select(chosen.c.platform, chosen.c.note_id)))
         .values(status=CandidateStatus.PENDING.value, retry_count=0, **_describe_freedom(at))
         .returning(*_key)
     )
@@ -164,17 +175,28 @@ async def take_back_candidates(
 ) -> list[tuple[Key, CandidateStatus]]:
     """Free what dead holders had leased; a failure of the record, for it may be what killed them.
 
-    Dead is who gave no sign of life for too long, or whose execution has ended. Of several that do this at once, each
-    record is in one answer.
+    Dead is who gave no sign of life for too long, or whose execution has ended. What somebody is just writing to is not
+    waited for: its holder lives. Of several that do this at once, each record is in one answer.
     """
-    failures = candidates.c.retry_count + 1
-    running = select(executions.c.public_id).where(executions.c.status == ExecutionStatus.RUNNING.value)
-    has_ended = candidates.c.processing_lock.not_in(running)
-    statement = (
-        update(candidates)
+    # Asked the other way round, "not among those that run", an execution that began after this statement would count
+    # as ended: PostgreSQL looks again at a row that has changed meanwhile, but not at the other table.
+    has_ended = exists().where(
+        executions.c.public_id == candidates.c.processing_lock,
+        executions.c.status != ExecutionStatus.RUNNING.value,
+    )
+    dead = (
+        select(*_key)
         .where(
             text("tbl_candidate.status = 'processing'"), or_(_is_silent(candidates, at=at, limits=limits), has_ended)
         )
+        .order_by(*_key)
+        .with_for_update(skip_locked=True, of=candidates)
+        .cte("dead")
+    )
+    failures = candidates.c.retry_count + 1
+    statement = (
+        update(candidates)
+        .where(tuple_(*_key).in_(select(dead.c.platform, dead.c.note_id)))
         .values(
             status=case(
                 (failures < limits.most_failures, CandidateStatus.PENDING.value), else_=CandidateStatus.FAILED.value

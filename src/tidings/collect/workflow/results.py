@@ -15,11 +15,13 @@ from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.workflow.values import (
     Collected,
     Failed,
+    Repeated,
     Result,
     Settled,
     SettledAction,
     WorkflowLimits,
     judge_failure,
+    make_storable,
     write_meta,
 )
 from tidings.core.clock import to_milliseconds
@@ -125,10 +127,11 @@ async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: 
 
 
 def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
-    """Each note once; of two words about one note the first counts."""
-    first: dict[str, Result] = {}
+    """What is certain, each note once; of two words about one note the first counts."""
+    first: dict[str, Collected | Failed] = {}
     for result in results:
-        first.setdefault(result.note_id, result)
+        if not isinstance(result, Repeated):
+            first.setdefault(result.note_id, result)
     return (
         [each for each in first.values() if isinstance(each, Collected)],
         [each for each in first.values() if isinstance(each, Failed)],
@@ -176,12 +179,12 @@ def _describe_source(
         "platform": platform,
         "note_id": collected.note_id,
         "idempotency_key": make_key(collected.note_id),
-        "note_url": note.url,
+        "note_url": make_storable(note.url),
         "kind": note.kind.value,
-        "title": note.title,
-        "author_name": note.author.name,
+        "title": make_storable(note.title),
+        "author_name": make_storable(note.author.name),
         "published_at": None if note.published_at is None else to_milliseconds(note.published_at),
-        "content": json.dumps(note.describe(), ensure_ascii=False),
+        "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
         "retry_count": before.retry_count,
         "last_error_code": before.last_error_code,
         "exec_meta": write_meta(execution, cookie_used=collected.cookie_used),
@@ -199,7 +202,7 @@ def _describe_mark(
         "new_count": verdict.retry_count,
         "new_due": to_milliseconds(verdict.retry_at or at),
         "code": failure.code.value,
-        "message": failure.message[:_LONGEST_ERROR],
+        "message": make_storable(failure.message)[:_LONGEST_ERROR],
         "new_meta": write_meta(execution, cookie_used=failure.cookie_used),
         "now": to_milliseconds(at),
     }

@@ -3,6 +3,7 @@ failed. Pure; the tables are written in the other files.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,8 +17,11 @@ from tidings.core.request_id import NO_REQUEST, current_request_id
 
 BATCH_SIZE: Final = 10
 
-# What no further try can change.
-_HOPELESS: Final = frozenset({ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND})
+# What a database can be asked to keep as a key.
+_LONGEST_NOTE_ID: Final = 256
+_PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+# A cookie's name as people give it, and never its value.
+_COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,12 @@ class NewCandidate:
     note_url: str
     title: str
     source_keyword: str
+
+    @property
+    def is_nameable(self) -> bool:
+        """Whether it can be stored under this name at all."""
+        is_id = 0 < len(self.note_id) <= _LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
+        return is_id and _PLATFORM.fullmatch(self.platform) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,17 @@ class Failed:
     captcha: bool = False
 
 
-Result = Collected | Failed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """A candidate's note was not read, and is asked for again at once: so far it only counts for the cookie."""
+
+    note_id: str
+    code: ErrorCode
+    cookie_used: str | None = None
+    captcha: bool = False
+
+
+Result = Collected | Failed | Repeated
 
 
 class SettledAction(StrEnum):
@@ -149,6 +169,7 @@ class CookieUse:
 class Finished:
     """How an execution ended. `released` candidates were given back untried."""
 
+    workflow_name: str
     status: ExecutionStatus
     items_processed: int
     items_failed: int
@@ -170,7 +191,7 @@ def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: Wo
     if RULES[failure.code].action is Action.PAUSE:
         return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=at)
     failures = retry_count + 1
-    if failure.code in _HOPELESS or failures >= limits.most_failures:
+    if RULES[failure.code].gives_up or failures >= limits.most_failures:
         return Settled(note_id=failure.note_id, action=SettledAction.FAILED, retry_count=failures)
     rest = limits.backoff[min(failures, len(limits.backoff)) - 1] if limits.backoff else timedelta(0)
     return Settled(note_id=failure.note_id, action=SettledAction.RETRY, retry_count=failures, retry_at=at + rest)
@@ -179,4 +200,10 @@ def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: Wo
 def write_meta(execution: Execution, *, cookie_used: str | None = None) -> str:
     """Who wrote a record, as its `exec_meta` says it."""
     meta = {"request_id": current_request_id() or NO_REQUEST, "execution_id": execution.public_id}
-    return json.dumps(meta if cookie_used is None else meta | {"cookie_used": cookie_used})
+    is_name = cookie_used is not None and _COOKIE_NAME.fullmatch(cookie_used)
+    return json.dumps(meta | {"cookie_used": cookie_used} if is_name else meta)
+
+
+def make_storable(text: str) -> str:
+    """The text without what PostgreSQL cannot keep: the character 0, and halves of characters."""
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import update
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.cookies.outcomes import judge_code, record_outcomes
@@ -39,6 +40,7 @@ from tidings.collect.workflow.values import (
     Acquired,
     Added,
     Candidate,
+    Collected,
     CookieUse,
     Failed,
     Finished,
@@ -51,12 +53,23 @@ from tidings.collect.workflow.values import (
 )
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.database import Database
-from tidings.core.executions import AlreadyRunningError, Execution, Executions, ExecutionStatus, executions
+from tidings.core.executions import (
+    AlreadyRunningError,
+    Execution,
+    ExecutionLostError,
+    Executions,
+    ExecutionStatus,
+    executions,
+)
 from tidings.core.logs import get_logger
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
 _DEFAULT_LIMITS: Final = WorkflowLimits()
 _DEFAULT_RULES: Final = CookieRules()
+# What is raised for values that no column takes: a platform may be anybody's code.
+REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
+# So many rows are changed in one transaction.
+_BLOCK: Final = 1_000
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
 
@@ -93,15 +106,16 @@ class Workflows:
         self._rules = rules
         self._mirrored = frozenset(mirrored)
 
-    async def acquire(self, workflow_name: str, *, remote: bool = False) -> Acquired:
+    async def acquire(self, workflow_name: str, *, remote: bool = False, call: str | None = None) -> Acquired:
         """Take the right to run a workflow, or learn who has it. Raises WorkflowNameError.
 
-        `remote` is for one who works through the API, and outlives this process.
+        `remote` is for one who works through the API, and outlives this process. `call` is what they know this call by:
+        made again, it is answered with the same execution.
         """
         if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
             raise WorkflowNameError
         try:
-            execution = await self._executions.acquire(workflow_name, remote=remote)
+            execution = await self._executions.acquire(workflow_name, remote=remote, call=call)
         except AlreadyRunningError as error:
             return Acquired(locked=False, execution_id=error.execution_id, reason=str(error))
         _log.info("workflow.acquired", workflow=workflow_name, execution=execution.public_id)
@@ -126,13 +140,22 @@ class Workflows:
         keyword_id: int | None = None,
         code: ErrorCode | None = None,
         uses: Sequence[CookieUse] = (),
+        continued: bool = False,
     ) -> Added:
-        """What a search found, each note once. `keyword_id`, `code` and `uses` tell how the search itself went."""
+        """What a search found, each note once. `keyword_id`, `code` and `uses` tell how the search itself went;
+        `continued` says that this is more of a search that was told of before.
+
+        What no row can be named by is left out, and logged.
+        """
         at = self._clock.now()
+        found, new = len(new), [each for each in new if each.is_nameable]
+        if found > len(new):
+            _log.warning("candidates.unnameable", count=found - len(new), execution=execution.public_id)
         async with self._executions.guard(execution) as connection:
             created = await insert_candidates(connection, self._database, new, execution=execution, at=at)
             if keyword_id is not None:
-                await note_search(connection, keyword_id, found=len(new), created=len(created), code=code, at=at)
+                figures = {"found": len(new), "created": len(created)}
+                await note_search(connection, keyword_id, **figures, code=code, continued=continued, at=at)
             await self._count_uses(connection, uses, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
@@ -169,8 +192,19 @@ class Workflows:
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         """Write what became of leased candidates, all or nothing: notes, statuses, cookies, figures.
 
-        The same results given twice are written once. A candidate that is no longer ours is answered as `lost`.
+        The results are in the order of the answers, which is how their cookies are judged. The same results given twice
+        are written once. A candidate that is no longer ours is answered as `lost`. A note that cannot be stored,
+        whatever it is, is a failure of its own and harms no other.
         """
+        try:
+            return await self._settle(execution, platform, results)
+        except REFUSALS as error:
+            _log.warning("note.refused", platform=platform, notes=len(results), reason=type(error).__name__)
+        if len(results) == 1:
+            return await self._settle(execution, platform, [_refuse(each) for each in results])
+        return [settled for each in results for settled in await self.settle(execution, platform, [each])]
+
+    async def _settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         collected, failures = split_results(results)
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
@@ -183,7 +217,7 @@ class Workflows:
             ]
             if _is_pause(failures, held=held):
                 await self._pause_platform(connection, execution, platform, progress)
-            await self._count_uses(connection, _list_uses((*collected, *failures), held=held), at=at)
+            await self._count_uses(connection, _list_uses(results, held=held), at=at)
             await self._tell_settled(connection, platform, settled, held=held, at=at)
             await self._count_settled(connection, execution, settled, held=held, at=at)
         _note_settled(execution, platform, settled)
@@ -224,7 +258,17 @@ class Workflows:
             failed=failed,
             released=len(released),
         )
-        return Finished(status, processed, failed, len(released))
+        return Finished(execution.workflow_name, status, processed, failed, len(released))
+
+    async def finish_remote(self, execution_id: str, *, status: ExecutionStatus | None = None) -> Finished:
+        """The same for one who works through the API; who has finished it already is told again how it ended."""
+        try:
+            return await self.finish(await self.resume(execution_id), status=status)
+        except ExecutionLostError:
+            ended = await self._executions.find_finished(execution_id)
+            if ended is None:
+                raise
+        return Finished(ended.workflow_name, ended.status, ended.items_processed, ended.items_failed, 0)
 
     async def recover(self) -> Recovered:
         """End what dead holders left running, and free what they had locked. Safe to do at any time, by anybody."""
@@ -244,12 +288,16 @@ class Workflows:
 
     async def requeue(self, platform: str | None = None) -> int:
         """Try again what was given up, of one platform or of all: so many. A person decides that."""
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            freed = await requeue_failed(connection, at=at, platform=platform)
-            await self._tell_mirror(connection, candidates.name, freed, at=at)
-        _log.info("candidates.requeued", platform=platform, count=len(freed))
-        return len(freed)
+        count, freed = 0, _BLOCK
+        while freed == _BLOCK:
+            at = self._clock.now()
+            async with self._database.write() as connection:
+                keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform)
+                await self._tell_mirror(connection, candidates.name, keys, at=at)
+            freed = len(keys)
+            count += freed
+        _log.info("candidates.requeued", platform=platform, count=count)
+        return count
 
     async def find_due_platforms(self) -> list[str]:
         """The platforms that have candidates to lease, the longest waiting first."""
@@ -318,6 +366,16 @@ class Workflows:
         await connection.execute(self._database.insert(mirror_outbox), rows)
 
 
+def _refuse(result: Result) -> Failed:
+    """What cannot be stored, as the failure that it is."""
+    return Failed(
+        note_id=result.note_id,
+        code=ErrorCode.INTERNAL_ERROR,
+        message="the database refuses this note; the log has the cause",
+        cookie_used=result.cookie_used,
+    )
+
+
 def _is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
     """Whether what went wrong is the platform's fault, whatever is asked of it."""
     return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
@@ -331,7 +389,7 @@ def _list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[Co
     """The uses that these results tell of. One who tells them again no longer holds the record, and counts nothing."""
     return [
         CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha)
-        if isinstance(each, Failed)
+        if not isinstance(each, Collected)
         else CookieUse(cookie_name=each.cookie_used)
         for each in results
         if each.cookie_used is not None and each.note_id in held
