@@ -16,7 +16,7 @@ from tests.collect.workflow_stage import begin, make_candidates
 from tests.fakes import FakeClock
 from tidings.collect.jobs import CollectJobs, Intervals
 from tidings.collect.watch import Watch
-from tidings.core.executions import HEARTBEAT_EVERY
+from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus
 from tidings.core.holders import Holder
 from tidings.core.jobs import Jobs
 from tidings.core.keyring import KeyRing
@@ -187,7 +187,7 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
     execution = await begin(stage.workflows, "collect")
     await stage.workflows.add_candidates(execution, make_candidates("a"))
     await stage.workflows.lease(execution)
-    await stage.executions.abandon(execution)
+    await stage.executions.finish(execution, ExecutionStatus.INTERRUPTED)
     async with running(stage, make_jobs(stage, drives=False, mirror=mirror)):
 
         async def is_freed() -> bool:
@@ -196,8 +196,23 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
         await wait_until(is_freed)
         await asyncio.wait_for(mirror.began.wait(), SOON)
     assert mirror.ended
-    assert await stage.list_statuses() == []
+    assert await stage.list_statuses() == [("collect", "interrupted")]
     assert len(stage.weibo.requests) == 0
+
+
+async def test_what_the_last_process_left_is_freed_at_the_start(stage: RunnerStage) -> None:
+    """C5, decision 4: at once, though the recovery was done a minute ago and is not due for a long time."""
+    assert await Jobs(stage.database, clock=stage.clock).claim("collect.recover", every=timedelta(minutes=15))
+    execution = await begin(stage.workflows, "collect")
+    await stage.workflows.add_candidates(execution, make_candidates("a"))
+    await stage.workflows.lease(execution)
+    await stage.executions.finish(execution, ExecutionStatus.INTERRUPTED)
+    async with running(stage, make_jobs(stage, drives=False)):
+
+        async def is_freed() -> bool:
+            return await stage.count_statuses() == {"pending": 1}
+
+        await wait_until(is_freed)
 
 
 async def test_a_mirror_that_breaks_is_begun_again(stage: RunnerStage, clock: WaitingClock) -> None:

@@ -7,17 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from tests.announce.bing_stage import MORNING, StageClock
 from tests.collect.cookie_stage import change_row
-from tests.collect.runner_stage import MINUTE, RunnerStage, open_runner
+from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, collect, make_candidates
 from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.errors import ErrorCode
 from tidings.collect.overview import Rate, count_minutes
 from tidings.collect.reports import Ended
-from tidings.collect.tables import collect_minutes
+from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.watch import KINDS, MOST_PENDING, is_bad, is_judged
+from tidings.collect.workflow.keywords import note_search
 from tidings.core.alerts import Alert, AlertEvent, EventType, Language
 from tidings.core.alerts.wording import write_title
 from tidings.core.executions import ExecutionStatus
@@ -227,13 +229,23 @@ async def test_a_bad_rate_is_not_over_because_nothing_is_tried(stage: RunnerStag
     """C24: what failed for good is not tried again, and that is no recovery; after a day there is nothing to tell."""
     await count(stage, succeeded=1, failed=9)
     await look(stage, "success_rate")
-    clock.advance(11 * MINUTE)
+    clock.advance(5 * MINUTE)
+    await count(stage, succeeded=1, failed=9)
+    clock.advance(6 * MINUTE)
     assert await look(stage, "success_rate") == [(FIRED, "collect")]
     clock.advance(HOUR)
     assert await look(stage, "success_rate") == [(FIRED, "collect")]
     clock.advance(24 * HOUR)
     # The first look forgets the figures, the second finds none.
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
+
+
+async def test_one_bad_minute_is_told_to_nobody(stage: RunnerStage, clock: StageClock) -> None:
+    """C24: under 90 % for ten minutes; five failures and then silence are less than that."""
+    await count(stage, succeeded=0, failed=5)
+    for _ in range(30):
+        assert await look(stage, "success_rate") == []
+        clock.advance(MINUTE)
 
 
 async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clock: StageClock) -> None:
@@ -290,12 +302,62 @@ async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: Ru
 
 async def test_a_workflow_that_breaks_is_told_until_it_comes_to_its_end(stage: RunnerStage) -> None:
     """C24: of one that was interrupted or busy, nothing is said."""
+    await stage.watch_keyword()
     ended = Ended(workflow="discover", execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
     for status in (ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING):
         await stage.watch.note_end(replace(ended, status=status, reason="it ended early: ValueError"))
         assert await look(stage, "workflow_failed") == [(FIRED, "discover")]
     await stage.watch.note_end(replace(ended, status=ExecutionStatus.PARTIAL))
     assert await look(stage, "workflow_failed") == [(FIRED, "discover"), (RESOLVED, "discover")]
+
+
+@pytest.mark.parametrize("workflow", ["discover", "collect:weibo", "collect"])
+async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerStage, workflow: str) -> None:
+    """C24: a workflow that has nothing to do would never come to its end."""
+    await stage.add_cookies("one")
+    await stage.watch_keyword()
+    await stage.discover()
+    ended = Ended(workflow=workflow, execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
+    await stage.watch.note_end(ended)
+    assert await look(stage, "workflow_failed") == [(FIRED, workflow)]
+    await stage.keywords.remove("weibo", TOPIC)
+    async with stage.database.write() as connection:
+        await connection.execute(update(candidates).values(status="collected"))
+    assert await look(stage, "workflow_failed") == [(FIRED, workflow), (RESOLVED, workflow)]
+
+
+async def test_a_recovery_that_was_done_ends_what_was_told_of_it(stage: RunnerStage) -> None:
+    """C24: it has no execution, and says so itself."""
+    await stage.watch.note_end(
+        Ended(workflow="recover", execution_id="1", request_id="req-1", status=ExecutionStatus.FAILED)
+    )
+    assert await look(stage, "workflow_failed") == [(FIRED, "recover")]
+    await stage.watch.note_recovery()
+    assert await look(stage, "workflow_failed") == [(FIRED, "recover"), (RESOLVED, "recover")]
+
+
+async def test_keywords_that_cannot_be_searched_are_told(stage: RunnerStage, clock: StageClock) -> None:
+    """C15, C24: at once where no later search can change it, otherwise when it has lasted; over when one went well."""
+    await stage.add_cookies("one")
+    await stage.watch_keyword()
+    (keyword,) = await stage.keywords.list_all()
+    await note_code(stage, keyword.id, ErrorCode.COOKIE_EXHAUSTED)
+    assert await look(stage, "search_failed") == []
+    await note_code(stage, keyword.id, ErrorCode.PLATFORM_ERROR)
+    assert await look(stage, "search_failed") == []
+    clock.advance(2 * HOUR)
+    assert await look(stage, "search_failed") == [(FIRED, "weibo")]
+    assert f"{TOPIC} (PLATFORM_ERROR)" in (await find_told(stage, "search_failed"))["reason"]
+    await note_code(stage, keyword.id, None)
+    assert await look(stage, "search_failed") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
+    await note_code(stage, keyword.id, ErrorCode.INVALID_INPUT)
+    assert (await look(stage, "search_failed"))[-1] == (FIRED, "weibo")
+
+
+async def note_code(stage: RunnerStage, keyword_id: int, code: ErrorCode | None) -> None:
+    """As a search that ended like this."""
+    async with stage.database.write() as connection:
+        await note_search(connection, keyword_id, found=0, created=0, code=code, at=stage.clock.now())
 
 
 async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:

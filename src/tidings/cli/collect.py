@@ -19,6 +19,7 @@ from tidings.collect.feishu.mirror import Delivered, Mirror
 from tidings.collect.overview import FailedCandidate, list_failed
 from tidings.collect.reports import Ended
 from tidings.collect.workflow import Recovered
+from tidings.collect.workflow.failures import note_end
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stopping import Stop
@@ -95,7 +96,11 @@ def recover(as_json: JsonOption = False) -> None:
 
     async def work() -> Recovered:
         async with open_session(settings) as installation:
-            return await installation.workflows.recover()
+            freed = await installation.workflows.recover()
+            await note_end(
+                "recover", ExecutionStatus.SUCCEEDED, database=installation.database, alerts=installation.alerts
+            )
+            return freed
 
     recovered = run(work)
     if as_json:
@@ -126,11 +131,15 @@ def status(as_json: JsonOption = False) -> None:
 @app.command("failed")
 def failed(
     platform: PlatformOption = None,
-    limit: Annotated[int, typer.Option("--limit", help="How many are shown, the latest first.", min=1)] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", help="How many are shown, the latest first.", min=1, max=100_000)
+    ] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List the candidates that were given up, and why."""
     settings = load_settings()
+    if platform is not None:
+        require_platform(platform)
 
     async def work() -> list[FailedCandidate]:
         async with open_session(settings) as installation, installation.database.read() as connection:
@@ -148,6 +157,8 @@ def failed(
 def retry(platform: PlatformOption = None, as_json: JsonOption = False) -> None:
     """Try again what was given up: it is due at once, as if it had never failed."""
     settings = load_settings()
+    if platform is not None:
+        require_platform(platform)
 
     async def work() -> int:
         async with open_session(settings) as installation:

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -14,6 +14,7 @@ from tidings.cli.screen import COLOURS
 from tidings.collect.overview import FailedCandidate
 from tidings.collect.reports import CollectReport, DiscoverReport, Ended, SearchReport
 from tidings.collect.workflow import Settled, SettledAction
+from tidings.core.escapes import escape_controls
 from tidings.core.executions import ExecutionStatus
 
 _TITLES = {
@@ -127,6 +128,11 @@ def _describe_end(ended: Ended) -> str:
 
 def _colour(status: ExecutionStatus) -> str:
     return f"[bold {COLOURS[status]}]{status.value}[/]"
+
+
+def escape(words: str) -> str:
+    """Words of somebody else's, as they are: neither markup nor what would command the terminal."""
+    return markup.escape(escape_controls(words))
 
 
 def _make_table(*titles: str) -> Table:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from tidings.cli.collect_screen import escape
 from tidings.collect.cookies.rows import Cookie
 from tidings.collect.feishu.mirror import ALERT_KIND
 from tidings.collect.feishu.status import MirrorStatus

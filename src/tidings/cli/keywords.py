@@ -4,13 +4,14 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from tidings.cli.announce import JsonOption
+from tidings.cli.collect_screen import escape
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.collect.errors import CrawlError
+from tidings.collect.platforms.protocol import check_search
 from tidings.collect.platforms.registry import list_platforms
 from tidings.collect.workflow import Keyword
 from tidings.core.clock import to_text
@@ -67,6 +68,7 @@ def list_keywords(as_json: JsonOption = False) -> None:
 def remove(platform: PlatformArgument, keyword: KeywordArgument) -> None:
     """Watch it no longer. What it has found stays, and is collected."""
     settings = load_settings()
+    _check_keyword(keyword)
 
     async def work() -> bool:
         async with open_session(settings) as installation:
@@ -98,12 +100,20 @@ def require_platform(platform: str) -> None:
 
 def _set_enabled(platform: str, keyword: str, *, enabled: bool) -> None:
     settings = load_settings()
+    _check_keyword(keyword)
 
     async def work() -> bool:
         async with open_session(settings) as installation:
             return await installation.keywords.set_enabled(platform, keyword, enabled=enabled)
 
     _require_found(run(work), platform, keyword)
+
+
+def _check_keyword(keyword: str) -> None:
+    try:
+        check_search(keyword, page=1)
+    except CrawlError as error:
+        fail(error.message)
 
 
 def _require_found(found: bool, platform: str, keyword: str) -> None:

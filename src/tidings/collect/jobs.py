@@ -74,9 +74,12 @@ class CollectJobs:
         self._mirror = mirror
         self._collect = _Job("collect", intervals.collect, self._do_collect)
         driving = (_Job("discover", intervals.discover, self._do_discover), self._collect) if drives else ()
+        recover = _Job("recover", intervals.recover, self._do_recover)
+        # At the start in any case: what died with the process before this one is not to wait for its time.
+        recover.woken.set()
         self._all = (
             *driving,
-            _Job("recover", intervals.recover, self._do_recover),
+            recover,
             _Job("watch", intervals.watch, self._do_watch),
         )
 
@@ -149,6 +152,7 @@ class CollectJobs:
 
     async def _do_recover(self, _stop: Stop) -> None:
         await self._runner.recover()
+        await self._watch.note_recovery()
 
     async def _do_watch(self, _stop: Stop) -> None:
         await self._watch.look()

@@ -11,7 +11,7 @@ from sqlalchemy import case, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, collect_minutes
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, collect_minutes, watched_keywords
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
 
@@ -19,7 +19,7 @@ _is_pending = text("tbl_candidate.status = 'pending'")
 _has_failed = text("tbl_candidate.status = 'failed'")
 
 # What is pending is found by a jump for each platform: a DISTINCT would read every pending row.
-_FIND_BUSY: Final = text(
+_FIND_WAITING: Final = text(
     """
     WITH RECURSIVE found(platform) AS (
         SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
@@ -29,7 +29,6 @@ _FIND_BUSY: Final = text(
     )
     SELECT platform FROM found WHERE platform IS NOT NULL
     UNION SELECT platform FROM tbl_candidate WHERE status = 'processing'
-    UNION SELECT platform FROM watched_keywords WHERE enabled
     """
 )
 
@@ -47,6 +46,15 @@ class Rate:
         return self.succeeded + self.failed
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A keyword that is watched; `code` is why its last search failed."""
+
+    platform: str
+    keyword: str
+    code: ErrorCode | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCandidate:
     """A candidate that was given up."""
@@ -61,9 +69,24 @@ class FailedCandidate:
     failed_at: datetime
 
 
-async def list_busy_platforms(connection: AsyncConnection) -> set[str]:
-    """The platforms that there is something to do at: a keyword that is enabled, or a candidate."""
-    return set((await connection.execute(_FIND_BUSY)).scalars())
+async def list_waiting_platforms(connection: AsyncConnection) -> set[str]:
+    """The platforms with candidates that wait, or are being read."""
+    return set((await connection.execute(_FIND_WAITING)).scalars())
+
+
+async def list_searches(connection: AsyncConnection) -> list[Search]:
+    """Every keyword that is enabled, and what went wrong with its last search, if anything did."""
+    statement = (
+        select(watched_keywords.c.platform, watched_keywords.c.keyword, watched_keywords.c.last_error_code)
+        .where(watched_keywords.c.enabled)
+        .order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
+    )
+    rows = await connection.execute(statement)
+    return [Search(row.platform, row.keyword, _read_code(row.last_error_code)) for row in rows]
+
+
+def _read_code(text: str | None) -> ErrorCode | None:
+    return ErrorCode(text) if text in list(ErrorCode) else None
 
 
 async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> Rate:

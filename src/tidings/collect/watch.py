@@ -1,14 +1,16 @@
 """What a person is told about collecting: conditions that are looked for once a minute and held or ended. What holds is
 kept, told once and told to be over once by `core.alerts`; here is only what it takes for a condition to hold.
 
-    no_active_cookie    a platform      P0: there is something to do, and no cookie can be used
+    no_active_cookie    a platform      P0: it has something to do or had cookies, and no cookie can be used
     success_rate        collect         P1: under 90 % of the tries went well, for ten minutes
     many_pending        collect         P2: more than 500 candidates wait, for half an hour
     cookie_resting      a cookie        it cools, or was given up; a captcha is told like this
     notes_skipped       a platform      candidates were given up for what no further try can change
+    search_failed       a platform      keywords cannot be searched, and not for want of a cookie
+    workflow_failed     a workflow      it broke as a whole; over when it next ends well, or has nothing more to do
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,17 +21,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.cookies.rows import Cookie, open_cookie, read_cookies
 from tidings.collect.cookies.states import CookieStatus, settle_state
-from tidings.collect.errors import RULES, Action, CrawlError
+from tidings.collect.errors import RULES, Action, CrawlError, ErrorCode
 from tidings.collect.overview import (
     Rate,
+    Search,
     count_failed_by,
     count_minutes,
     count_pending,
-    list_busy_platforms,
+    list_searches,
+    list_waiting_platforms,
     read_rate,
 )
 from tidings.collect.reports import Ended
 from tidings.collect.tables import collect_minutes
+from tidings.collect.workflow.failures import KIND as WORKFLOW_FAILED
 from tidings.collect.workflow.failures import note_end, report_failure
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
@@ -39,7 +44,9 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.keyring import KeyRing
 from tidings.core.master_key import KeyRingError
 
-KINDS: Final = frozenset({"no_active_cookie", "success_rate", "many_pending", "cookie_resting", "notes_skipped"})
+KINDS: Final = frozenset(
+    {"no_active_cookie", "success_rate", "many_pending", "cookie_resting", "notes_skipped", "search_failed"}
+)
 SUBJECT: Final = "collect"
 RATE_WINDOW: Final = timedelta(minutes=10)
 RATE_LASTS: Final = timedelta(minutes=10)
@@ -48,7 +55,10 @@ LEAST_TRIES: Final = 5
 MOST_PENDING: Final = 500
 PENDING_LASTS: Final = timedelta(minutes=30)
 SKIPPED_WINDOW: Final = timedelta(hours=1)
+# What may go well at the next discovery is told when it did not, twice.
+SEARCH_LASTS: Final = timedelta(hours=2)
 FIGURES_KEPT: Final = timedelta(days=1)
+RECOVER: Final = "recover"
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _USED_UP: Final = "used up today"
@@ -66,11 +76,24 @@ class Finding:
 class Standing:
     """All that is looked at."""
 
-    busy: set[str]
+    waiting: set[str]
+    searches: Sequence[Search]
     cookies: Sequence[Cookie]
     rate: Rate
     pending: int
     skipped: dict[str, dict[str, int]]
+
+    @property
+    def busy(self) -> set[str]:
+        """The platforms that there is something to do at."""
+        return self.waiting | {search.platform for search in self.searches}
+
+    def is_idle(self, workflow: str) -> bool:
+        """Whether a workflow has nothing to do, so that it will not come to an end that could be told of."""
+        name, _, platform = workflow.partition(":")
+        if name == "discover":
+            return not self.searches
+        return name == "collect" and (platform not in self.waiting if platform else not self.waiting)
 
 
 class Watch:
@@ -98,13 +121,19 @@ class Watch:
             standing = await _read_standing(connection, at=now)
         findings = list(self._examine(standing, at=now))
         told = {(each.alert.kind, escape_controls(each.alert.subject)) for each in findings}
-        if not is_judged(standing.rate):
-            # Too little was tried to say that it is well again, or that it is not.
-            told.add(("success_rate", SUBJECT))
+
+        def is_over(kind: str, subject: str) -> bool:
+            if kind == WORKFLOW_FAILED:
+                return standing.is_idle(subject)
+            return kind in KINDS and (kind, subject) not in told
+
         async with self._database.write() as connection:
+            if not is_judged(standing.rate) and await self._alerts.has_fired(connection, "success_rate", SUBJECT):
+                # Too little was tried to say that it is well again.
+                told.add(("success_rate", SUBJECT))
             for finding in findings:
                 await self._alerts.hold(connection, finding.alert, after=finding.after)
-            await self._alerts.end_all(connection, lambda kind, subject: kind in KINDS and (kind, subject) not in told)
+            await self._alerts.end_all(connection, is_over)
             old = collect_minutes.c.minute <= count_minutes(now - FIGURES_KEPT)
             await connection.execute(delete(collect_minutes).where(old))
         self._alerts.wake()
@@ -118,6 +147,10 @@ class Watch:
             )
         else:
             await note_end(ended.workflow, ended.status, database=database, alerts=alerts)
+
+    async def note_recovery(self) -> None:
+        """The recovery was done, which has no execution to tell of it."""
+        await note_end(RECOVER, ExecutionStatus.SUCCEEDED, database=self._database, alerts=self._alerts)
 
     def _examine(self, standing: Standing, *, at: datetime) -> Iterator[Finding]:
         obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in standing.cookies}
@@ -135,6 +168,7 @@ class Watch:
             yield _describe_pending()
         for platform, counts in standing.skipped.items():
             yield _describe_skipped(platform, counts)
+        yield from _describe_searches(standing.searches)
 
     def _asks_with_cookie(self, platform: str) -> bool:
         try:
@@ -145,7 +179,8 @@ class Watch:
 
 async def _read_standing(connection: AsyncConnection, *, at: datetime) -> Standing:
     return Standing(
-        busy=await list_busy_platforms(connection),
+        waiting=await list_waiting_platforms(connection),
+        searches=await list_searches(connection),
         cookies=await read_cookies(connection),
         rate=await read_rate(connection, at=at, window=RATE_WINDOW),
         pending=await count_pending(connection, most=MOST_PENDING + 1),
@@ -269,3 +304,28 @@ def _describe_skipped(platform: str, counts: dict[str, int]) -> Finding:
             count=total,
         )
     )
+
+
+def _describe_searches(searches: Sequence[Search]) -> Iterator[Finding]:
+    """Keywords whose last search failed, by platform. A want of cookies is told as such."""
+    failed: dict[str, list[tuple[str, ErrorCode]]] = defaultdict(list)
+    for search in searches:
+        if search.code is not None and RULES[search.code].action is not Action.PAUSE:
+            failed[search.platform].append((search.keyword, search.code))
+    for platform, keywords in failed.items():
+        told = ", ".join(f"{keyword} ({code})" for keyword, code in keywords[:3])
+        more = f" and {len(keywords) - 3:,} more" if len(keywords) > 3 else ""
+        is_certain = any(RULES[code].alerts for _, code in keywords)
+        yield Finding(
+            Alert(
+                kind="search_failed",
+                subject=platform,
+                reason=f"the last search for these keywords failed: {told}{more}",
+                action=(
+                    "`tidings collect keywords list` shows all of them; `tidings collect discover` tries again now and "
+                    "says what is wrong."
+                ),
+                count=len(keywords),
+            ),
+            after=timedelta(0) if is_certain else SEARCH_LASTS,
+        )

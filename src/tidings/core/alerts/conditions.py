@@ -125,6 +125,11 @@ class Conditions:
         row = (await connection.execute(statement)).mappings().first()
         return None if row is None else _read_condition(row)
 
+    async def find(self, connection: AsyncConnection, kind: str, subject: str) -> OpenCondition | None:
+        statement = select(alert_conditions).where(_is_condition(kind, subject))
+        row = (await connection.execute(statement)).mappings().first()
+        return None if row is None else _read_condition(row)
+
     async def list_open(self, *, limit: int) -> list[OpenCondition]:
         """The newest first."""
         statement = select(alert_conditions).order_by(alert_conditions.c.id.desc()).limit(limit)

@@ -89,6 +89,11 @@ class Alerts:
             if fits(kind, subject):
                 await self.end(connection, kind, subject)
 
+    async def has_fired(self, connection: AsyncConnection, kind: str, subject: str) -> bool:
+        """Whether people were told of this condition, and not yet that it is over."""
+        found = await self._conditions.find(connection, kind, escape_controls(subject))
+        return found is not None and found.fired_at is not None
+
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:
         """What holds now, the newest first."""
         return await self._conditions.list_open(limit=limit)

@@ -27,6 +27,7 @@ _TITLES: Final = {
         Language.CHINESE: "P2：待采集内容超过 500 条",
     },
     "cookie_resting": {Language.ENGLISH: "A cookie needs a person", Language.CHINESE: "Cookie 需要人工处理"},
+    "search_failed": {Language.ENGLISH: "Keywords cannot be searched", Language.CHINESE: "关键词搜索失败"},
     "notes_skipped": {Language.ENGLISH: "Notes were skipped", Language.CHINESE: "部分内容已跳过"},
 }
 _RESOLVED: Final = {Language.ENGLISH: "Resolved: ", Language.CHINESE: "已恢复："}
