@@ -8,6 +8,7 @@ import random
 import tarfile
 import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -50,6 +51,8 @@ PACKS: dict[str, Pack] = {
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
     "xz": lzma.compress,
+    "lzma": lambda content: lzma.compress(content, format=lzma.FORMAT_ALONE),
+    "zlib": zlib.compress,
     "zip": pack_zip,
     "tar": pack_tar,
 }
@@ -90,6 +93,131 @@ def test_secret_in_an_archive_within_an_archive_is_found(tmp_path: Path, inner: 
     assert {(where.partition(", line")[0], what) for where, what in tell(scan(path, content))} == {
         (each, "it") for each in around
     }
+
+
+@pytest.mark.parametrize("outer", ["gzip", "xz", "zlib", "zip", None])
+@pytest.mark.parametrize(
+    "before", [b"#!/bin/sh\nexec unzip $0\n", b"PK\x07\x08", b"PK00", pack_zip(b"nothing"), b"\0" * 3 * MEGABYTE]
+)
+def test_zip_file_behind_something_else_is_looked_into(tmp_path: Path, before: bytes, outer: str | None) -> None:
+    """C25: one that unpacks itself, one that was to go on several disks, one behind another."""
+    path = tmp_path / "x.backup"
+    content = before + pack_zip(CONTENT)
+    found = tell(scan(path, content if outer is None else pack(content, outer)))
+    assert found == [(f"{path}{NAMES.get(outer or '', '')} (zipped), line 2", "it")]
+
+
+def test_what_stands_before_a_zip_file_is_looked_into_too(tmp_path: Path) -> None:
+    """C25: as it is, and unpacked."""
+    path, after = tmp_path / "x", pack_zip(b"nothing")
+    assert tell(scan(path, CONTENT + after)) == [(f"{path}, line 2", "it")]
+    assert tell(scan(path, pack_zip(CONTENT) + after + after)) == [(f"{path} (zipped), line 2", "it")]
+
+
+def test_zip_file_behind_something_else_in_a_tar_archive_is_told(tmp_path: Path) -> None:
+    """C25: it is past when its end is seen."""
+    path = tmp_path / "x.tar"
+    ((where, what),) = tell(scan(path, pack_tar(b"#!/bin/sh\n" + pack_zip(CONTENT))))
+    assert (where, "unpack it first" in what) == (f"{path} (member)", True)
+
+
+@pytest.mark.parametrize("way", ["lzma", "zlib"])
+@pytest.mark.parametrize(
+    "content", [SECRET, CONTENT, b"\0" * MEGABYTE + SECRET, random.Random(0).randbytes(9_000) + SECRET]
+)
+def test_packing_with_a_short_mark_is_known_by_what_comes_out(tmp_path: Path, way: str, content: bytes) -> None:
+    """C25: however short or long, and with nothing in it that could be packed."""
+    assert [what for _, what in tell(scan(tmp_path / "x", pack(content, way)))] == ["it"]
+
+
+@pytest.mark.parametrize("way", ["bzip2", "xz", "lzma", "zlib"])
+def test_what_follows_something_packed_is_looked_into_or_told(tmp_path: Path, way: str) -> None:
+    """C25: a second part, as `cat` makes it, also after a filled block; and something else."""
+    path, first = tmp_path / "x", pack(b"nothing\n" * 100, way)
+    assert [what for _, what in tell(scan(path, first + pack(CONTENT, way)))] == ["it"]
+    assert [what for _, what in tell(scan(path, first + bytes(1_000) + pack(CONTENT, way)))] == ["it"]
+    assert scan(path, first + bytes(1_000)).passed
+    ((where, what),) = tell(scan(path, first + gzip.compress(CONTENT)))
+    assert (where, "cannot be looked into" in what) == (str(path), True)
+
+
+@pytest.mark.parametrize("way", ["gzip", "bzip2", "xz", "lzma", "zlib"])
+def test_what_comes_before_a_damage_is_looked_at(tmp_path: Path, way: str) -> None:
+    """C25: a damage is told, and one that breaks off is a warning."""
+    path, chance = tmp_path / "x", random.Random(0)
+    packed = pack(CONTENT + chance.randbytes(2 * MEGABYTE), way)
+    cut = scan(path, packed[:-9])
+    assert [what for _, what in tell(cut)] == ["it"]
+    assert len(cut.warnings) == 1
+    broken = tell(scan(path, packed[:-MEGABYTE] + bytes(MEGABYTE)))
+    assert [what == "it" or "cannot be looked into" in what for _, what in broken] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("start", "rule"),
+    [
+        (b"PGDMP\x01\x0e\x00\x04\x08\x01\x01\x01", "pg_restore"),
+        (b"PGDMP\x01\x10\x00\x04\x08\x01\x03", "pg_restore"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"\x02\x21\x4c\x18", "lz4"),
+        (b"\x50\x2a\x4d\x18", "lz4"),
+        (b"\x1f\x9d\x90", "compress"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
+        (b"Rar!\x1a\x07", "RAR"),
+        (b"LZIP\x01", "lzip"),
+        (b"\x89LZO\x00\r\n\x1a\n", "lzop"),
+    ],
+)
+@pytest.mark.parametrize("outer", [*PACKS, None])
+def test_what_python_cannot_read_is_told_with_what_to_do(
+    tmp_path: Path, start: bytes, rule: str, outer: str | None
+) -> None:
+    """C25: alone, and within whatever can be read."""
+    content = start + zlib.compress(CONTENT)
+    ((where, what),) = tell(scan(tmp_path / "x", content if outer is None else pack(content, outer)))
+    assert where == f"{tmp_path / 'x'}{NAMES.get(outer or '', '')}"
+    assert (rule in what, "first" in what) == (True, True)
+
+
+@pytest.mark.parametrize("kind", [b"\x03", b"\x05"])
+def test_contents_of_a_dump_of_postgresql_alone_are_looked_at(tmp_path: Path, kind: bytes) -> None:
+    """C25: `toc.dat` of a dump as a folder or a tar archive is not packed; the rows beside it are, with gzip."""
+    start = b"PGDMP\x01\x0e\x00\x04\x08" + kind + bytes(30)
+    assert scan(tmp_path / "toc.dat", start).passed
+    assert [what for _, what in tell(scan(tmp_path / "toc.dat", start + CONTENT))] == ["it"]
+
+
+ORDINARY = {
+    "text like zlib": b"x^2 + y^2 = z^2\n" * 200,
+    "mark of zlib": b"\x78\x9c" + b"measured\n" * 200,
+    "numbers": b"".join(number.to_bytes(8, "little") for number in range(1, 2_000)),
+    "zeros": bytes(5_000),
+    "mark of lzma": b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"\0" + random.Random(0).randbytes(2_000),
+    "mark of zip": b"a zip file ends with PK\x05\x06 and a few numbers, and begins with PK\n" * 20,
+    "nothing": b"",
+    "empty zip file": b"PK\x05\x06" + bytes(18),
+}
+
+
+@pytest.mark.parametrize("content", ORDINARY.values(), ids=ORDINARY)
+@pytest.mark.parametrize("outer", ["gzip", "tar", None])
+def test_ordinary_bytes_are_no_false_alarm(tmp_path: Path, content: bytes, outer: str | None) -> None:
+    """C25: they are looked at as they are, and nothing else is said of them."""
+    path = tmp_path / "x"
+    clean = scan(path, content if outer is None else pack(content, outer))
+    assert (tell(clean), list(clean.warnings)) == ([], [])
+    found = scan(path, content + CONTENT if outer is None else pack(content + CONTENT, outer))
+    assert ({what for _, what in tell(found)}, list(found.warnings)) == ({"it"}, [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes_after_a_short_mark_are_no_false_alarm(tmp_path: Path, seed: int) -> None:
+    """C25: encrypted files and pictures begin with anything."""
+    chance = random.Random(seed)
+    for start in (b"\x78\x9c", b"\x78\x01", b"\x78\xda", b"\x5d\0\0\x80\0" + b"\xff" * 8 + b"\0"):
+        check = scan(tmp_path / "x", start + chance.randbytes(2_000) + SECRET)
+        assert [what for _, what in tell(check)] == ["it"]
 
 
 @pytest.mark.parametrize(

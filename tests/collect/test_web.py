@@ -6,7 +6,7 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -145,6 +145,27 @@ async def test_a_slow_feed_does_not_sink_the_search(site: SandboxOpenWeb, client
         with pytest.raises(CrawlError) as raised:
             await Web(replace(tools, feeds=(slow, slow))).search("tea", page=1, cookie=None)
     assert (raised.value.code, slow in raised.value.message) == (ErrorCode.TIMEOUT_ERROR, True)
+
+
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        ((openweb.NOT_FOUND, openweb.RESET, openweb.GONE), ErrorCode.NETWORK_ERROR),
+        ((openweb.GONE, openweb.UNAVAILABLE), ErrorCode.PLATFORM_ERROR),
+        ((openweb.UNAVAILABLE, openweb.GONE), ErrorCode.PLATFORM_ERROR),
+        ((openweb.NOT_FOUND, openweb.GONE), ErrorCode.INVALID_INPUT),
+    ],
+)
+async def test_a_search_is_given_up_for_good_only_if_every_feed_is(
+    site: SandboxOpenWeb, client: GuardedClient, faults: Sequence[Fault], code: ErrorCode
+) -> None:
+    """C15: as long as one of the feeds may come back, the search is worth repeating."""
+    for number, fault in enumerate(faults):
+        site.misbehave(replace(fault, path=f"/{number}.rss"))
+    feeds = tuple(f"{site.origin}/{number}.rss" for number in range(len(faults)))
+    with pytest.raises(CrawlError) as raised:
+        await Web(make_tools(client, feeds=feeds)).search("tea", page=1, cookie=None)
+    assert raised.value.code == code
 
 
 async def test_a_platform_that_is_closed_leaves_no_thread(site: SandboxOpenWeb, client: GuardedClient) -> None:
@@ -296,6 +317,37 @@ async def test_robots_txt_in_other_clothes_is_respected_too(
         await platform.detail(refer(site.url(5)), cookie=None)
     assert (raised.value.code, "robots.txt" in raised.value.message) == (ErrorCode.INVALID_INPUT, True)
     assert paths(site) == ["/robots.txt"]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    ("encoding", "compress"),
+    [("identity", bytes), ("gzip", gzip.compress), ("deflate", zlib.compress)],
+)
+@pytest.mark.parametrize(
+    ("fits", "allowed"), [(len("Allow: /"), False), (len("Allow: /articles"), True), (len("Allow: /articles\n"), True)]
+)
+async def test_half_a_line_of_a_long_robots_txt_is_no_rule(
+    site: SandboxOpenWeb,
+    platform: Web,
+    ending: str,
+    encoding: str,
+    compress: Callable[[bytes], bytes],
+    fits: int,
+    *,
+    allowed: bool,
+) -> None:
+    """C17: 500 KiB are read, and of `Allow: /articles` that ends beyond, nothing; one that just fits is a rule."""
+    rules = f"User-agent: *{ending}Disallow: /{ending}"
+    comment = "#" * (500 * 1024 - fits - len(rules) - len(ending))
+    body = f"{rules}{comment}{ending}Allow: /articles{ending}# and so on{ending}".encode()
+    site.serve("/robots.txt", compress(body), headers={"Content-Encoding": encoding})
+    if allowed:
+        assert await platform.detail(refer(site.url(5)), cookie=None)
+        return
+    with pytest.raises(CrawlError) as raised:
+        await platform.detail(refer(site.url(5)), cookie=None)
+    assert (raised.value.code, "robots.txt" in raised.value.message) == (ErrorCode.INVALID_INPUT, True)
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,40 @@
-"""What is packed in a file, down to the last layer: gzip, bzip2 and xz, zip and tar, and these within one another.
-Every content is handed to a visitor; what cannot be opened, or is too deep or too large to be, is told to a reporter
-and never passed over. What is looked for in a content is the business of `streams`.
+"""What is packed in a file, down to the last layer: the packings of `packings`, zip and tar, and these within one
+another. Every content is handed to a visitor; what cannot be opened, or is too deep or too large to be, is told to a
+reporter and never passed over. What is looked for in a content is the business of `streams`.
+
+A zip file is known by its end as well, since a program or another file may stand before it. Whatever else begins in the
+midst of other bytes is not looked for.
 
 A layer is opened anew each time it is read, so that none has to be kept; only a zip file within something else, and
 what is packed within a tar archive, have to be in memory whole.
 """
 
-import bz2
-import gzip
-import lzma
 import struct
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import IO, Any, Final, Protocol, TypeVar
+from typing import IO, Any, Final
 
-_DAMAGE: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile, struct.error)
+from tidings.audit.packings import DAMAGE, Packing, Source, find_obstacle, find_packing, read_piece
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 _PIECE: Final = 1024 * 1024
 _ZIP: Final = b"PK\x03\x04"
-_PACKED: Final[dict[bytes, Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
-# Packed in ways that Python cannot read.
-_CLOSED: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf\x27\x1c": "7-Zip", b"Rar!": "RAR"}
+_ZIP_END: Final = struct.Struct("<4s4H2LH")
+_ZIP_END_MARK: Final = b"PK\x05\x06"
+_ZIP_ENTRY: Final = 46
+# The end of a zip file with the longest comment.
+_TAIL: Final = _ZIP_END.size + 0xFFFF
 # In a tar archive these are a header and nothing else, whatever size it names.
 _WITHOUT_DATA: Final = frozenset(
     (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 )
 
-Kind = TypeVar("Kind")
 Opener = Callable[[], AbstractContextManager[Any]]
-
-
-class Source(Protocol):
-    """What can be read from its beginning to its end."""
-
-    def read1(self, size: int, /) -> bytes:
-        """The next bytes, up to so many; none at the end."""
-
-
-def read_piece(stream: Source, size: int) -> tuple[bytes, Exception | None]:
-    """The next so many bytes, and why there are no more. What comes before a damage is not lost with it."""
-    pieces: list[bytes] = []
-    while size > 0:
-        try:
-            piece = stream.read1(size)
-        except _DAMAGE as error:
-            return b"".join(pieces), error
-        if not piece:
-            break
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +51,17 @@ DEFAULT_BOUNDS: Final = Bounds()
 
 
 class _Metered:
-    """A stream of which every byte counts towards the bounds."""
+    """A stream of which every byte counts towards the bounds, and the last ones are kept."""
 
     def __init__(self, stream: Any, *, spend: Callable[[int], None]) -> None:
         self._stream = stream
         self._spend = spend
+        self.tail = b""
 
     def read1(self, size: int, /) -> bytes:
         piece: bytes = self._stream.read1(size)
         self._spend(len(piece))
+        self.tail = _keep_tail(self.tail, piece)
         return piece
 
 
@@ -112,7 +92,7 @@ class Unpacker:
             look()
         except EOFError:
             self._warn(where, "the file is cut off; what there is of it was looked at")
-        except (OSError, RuntimeError, ValueError, *_DAMAGE) as error:
+        except (OSError, RuntimeError, ValueError, *DAMAGE) as error:
             # A zip file with a password is a RuntimeError, and one of an unknown method a kind of it.
             self._report(where, f"it cannot be looked into ({getattr(error, 'strerror', None) or error})")
 
@@ -121,27 +101,47 @@ class Unpacker:
         with opener() as stream:
             start, _ = read_piece(stream, _BLOCK)
         if layer >= self._bounds.layers and _is_packed(start):
-            raise OSError(f"it is packed more than {self._bounds.layers} times over; unpack it first")
-        if (program := _match(start, _CLOSED)) is not None:
-            raise OSError(f"it is packed with {program}; unpack it first")
+            raise self._too_deep()
+        if (obstacle := find_obstacle(start)) is not None:
+            raise OSError(obstacle)
         if start.startswith(_ZIP):
             self._look_into_zip(opener, where, layer=layer)
-        elif (unpack := _match(start, _PACKED)) is not None:
-            self._look_into(partial(_open_packed, opener, unpack), where, layer=layer + 1)
         elif _read_header(start) is not None:
             self._look_into_tar(opener, where, layer=layer)
-        else:
-            self._look_at(opener, where)
+        elif (packing := find_packing(start)) is not None:
+            self._look_into_packed(opener, packing, where, layer=layer)
+        elif _ends_zip(self._look_at(opener, where)):
+            if layer >= self._bounds.layers:
+                raise self._too_deep()
+            self._look_into_zip(opener, where, layer=layer)
 
-    def _look_at(self, opener: Opener, where: str) -> None:
+    def _too_deep(self) -> OSError:
+        return OSError(f"it is packed more than {self._bounds.layers} times over; unpack it first")
+
+    def _look_at(self, opener: Opener, where: str) -> bytes:
+        """Have the content visited, and tell how it ends."""
         with opener() as stream:
-            self._visit(_Metered(stream, spend=self._spend), where)
+            metered = _Metered(stream, spend=self._spend)
+            self._visit(metered, where)
+        return metered.tail
+
+    def _look_into_packed(self, opener: Opener, packing: Packing, where: str, *, layer: int) -> None:
+        if not packing.certain:
+            self._look_at(opener, where)
+        self._look_into(partial(_open_packed, opener, packing.unpack), where, layer=layer + 1)
 
     def _look_into_zip(self, opener: Opener, where: str, *, layer: int) -> None:
-        with opener() as stream, zipfile.ZipFile(stream if layer == 0 else BytesIO(self._load(stream))) as archive:
-            for member in archive.infolist():
-                name = f"{where} ({member.filename})"
-                self._try(name, partial(self._look_into, partial(archive.open, member), name, layer=layer + 1))
+        """Each member, and what is before the first one: that may be packed as well, such as another zip file."""
+        with opener() as stream:
+            body = stream if layer == 0 else BytesIO(self._load(stream))
+            with zipfile.ZipFile(body) as archive:
+                members = archive.infolist()
+                if before := min((member.header_offset for member in members), default=0):
+                    start = partial(_open_start, body, before)
+                    self._try(where, partial(self._look_into, start, where, layer=layer + 1))
+                for member in members:
+                    name = f"{where} ({member.filename})"
+                    self._try(name, partial(self._look_into, partial(archive.open, member), name, layer=layer + 1))
 
     def _look_into_tar(self, opener: Opener, where: str, *, layer: int) -> None:
         """Each member that is packed; and the archive as it is, with names, gaps and all, for the others. It is this
@@ -159,6 +159,8 @@ class Unpacker:
         if _is_packed(start):
             body = self._load(part, start=start)
             self._look_into(lambda: BytesIO(body), where, layer=layer)
+        elif _ends_zip(_read_tail(part, start)):
+            raise OSError("a zip file stands behind something else in it; unpack it first")
 
     def _load(self, stream: Source, *, start: bytes = b"") -> bytes:
         most = self._bounds.in_memory
@@ -186,11 +188,20 @@ class _Part:
         self._left -= len(piece)
         return piece
 
+    def read(self, size: int, /) -> bytes:
+        return read_piece(self, size)[0]
+
 
 @contextmanager
 def _rewind(file: IO[bytes]) -> Iterator[Any]:
     file.seek(0)
     yield file
+
+
+@contextmanager
+def _open_start(file: Any, size: int) -> Iterator[Any]:
+    file.seek(0)
+    yield _Part(file, size=size)
 
 
 @contextmanager
@@ -221,9 +232,26 @@ def _read_header(block: bytes) -> tarfile.TarInfo | None:
 
 
 def _is_packed(start: bytes) -> bool:
-    known = start.startswith((_ZIP, *_PACKED, *_CLOSED))
-    return known or _read_header(start) is not None
+    if start.startswith(_ZIP) or find_obstacle(start) is not None:
+        return True
+    return _read_header(start) is not None or find_packing(start) is not None
 
 
-def _match(start: bytes, kinds: Mapping[bytes, Kind]) -> Kind | None:
-    return next((kind for magic, kind in kinds.items() if start.startswith(magic)), None)
+def _keep_tail(tail: bytes, piece: bytes) -> bytes:
+    return piece[-_TAIL:] if len(piece) >= _TAIL else (tail + piece)[-_TAIL:]
+
+
+def _read_tail(stream: Source, tail: bytes) -> bytes:
+    while piece := read_piece(stream, _PIECE)[0]:
+        tail = _keep_tail(tail, piece)
+    return tail
+
+
+def _ends_zip(tail: bytes) -> bool:
+    """Whether this is the end of a zip file that has something in it. The mark alone could be in any text."""
+    position = tail.rfind(_ZIP_END_MARK)
+    if position < 0 or len(tail) - position < _ZIP_END.size:
+        return False
+    _, disk, first_disk, here, entries, size, _, comment = _ZIP_END.unpack_from(tail, position)
+    fits = size >= entries * _ZIP_ENTRY and comment <= len(tail) - position - _ZIP_END.size
+    return bool(disk == first_disk and here == entries > 0 and fits)

@@ -2,7 +2,6 @@
 
 import stat
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 
 from tidings.audit.places import DataFiles
@@ -28,7 +27,12 @@ def _check_folder(folder: Path, notes: Notes) -> None:
 
 
 def _check_file(path: Path, notes: Notes) -> None:
-    with suppress(FileNotFoundError):
+    try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
-            notes.find(path, f"its mode is {mode:04o}: it is not its owner's alone")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        notes.find(path, f"its mode cannot be told ({error.strerror})")
+        return
+    if mode & 0o077:
+        notes.find(path, f"its mode is {mode:04o}: it is not its owner's alone")

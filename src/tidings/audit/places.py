@@ -19,6 +19,8 @@ from tidings.audit.traces import KnownSecret, TraceFinder
 KEY_FILES: Final = ("master.key", "webhook.secret")
 
 _SQLITE_ENDS: Final = ("", "-wal", "-shm", "-journal")
+# What fsck finds, on every disk of its own; it is root's.
+_LOST_AND_FOUND: Final = "lost+found"
 _MOST_FILES: Final = 50_000
 _LARGE_BINARY: Final = 1024 * 1024
 _NOT_OURS: Final = frozenset(
@@ -27,28 +29,46 @@ _NOT_OURS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """A folder that was not entered. One that is `elsewhere`, on another disk or behind a link, can be named itself."""
+
+    path: Path
+    why: str
+    elsewhere: bool = False
+
+    def __str__(self) -> str:
+        return f"it was not looked into ({self.why})"
+
+
+Miss = Callable[[Missed], None]
+
+
+@dataclass(frozen=True, slots=True)
 class DataFiles:
-    """The files of an installation, by what they are."""
+    """The files of an installation, by what they are, and the folders of the data directory that were not entered."""
 
     database: tuple[Path, ...]
     keys: tuple[Path, ...]
     logs: tuple[Path, ...]
     others: tuple[Path, ...]
+    missed: tuple[Missed, ...]
 
 
 def list_data_files(data_dir: Path, *, database: Path | None) -> DataFiles:
     """Everything in the data directory, and SQLite's files, wherever they are. What is nothing else may be a backup."""
     sqlite = [] if database is None else [database.with_name(database.name + end) for end in _SQLITE_ENDS]
     keys = [data_dir / name for name in KEY_FILES]
-    logs = list(data_dir.glob("*.log*")) if data_dir.is_dir() else []
+    logs = list(data_dir.glob("*.log*")) if _is_folder(data_dir) else []
     known = {path.absolute() for path in (*sqlite, *keys, *logs)}
-    others = [path for path in _walk(data_dir) if path.absolute() not in known]
-    return DataFiles(*(tuple(path for path in sorted(each) if path.is_file()) for each in (sqlite, keys, logs, others)))
+    missed: list[Missed] = []
+    others = [path for path in _walk(data_dir, miss=missed.append) if path.absolute() not in known]
+    kept = [tuple(path for path in sorted(each) if _is_file(path)) for each in (sqlite, keys, logs, others)]
+    return DataFiles(kept[0], kept[1], kept[2], kept[3], tuple(missed))
 
 
-def expand_folders(paths: Collection[Path]) -> tuple[Path, ...]:
-    """The paths, with the files that are in those which are folders."""
-    return tuple(file for path in paths for file in (sorted(_walk(path)) if path.is_dir() else [path]))
+def expand_folders(paths: Collection[Path], *, miss: Miss = lambda _: None) -> tuple[Path, ...]:
+    """The paths, with the files that are in those which are folders. `miss` gets the folders that were not entered."""
+    return tuple(file for path in paths for file in (sorted(_walk(path, miss=miss)) if _is_folder(path) else [path]))
 
 
 def check_database_files(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
@@ -67,14 +87,28 @@ def check_logs(files: DataFiles, finder: TraceFinder, *, notes: Notes) -> Check:
 
 def check_backups(files: DataFiles, named: Collection[Path], finder: TraceFinder, *, notes: Notes) -> Check:
     """Backups that were named, and whatever lies in the data directory that Tidings did not put there."""
+    missed = list(files.missed)
+    paths = tuple(dict.fromkeys((*files.others, *expand_folders(named, miss=missed.append))))
+    _report_missed(missed, named=named, notes=notes)
     for path in named:
-        if not path.exists():
-            notes.find(path, "there is no such file")
-    paths = tuple(dict.fromkeys((*files.others, *expand_folders(named))))
+        # Whether there is one that may not be looked at is told by reading it.
+        with suppress(PermissionError):
+            if not path.exists():
+                notes.find(path, "there is no such file")
     for path in paths:
         # What was not looked into may hold anything, and "passed" would say that it does not.
         scan_file(path, finder, strict=True, notes=notes, report=notes.find)
     return notes.close(CheckName.BACKUPS, _count(paths))
+
+
+def _report_missed(missed: Collection[Missed], *, named: Collection[Path], notes: Notes) -> None:
+    entered = {path.resolve() for path in named}
+    for each in missed:
+        if not each.elsewhere:
+            report = notes.warn if each.path.name == _LOST_AND_FOUND else notes.find
+            report(each.path, str(each))
+        elif each.path.resolve() not in entered:
+            notes.find(each.path, f"{each}; name it with --backup, too")
 
 
 def check_repository(
@@ -86,7 +120,7 @@ def check_repository(
     published = {f"{secret.value.reveal()}.txt" for secret in secrets if secret.published}
     inside, count = data_dir.absolute(), 0
     try:
-        for path in _walk_private(folder) if root is None else _list_checkout(root):
+        for path in _walk_private(folder, data_dir=inside, notes=notes) if root is None else _list_checkout(root):
             if path.is_symlink() or not path.is_file() or path.name in published or inside in path.absolute().parents:
                 continue
             if count == _MOST_FILES:
@@ -115,8 +149,12 @@ def _list_checkout(root: Path) -> Iterator[Path]:
     yield from (path for path in _list_names(root, "--others", "--exclude-standard") if not _is_private_settings(path))
 
 
-def _walk_private(folder: Path) -> Iterator[Path]:
-    return (path for path in _walk(folder, enters=_is_ours) if not _is_private_settings(path))
+def _walk_private(folder: Path, *, data_dir: Path, notes: Notes) -> Iterator[Path]:
+    def enter(path: Path) -> bool:
+        return _is_ours(path) and path.absolute() != data_dir
+
+    walked = _walk(folder, enters=enter, miss=lambda missed: notes.warn(missed.path, str(missed)))
+    return (path for path in walked if not _is_private_settings(path))
 
 
 def _list_names(root: Path, *options: str) -> Iterator[Path]:
@@ -144,27 +182,58 @@ def _ask_git(folder: Path, *words: str) -> Iterator[bytes]:
             process.kill()
 
 
-def _walk(folder: Path, *, enters: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
-    """The files below a folder and the folders in it that are to be entered, without leaving its disk."""
-    with suppress(OSError):
-        device = folder.stat().st_dev
-        for name, folders, files in os.walk(folder):
-            here = Path(name)
-            folders[:] = sorted(each for each in folders if _is_on(here / each, device) and enters(here / each))
-            yield from (here / each for each in sorted(files))
+def _walk(folder: Path, *, miss: Miss, enters: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
+    """The files below a folder and the folders in it that are to be entered, without leaving its disk. Those of them
+    that are not entered after all are told to `miss`."""
+
+    def fail(error: OSError) -> None:
+        # What is removed meanwhile is nothing, like a folder that was never there.
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            miss(Missed(Path(error.filename), str(error.strerror)))
+
+    for name, folders, files in os.walk(folder, onerror=fail):
+        here = Path(name)
+        folders[:] = sorted(each for each in folders if enters(here / each))
+        for each in tuple(folders):
+            if (missed := _keep_out(here / each, top=folder)) is not None:
+                folders.remove(each)
+                miss(missed)
+        yield from (here / each for each in sorted(files))
 
 
-def _is_on(folder: Path, device: int) -> bool:
+def _keep_out(folder: Path, *, top: Path) -> Missed | None:
+    """Why a folder below `top` is not entered; None where it is, or where a link leads to what is entered anyway."""
     try:
-        return folder.lstat().st_dev == device
-    except OSError:
-        return False
+        if folder.is_symlink():
+            inside = folder.resolve().is_relative_to(top.resolve())
+            return None if inside else Missed(folder, "it is a link to a folder elsewhere", elsewhere=True)
+        mounted = folder.lstat().st_dev != top.stat().st_dev
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Missed(folder, str(error.strerror))
+    return Missed(folder, "another disk is mounted there", elsewhere=True) if mounted else None
 
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder of a repository is not plainly other people's, such as an environment of Python."""
     try:
-        return folder.name not in _NOT_OURS and not (folder / "pyvenv.cfg").exists()
+        return folder.name not in _NOT_OURS and not folder.is_symlink() and not (folder / "pyvenv.cfg").exists()
+    except OSError:
+        return True
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a file. What may not be looked at counts as one: reading it will tell."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
     except OSError:
         return False
 

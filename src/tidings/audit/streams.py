@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidings.audit.archives import DEFAULT_BOUNDS, Bounds, Source, Unpacker, read_piece
+from tidings.audit.archives import DEFAULT_BOUNDS, Bounds, Unpacker
+from tidings.audit.packings import Source, read_piece
 from tidings.audit.report import Notes
 from tidings.audit.traces import Trace, TraceFinder
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
 _LONGEST: Final = 500 * 1024
+# One byte more tells whether the rest is left out.
+_TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
 _LONGEST_DELAY: Final = timedelta(hours=1)
 
@@ -82,7 +84,7 @@ class Robots:
             async with self._tools.client.stream(
                 "GET", address, timeout=self._tools.timeout, follow_redirects=True
             ) as answer:
-                body = await answer.read_start(_LONGEST)
+                body = await answer.read_start(_TAKEN)
         except FetchError as error:
             raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
         if answer.status == 429 or answer.status >= 500:
@@ -90,7 +92,7 @@ class Robots:
         if answer.status != 200:
             return None
         try:
-            return _read_rules(_unpack(body, encoding=answer.headers.get("Content-Encoding", "")))
+            return _read_rules(_cut_to_lines(_unpack(body, encoding=answer.headers.get("Content-Encoding", ""))))
         except (ValueError, OSError, EOFError, zlib.error):
             raise _refuse(address, "is packed in a way that cannot be read") from None
 
@@ -112,15 +114,22 @@ def _unpack(body: bytes, *, encoding: str) -> bytes:
             return body
         case "gzip" | "x-gzip":
             with gzip.GzipFile(fileobj=BytesIO(body)) as file:
-                return file.read(_LONGEST)
+                return file.read(_TAKEN)
         case "deflate":
             inflater = zlib.decompressobj()
-            text = inflater.decompress(body, _LONGEST)
-            if not inflater.eof and len(text) < _LONGEST:
+            text = inflater.decompress(body, _TAKEN)
+            if not inflater.eof and len(text) < _TAKEN:
                 raise EOFError
             return text
         case _:
             raise ValueError("an unknown encoding")
+
+
+def _cut_to_lines(text: bytes) -> bytes:
+    """As many whole lines as may be read. Half a line would be another rule: `Allow: /` instead of `Allow: /public`."""
+    if len(text) < _TAKEN:
+        return text
+    return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
 
 
 def _read_rules(body: bytes) -> "Protego":

@@ -117,7 +117,8 @@ class Web:
         answers = [task.result() for task in tasks]
         failures = [answer for answer in answers if isinstance(answer, CrawlError)]
         if len(failures) == len(feeds):
-            raise failures[0]
+            # The search is worth repeating if one of the feeds is.
+            raise next((failure for failure in failures if failure.retryable), failures[0])
         read = (answer for answer in answers if not isinstance(answer, CrawlError))
         return list({entry.url: entry for entries in read for entry in entries}.values())
 

@@ -1,0 +1,132 @@
+"""Folders that are not entered: each is told, or covered by another one that is."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.audit.installation import Planted, find_check, tell
+from tidings.audit.places import DataFiles, Missed, check_backups, expand_folders, list_data_files
+from tidings.audit.report import Check, CheckName, Notes
+from tidings.audit.traces import TraceFinder
+from tidings.core.redaction import Redactor
+
+NOBODY = 65_534
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root can read everything, so for once it is nobody."""
+    mine = os.geteuid()
+    if mine == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(mine)
+
+
+def open_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From within, nobody needs to pass the folders above."""
+    folder.chmod(0o755)
+    monkeypatch.chdir(folder)
+
+
+def look_at(data_dir: Path, named: Sequence[Path]) -> Check:
+    files = list_data_files(data_dir, database=None)
+    return check_backups(files, named, TraceFinder([]), notes=Notes(Redactor()))
+
+
+def list_mounts(folder: Path) -> set[Path]:
+    return {each for each in folder.iterdir() if each.is_dir() and not each.is_symlink() and os.path.ismount(each)}
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444], ids=["not to be listed", "not to be entered"])
+@pytest.mark.parametrize("place", ["data", "backups"])
+def test_folder_that_cannot_be_read_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, mode: int
+) -> None:
+    """C25: below the data directory or a folder of backups, or that folder itself."""
+    for each in ("data", "backups"):
+        (tmp_path / each).mkdir(mode=0o755)
+    closed = tmp_path / place / "closed"
+    closed.mkdir()
+    (closed / "kept.sql").write_text("nothing")
+    open_for_all(tmp_path, monkeypatch)
+    assert look_at(Path("data"), [Path("backups")]).passed
+    closed.chmod(mode)
+    with without_privileges():
+        below = look_at(Path("data"), [Path("backups")])
+        itself = look_at(Path("data"), [Path(place, "closed")])
+    closed.chmod(0o755)
+    where = str(Path(place, "closed") if mode == 0o000 else Path(place, "closed", "kept.sql"))
+    for check in (below, itself):
+        assert [(each, "Permission denied" in what) for each, what in tell(check)] == [(where, True)]
+
+
+async def test_folder_that_cannot_be_reached_does_not_pass(planted: Planted) -> None:
+    """C25: folders within folders, until the way is too long to be named."""
+    folder = planted.data_dir
+    handle = os.open(folder, os.O_DIRECTORY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=handle)
+        inner = os.open("d" * 250, os.O_DIRECTORY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+    ((where, what),) = tell(await planted.fail(CheckName.BACKUPS))
+    assert where.startswith(f"{folder}/ddd")
+    assert what == "it was not looked into (File name too long)"
+
+
+def test_disk_that_is_mounted_in_a_folder_is_not_entered_and_told() -> None:
+    """C25: /dev has such disks on every Linux; its files are only listed here."""
+    mounts = list_mounts(Path("/dev"))
+    missed: list[Missed] = []
+    files = expand_folders([Path("/dev")], miss=missed.append)
+    assert {each.path for each in missed if each.why == "another disk is mounted there"} == mounts != set()
+    assert not any(mount in path.parents for mount in mounts for path in files)
+
+
+def test_disk_that_is_mounted_in_a_folder_does_not_pass_unless_it_is_named(tmp_path: Path) -> None:
+    """C25."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    files = DataFiles((), (), (), (), missed=(Missed(disk, "another disk is mounted there", elsewhere=True),))
+    check = check_backups(files, [tmp_path], TraceFinder([]), notes=Notes(Redactor()))
+    rule = "it was not looked into (another disk is mounted there); name it with --backup, too"
+    assert tell(check) == [(str(disk), rule)]
+    assert check_backups(files, [tmp_path, disk], TraceFinder([]), notes=Notes(Redactor())).passed
+
+
+async def test_link_to_a_folder_elsewhere_does_not_pass_unless_that_is_named(planted: Planted, tmp_path: Path) -> None:
+    """C25: one that leads back into the folder, such as `latest`, is nothing."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (planted.data_dir / "first").mkdir()
+    (planted.data_dir / "latest").symlink_to("first")
+    assert (await planted.inspect()).passed
+    link = planted.data_dir / "away"
+    link.symlink_to(elsewhere)
+    rule = "it was not looked into (it is a link to a folder elsewhere); name it with --backup, too"
+    assert tell(await planted.fail(CheckName.BACKUPS)) == [(str(link), rule)]
+    assert (await planted.inspect(backups=[elsewhere])).passed
+
+
+def test_lost_and_found_that_cannot_be_read_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C25: a data directory that is a disk has one, and it is root's."""
+    (tmp_path / "data" / "lost+found").mkdir(parents=True, mode=0o000)
+    (tmp_path / "data").chmod(0o755)
+    open_for_all(tmp_path, monkeypatch)
+    with without_privileges():
+        check = look_at(Path("data"), [])
+    assert check.passed
+    assert [each.where for each in check.warnings] == ["data/lost+found"]
+
+
+async def test_data_directory_in_the_working_folder_is_no_warning(planted: Planted) -> None:
+    """C25: it has a check of its own, and may be a disk of its own."""
+    report = await planted.inspect(repository=planted.data_dir.parent)
+    assert find_check(report, CheckName.REPOSITORY).warnings == ()
