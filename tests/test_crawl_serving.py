@@ -23,7 +23,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from tests.cli.terminal import Terminal
-from tests.cli.test_cookies_commands import pipe
 from tests.test_serve import PATIENCE, TOKEN, Served, Server
 from tests.traces import find_traces, spell
 from tidings.announce.site_records import Origin, SiteRecords
@@ -414,7 +413,7 @@ async def add_canaries(terminal: Terminal) -> list[str]:
     for platform, cookie in COOKIES.items():
         for number in range(3):
             words = ("cookies", "add", f"{platform}-{number}", "--platform", platform, "--daily-limit", MANY)
-            ended = await pipe(terminal, *words, given=cookie.encode())
+            ended = await terminal.pipe(*words, given=cookie)
             assert ended.code == 0, ended
             told += [ended.out, ended.err]
     return told

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.cli.terminal import Terminal
-from tests.cli.test_cookies_commands import pipe
 from tests.n8n.driver import N8n, find_port
 from tests.n8n.install import find_place
 from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
+from tests.n8n.wire import open_wire
 from tidings.collect.workflow import Keywords
 from tidings.core.clock import SystemClock
 from tidings.core.database import open_database, prepare_database
@@ -66,9 +66,11 @@ async def stage(tmp_path: Path, n8n: N8n, outside: Outside) -> AsyncIterator[Sta
         await prepare_database(database)
         await Keywords(database, clock=SystemClock()).add("bilibili", KEYWORD)
         words = ("cookies", "add", "canary", "--platform", "bilibili", "--daily-limit", "1000")
-        ended = await pipe(terminal, *words, given=f"SESSDATA={CANARY}; buvid3=device".encode())
+        ended = await terminal.pipe(*words, given=f"SESSDATA={CANARY}; buvid3=device")
         assert ended.code == 0, ended
-        served = await serve(terminal, client, n8n)
-        yield Stage(n8n, terminal, served, platform, database, outside)
+        wire = await stack.enter_async_context(open_wire(n8n.base_url, client))
+        served = await serve(terminal, client)
+        wire.target = served.said[-1].split()[3]
+        yield Stage(n8n, wire, terminal, served, platform, database, outside)
         await served.end()
     assert outside.wanted == []

@@ -1,5 +1,5 @@
-"""What a workflow is run on, as a test sees it: `tidings serve` at the address that n8n knows, its tables and its log,
-the platform behind it, and the way out that nobody may take."""
+"""What a workflow is run on, as a test sees it: `tidings serve` at the end of the wire that n8n knows, its tables and
+its log, the platform behind it, and the way out that nobody may take."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from tests.cli.terminal import Terminal, end
 from tests.n8n.driver import N8n, Run
+from tests.n8n.wire import Wire
 from tests.test_serve import PATIENCE, Served
 from tidings.core.database import Database
 from tidings.sandbox import bilibili
@@ -45,6 +46,7 @@ class Stage:
     """Tidings as it serves n8n, its tables, and the platform that it asks."""
 
     n8n: N8n
+    wire: Wire
     terminal: Terminal
     served: Served
     platform: bilibili.SandboxBilibili
@@ -93,8 +95,8 @@ class Stage:
         return sum(note_id in each.urls for each in self.platform.requests)
 
 
-async def serve(terminal: Terminal, client: ClientSession, n8n: N8n) -> Served:
-    process = await terminal.start("serve", "--port", n8n.base_url.rpartition(":")[2], "--quiet")
+async def serve(terminal: Terminal, client: ClientSession) -> Served:
+    process = await terminal.start("serve", "--port", "0", "--quiet")
     assert process.stdout is not None
     said: list[str] = []
     async with asyncio.timeout(PATIENCE.total_seconds()):

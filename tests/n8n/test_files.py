@@ -24,6 +24,18 @@ DONE = {
     Action.STOP: "the run ends as failed",
 }
 
+# Whose repetition would be counted.
+COUNTED = ("/workflow/candidates", "/workflow/cookies")
+ONE_BY_ONE = {
+    "discover": ("Report one by one", "Check each answer"),
+    "collect": ("Settle one by one", "Find what is refused"),
+}
+REFUSED = {
+    "discover": [("What next?", 2), ("Reported?", 2)],
+    "collect": [("What next?", 3), ("Leased?", 2), ("Settled?", 2)],
+}
+LOOPS = {"discover": {"For each keyword", "One try"}, "collect": {"Lease a batch", "One try"}}
+
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
@@ -118,13 +130,36 @@ def test_whatever_fails_after_the_lock_is_taken_gives_it_back(stem: str) -> None
     # Before the first there is nothing to give back, and after the last nothing is left to do.
     assert "onError" not in fallible.pop("Take the lock")
     assert fallible.pop("Finish as failed")["onError"] == "continueRegularOutput"
+    # Of what is asked one by one, the next step looks at each answer.
+    each, judge = ONE_BY_ONE[stem]
+    assert (fallible.pop(each)["onError"], follow(file, each)) == ("continueRegularOutput", [judge])
     assert {node["onError"] for node in fallible.values()} == {"continueErrorOutput"}
     assert {tuple(follow(file, name, 1)) for name in fallible} == {("Find the reason",)}
     assert follow(file, "Find the reason") == ["Finish as failed"]
     assert follow(file, "Finish as failed") == ["Stop with the reason"]
-    refused = {"discover": [("What next?", 2)], "collect": [("What next?", 3), ("Leased?", 2)]}[stem]
-    for name, output in [*refused, ("Finished?", 1)]:
+    for name, output in [*REFUSED[stem], ("Finished?", 1)]:
         assert follow(file, name, output) == ["Find the reason"]
+
+
+@each_file
+def test_a_request_is_sent_again_just_where_a_second_one_does_no_harm(file: Path) -> None:
+    """C2: an answer that was lost is asked for again, unless a use of a cookie would be counted twice."""
+    requests = list_kind(file, "httpRequest")
+    again = {node["name"] for node in requests if node.get("retryOnFail")}
+    counted = {node["name"] for node in requests if node["parameters"]["url"].endswith(COUNTED)}
+    assert (again & counted, again | counted) == (set(), {node["name"] for node in requests})
+
+
+@each_file
+def test_the_way_through_a_workflow_goes_from_left_to_right(file: Path) -> None:
+    """But for its loops, each of which begins at a node that says so."""
+    nodes = read_nodes(file)
+    back = set()
+    for name, outputs in json.loads(file.read_text())["connections"].items():
+        for target in (each["node"] for output in outputs["main"] for each in output):
+            if nodes[target]["position"][0] <= nodes[name]["position"][0]:
+                back.add(target)
+    assert back == LOOPS.get(file.stem, set())
 
 
 @each_file

@@ -19,7 +19,7 @@ from tests.web.workflow_stage import ACCOUNT, NOTE, PLATFORM, TOKEN, Driver, fai
 from tidings.collect.cookies.rows import cookies
 from tidings.collect.errors import BACKOFF, RULES
 from tidings.collect.tables import candidates, sources, watched_keywords
-from tidings.core.executions import executions
+from tidings.core.executions import ExecutionStatus, executions
 from tidings.core.logs import LogFormat, configure_logging
 from tidings.core.redaction import Redactor
 from tidings.core.secrets import Secret
@@ -122,9 +122,32 @@ async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(drive
     assert (await driver.do("finish", execution_id=execution))["status"] == "partial"
 
 
+async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver) -> None:
+    """C19: what went wrong on one of them stays, too; the next search begins anew."""
+    await driver.api.installation.keywords.add(PLATFORM, "tea", pages=3)
+    [keyword] = await driver.read(watched_keywords)
+    about = {"execution_id": await driver.begin("discover"), "platform": PLATFORM}
+    about |= {"source_keyword": "tea", "keyword_id": keyword.id}
+
+    async def tell(*note_ids: str, **fields: Any) -> tuple[int, int, str | None]:
+        hits = [{"note_id": note_id, "url": f"https://m.weibo.cn/detail/{note_id}"} for note_id in note_ids]
+        await driver.do("candidates", **about, hits=hits, **fields)
+        [noted] = await driver.read(watched_keywords)
+        return noted.last_found, noted.last_created, noted.last_error_code
+
+    # The first word about a keyword may be a continuation, where the one before it was refused.
+    assert await tell("n1", continued=True) == (1, 1, None)
+    assert await tell("n1", "n2") == (2, 1, None)
+    assert await tell("n2", "n3", continued=True) == (4, 2, None)
+    assert await tell(error_code="PLATFORM_ERROR", continued=True) == (4, 2, "PLATFORM_ERROR")
+    assert await tell("n4", continued=True) == (5, 3, "PLATFORM_ERROR")
+    assert await tell() == (0, 0, None)
+
+
 async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) -> None:
     """C3, C20: the others are told who holds it, and may come back when it is free."""
-    answers = await asyncio.gather(*(driver.do("acquire", workflow_name="collect") for _ in range(8)))
+    asked = [acquire(driver, request_id=f"n8n-{number}") for number in range(8)]
+    answers = await asyncio.gather(*asked)
     assert sorted(answer["locked"] for answer in answers) == [False] * 7 + [True]
     assert len({answer["execution_id"] for answer in answers}) == 1
     holder = answers[0]["execution_id"]
@@ -132,6 +155,45 @@ async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) ->
     assert all(holder in answer["reason"] for answer in answers if not answer["locked"])
     await driver.do("finish", execution_id=holder)
     assert await driver.begin() != holder
+
+
+async def acquire(driver: Driver, **asked: str) -> dict[str, Any]:
+    answer = await driver.ask("/workflow/acquire", {"workflow_name": "collect"}, **asked)
+    data: dict[str, Any] = answer.json["data"]
+    return data
+
+
+async def test_a_lost_answer_to_acquire_may_be_asked_for_again(driver: Driver) -> None:
+    """C3: the same call has the same execution for as long as that runs; also where the first is still under way."""
+    first, *again = await asyncio.gather(*(acquire(driver) for _ in range(4)))
+    assert first["locked"]
+    assert again == [first] * 3
+    about = {"execution_id": first["execution_id"]}
+    assert await driver.do("heartbeat", **about) == {"renewed": 0}
+    other = (await driver.api.installation.tokens.make(Scope.WORKFLOW, name="another n8n")).reveal()
+    for asked in ({"request_id": "n8n-2"}, {"token": other}):
+        assert not (await acquire(driver, **asked))["locked"], asked
+    assert (await driver.do("acquire", workflow_name="discover"))["execution_id"] != first["execution_id"]
+    await driver.do("finish", **about)
+    after = await acquire(driver)
+    assert (after["locked"], after["execution_id"] == first["execution_id"]) == (True, False)
+    assert await acquire(driver) == after
+    await driver.age(executions, "heartbeat_at")
+    assert (await acquire(driver))["execution_id"] not in (first["execution_id"], after["execution_id"])
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Request-ID": "no id"}])
+async def test_a_call_without_an_id_of_its_own_is_no_repeat(small: Driver, headers: Mapping[str, str]) -> None:
+    """C3: the id that is made here for such a call is nobody's."""
+    locked = []
+    for _ in range(2):
+        async with small.client.post(
+            f"{small.origin}/workflow/acquire",
+            json={"workflow_name": "collect"},
+            headers={"Authorization": f"Bearer {TOKEN}", **headers},
+        ) as answer:
+            locked.append((await answer.json())["data"]["locked"])
+    assert locked == [True, False]
 
 
 async def test_a_repeated_write_is_skipped_and_changes_nothing(driver: Driver) -> None:
@@ -174,9 +236,11 @@ async def test_every_other_post_may_be_repeated_too(driver: Driver) -> None:
     before = await driver.read_all()
     check_refusal(await driver.ask("/workflow/fail", requests["fail"]), 409, "LOCK_LOST")
     assert await driver.read_all() == before
-    assert (await driver.do("finish", **requests["finish"]))["released"] == 1
+    ended = await driver.do("finish", **requests["finish"])
+    assert (ended["status"], ended["released"]) == ("partial", 1)
     before = await driver.read_all()
-    check_refusal(await driver.ask("/workflow/finish", requests["finish"]), 409, "LOCK_LOST")
+    for status in (None, "failed"):
+        assert await driver.do("finish", **requests["finish"], status=status) == {**ended, "released": 0}
     nothing = {"executions": [], "records": 0, "failed": 0}
     assert [(await driver.ask("/workflow/recover")).json["data"] for _ in range(2)] == [nothing] * 2
     assert await driver.read_all() == before
@@ -240,6 +304,8 @@ async def test_an_execution_that_this_server_runs_itself_is_nobody_elses(small: 
     for path, request in list_requests(own.public_id).items():
         check_refusal(await small.ask(f"/workflow/{path}", request), 409, "LOCK_LOST")
     assert await small.read_all() == before
+    await small.api.installation.executions.finish(own, ExecutionStatus.SUCCEEDED)
+    check_refusal(await small.ask("/workflow/finish", {"execution_id": own.public_id}), 409, "LOCK_LOST")
 
 
 async def test_recovery_leaves_the_other_pipeline_to_itself(small: Driver) -> None:

@@ -30,7 +30,7 @@ def _read_whole(value: object) -> object:
 # In JSON 12.0 is a whole number too, and "12" is none. It stands last, or the bounds would not be described.
 AS_JSON: Final = BeforeValidator(_read_whole)
 PlatformName = Annotated[
-    StrictStr, Field(min_length=1, max_length=32, description="Which platform.", examples=["bilibili"])
+    StrictStr, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Which platform.", examples=["bilibili"])
 ]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
 Number = Annotated[StrictInt, Field(ge=0), AS_JSON]

@@ -6,9 +6,9 @@ Every answer is an envelope, as under /crawler.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from typing import Annotated, Any, Final, ParamSpec
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from tidings.collect.envelope import Envelope, Meta
@@ -29,9 +29,10 @@ from tidings.collect.workflow.failures import note_end, report_failure
 from tidings.core.clock import Clock, to_text
 from tidings.core.executions import ExecutionStatus
 from tidings.core.request_id import NO_REQUEST, current_request_id
-from tidings.core.tokens import Scope
+from tidings.core.tokens import Grant, Scope
 from tidings.web.auth import require
 from tidings.web.description import problem_answers
+from tidings.web.envelope import REQUEST_ID
 from tidings.web.errors import problem
 from tidings.web.workflow_models import (
     AcquireAnswer,
@@ -67,6 +68,7 @@ RECOVERY: Final = "recover"
 _LOST: Final = problem_answers(409)
 _RECORD_LOST: Final = "this execution does not hold the record; nothing was changed, and whoever holds it goes on"
 
+Caller = Annotated[Grant, require(Scope.WORKFLOW)]
 Data = Mapping[str, object]
 Asked = ParamSpec("Asked")
 
@@ -100,9 +102,10 @@ def _add_execution_routes(router: APIRouter, installation: Installation) -> None
 
     @router.post("/acquire", summary="Take the lock of a workflow", response_model=AcquireAnswer)
     @_envelop(installation.clock)
-    async def acquire_workflow(body: AcquireBody) -> Data:
-        """A lock without a sign of life for 30 minutes, or what is set, is free again."""
-        acquired = await workflows.acquire(body.workflow_name, remote=True)
+    async def acquire_workflow(body: AcquireBody, request: Request, grant: Caller) -> Data:
+        """A lock without a sign of life for 30 minutes, or what is set, is free again. Asked again with the same
+        `X-Request-ID`, the answer is the same as long as the execution runs."""
+        acquired = await workflows.acquire(body.workflow_name, remote=True, call=_name_call(request, grant))
         return {"locked": acquired.locked, "execution_id": acquired.execution_id, "reason": acquired.reason}
 
     @router.post("/heartbeat", summary="Hold on to the lock", response_model=HeartbeatAnswer, responses=_LOST)
@@ -114,13 +117,10 @@ def _add_execution_routes(router: APIRouter, installation: Installation) -> None
     @router.post("/finish", summary="Give the lock back", response_model=FinishAnswer, responses=_LOST)
     @_envelop(installation.clock)
     async def finish_execution(body: FinishBody) -> Data:
-        """What is still leased is given back as if it had never been."""
-        execution = await workflows.resume(body.execution_id)
+        """What is still leased is given back as if it had never been. Asked again, the answer is how it ended."""
         status = None if body.status is None else ExecutionStatus(body.status)
-        ended = await workflows.finish(execution, status=status)
-        await note_end(
-            execution.workflow_name, ended.status, database=installation.database, alerts=installation.alerts
-        )
+        ended = await workflows.finish_remote(body.execution_id, status=status)
+        await note_end(ended.workflow_name, ended.status, database=installation.database, alerts=installation.alerts)
         return {
             "status": ended.status,
             "items_processed": ended.items_processed,
@@ -143,6 +143,7 @@ def _add_candidate_routes(router: APIRouter, installation: Installation) -> None
             keyword_id=body.keyword_id,
             code=body.error_code,
             uses=_read_search_use(body),
+            continued=body.continued,
         )
         return {"created": added.created, "known": added.known}
 
@@ -253,6 +254,12 @@ def _envelop(
         return answer
 
     return wrap
+
+
+def _name_call(request: Request, grant: Grant) -> str | None:
+    """Who calls, and what they know this call by; None where the id is not theirs but was made here."""
+    request_id = current_request_id()
+    return f"{grant.name}/{request_id}" if request_id and request.headers.get(REQUEST_ID) == request_id else None
 
 
 def _read_candidates(body: CandidatesBody) -> list[NewCandidate]:

@@ -33,7 +33,9 @@ WorkflowName = Annotated[
 ]
 # It is part of a key, and PostgreSQL's keys have at most 2,700 bytes.
 NoteId = Annotated[StrictStr, Field(min_length=1, max_length=256, examples=["BV1xx411c7mD"])]
-CookieName = Annotated[StrictStr, Field(min_length=1, max_length=64, description="A cookie's name, as answered.")]
+CookieName = Annotated[
+    StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="A cookie's name, as answered.")
+]
 Message = Annotated[StrictStr, Field(max_length=100_000)]
 
 
@@ -60,7 +62,8 @@ class HitBody(Shape):
 
 
 class CandidatesBody(ExecutionBody):
-    """What one search brought. Where it failed there are no hits and the `error_code` says why."""
+    """What one search brought. Where it failed there are no hits and the `error_code` says why. With `continued` it is
+    more of the search that was told of before, such as its next page: it is added to the keyword's figures."""
 
     platform: PlatformName
     source_keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
@@ -69,6 +72,7 @@ class CandidatesBody(ExecutionBody):
     cookie_used: CookieName | None = None
     error_code: ErrorCode | None = None
     captcha: StrictBool = False
+    continued: StrictBool = False
 
     @model_validator(mode="after")
     def check_platform(self) -> Self:

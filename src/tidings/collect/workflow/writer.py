@@ -386,14 +386,18 @@ def _list_keys(leased: Sequence[Candidate]) -> list[Key]:
 
 
 def _list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
-    """The uses that these results tell of. One who tells them again no longer holds the record, and counts nothing."""
-    return [
-        CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha)
-        if not isinstance(each, Collected)
-        else CookieUse(cookie_name=each.cookie_used)
-        for each in results
-        if each.cookie_used is not None and each.note_id in held
-    ]
+    """The uses that these results tell of, of two words about one note the first. One who tells them again no longer
+    holds the record, and counts nothing."""
+    uses, told = [], set()
+    for each in results:
+        if each.cookie_used is None or each.note_id not in held or each.note_id in told:
+            continue
+        told.add(each.note_id)
+        if isinstance(each, Collected):
+            uses.append(CookieUse(cookie_name=each.cookie_used))
+        else:
+            uses.append(CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha))
+    return uses
 
 
 def _note_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
