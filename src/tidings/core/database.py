@@ -7,6 +7,7 @@ torn apart; reading goes on meanwhile (WAL). Tables are defined where they are u
 how they come to be is in `migrations/`.
 """
 
+import functools
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -172,24 +173,23 @@ def _parse_url(url: str) -> URL:
 def _open_sqlite(path: Path, *, url: URL) -> Database:
     # SQLite gives its -wal and -shm files the mode of the database itself.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    writer = _create_sqlite_engine(path, mode="rw", pool_size=1, max_overflow=0, pool_timeout=120)
-    _prepare_sqlite(
-        writer,
-        begin="BEGIN IMMEDIATE",
-        pragmas=("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", f"busy_timeout={_BUSY_MILLISECONDS}"),
-    )
+    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+    writer = _create_sqlite_engine(path, mode="rw", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120)
+    _prepare_sqlite(writer, begin="BEGIN IMMEDIATE")
     return Database(writer, _open_sqlite_reader(path), dialect="sqlite", url=url, most_readers=_SQLITE_READERS)
 
 
 def _open_sqlite_reader(path: Path) -> AsyncEngine:
-    reader = _create_sqlite_engine(path, mode="ro", pool_size=2, max_overflow=_SQLITE_READERS - 2)
-    _prepare_sqlite(reader, begin="BEGIN", pragmas=_READ_PRAGMAS)
+    reader = _create_sqlite_engine(
+        path, mode="ro", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=_SQLITE_READERS - 2
+    )
+    _prepare_sqlite(reader, begin="BEGIN")
     return reader
 
 
-def _create_sqlite_engine(path: Path, *, mode: str, **options: int) -> AsyncEngine:
-    uri = _name_sqlite(path, mode=mode)
-    return create_async_engine("sqlite+aiosqlite:///file", async_creator=lambda: connect(uri), **options)
+def _create_sqlite_engine(path: Path, *, mode: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
+    open_connection = functools.partial(connect, _name_sqlite(path, mode=mode), pragmas=pragmas)
+    return create_async_engine("sqlite+aiosqlite:///file", async_creator=open_connection, **options)
 
 
 def _make_short_cut(url: URL) -> ShortCut:
@@ -200,16 +200,8 @@ def _name_sqlite(path: Path, *, mode: str) -> str:
     return f"file:{quote(str(path.absolute()))}?mode={mode}"
 
 
-def _prepare_sqlite(engine: AsyncEngine, *, begin: str, pragmas: Sequence[str]) -> None:
+def _prepare_sqlite(engine: AsyncEngine, *, begin: str) -> None:
     # The driver would begin transactions by itself, deferred, and only before some statements.
-    @event.listens_for(engine.sync_engine, "connect")
-    def prepare(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in pragmas:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
     @event.listens_for(engine.sync_engine, "begin")
     def begin_transaction(connection: Any) -> None:
         connection.exec_driver_sql(begin)

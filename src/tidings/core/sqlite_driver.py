@@ -4,6 +4,7 @@ it goes there once, and comes back with everything.
 """
 
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -14,6 +15,8 @@ import aiosqlite
 # streams millions of them must not get them all at once.
 _BROUGHT_ALONG: Final = 1_000
 _CHUNK: Final = 64
+_SHORT_PAUSE: Final = 0.02
+_MOST_PAUSES: Final = 500
 
 
 class QuickCursor(aiosqlite.Cursor):
@@ -127,9 +130,33 @@ class QuickConnection(aiosqlite.Connection):
         return QuickCursor(self)
 
 
-async def connect(uri: str) -> QuickConnection:
-    """A connection to the file that a `file:` URI names; it begins no transactions of its own."""
-    connection = QuickConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None), _CHUNK)
+async def connect(uri: str, *, pragmas: Sequence[str] = ()) -> QuickConnection:
+    """A connection to the file that a `file:` URI names, with these pragmas; it begins no transactions of its own."""
+    connection = QuickConnection(lambda: _open(uri, pragmas), _CHUNK)
     # A process that is told to end must not wait for a connection that nobody closed.
     connection._thread.daemon = True
     return await connection  # type: ignore[return-value] # the base class names itself
+
+
+def _open(uri: str, pragmas: Sequence[str]) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        for pragma in pragmas:
+            _set_patiently(connection, pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_patiently(connection: sqlite3.Connection, pragma: str) -> None:
+    """SQLite does not wait by itself while another process turns a new file to WAL at the same moment."""
+    for pause in [_SHORT_PAUSE] * _MOST_PAUSES:
+        try:
+            connection.execute(f"PRAGMA {pragma}").close()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            time.sleep(pause)
+    connection.execute(f"PRAGMA {pragma}").close()

@@ -104,6 +104,7 @@ def create_mirror() -> None:
         sa.Column("platform", sa.Text, nullable=False),
         sa.Column("note_id", sa.Text, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("in_doubt", sa.Boolean),
         sqlite_autoincrement=True,
     )
     op.create_index("mirror_outbox_order", "mirror_outbox", ["table_name", "id"])
@@ -137,6 +138,8 @@ def create_mirror() -> None:
         "mirror_state",
         sa.Column("table_name", sa.Text, primary_key=True),
         sa.Column("target", sa.Text, nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("signature", sa.Text, nullable=False),
         sa.Column("delivered_at", sa.BigInteger),
         sa.Column("last_error", sa.Text),
         sa.Column("failed_at", sa.BigInteger),
