@@ -10,14 +10,15 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from tidings.collect.feishu.fields import FIELDS as FIELDS_OF
-from tidings.collect.feishu.fields import SHOWN, drop_empty
+from tidings.collect.feishu.fields import OWNER_FIELD, SHOWN, drop_empty
 from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.feishu.tables import mirror_state
 from tidings.collect.feishu.target import FeishuTarget
 from tidings.collect.tables import candidates, mirror_outbox, sources
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.database import Database
-from tidings.core.executions import Executions
+from tidings.core.executions import SILENT_FOR, Executions
 from tidings.core.holders import Holder
 from tidings.core.redaction import Redactor
 from tidings.core.secrets import Secret
@@ -36,12 +37,12 @@ _NOW = 1_800_000_000_000
 
 
 def make_service(**options: Any) -> SandboxBitable:
-    """A base whose tables have every field already, which saves some thirty requests."""
+    """A base whose tables have every field already, which saves some thirty requests; and that takes all that comes."""
     tables = {
         table_id: {name: FieldType(int(kind)) for name, kind in FIELDS_OF[table.name].items()}
         for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
     }
-    return SandboxBitable(tables=tables, **options)
+    return SandboxBitable(tables=tables, **{"limits": None} | options)
 
 
 def make_target(service: SandboxBitable, *, secret: str = DEMO_APP_SECRET, **tables: str) -> FeishuTarget:
@@ -58,13 +59,14 @@ def make_mirror(
     target: FeishuTarget | None = None,
     redactor: Redactor | None = None,
     timeout: timedelta = timedelta(seconds=10),
+    silent_for: timedelta = SILENT_FOR,
 ) -> Mirror:
     """A mirror of its own, as a process that has just been started has one."""
     used = clock or SystemClock()
     return Mirror(
         database,
         target=target or make_target(service),
-        executions=Executions(database, clock=used, holder=Holder(folder)),
+        executions=Executions(database, clock=used, holder=Holder(folder), silent_for=silent_for),
         alerts=Alerts(database, clock=used, destinations=()),
         clock=used,
         redactor=redactor,
@@ -72,9 +74,25 @@ def make_mirror(
     )
 
 
+def make_candidate(name: str, platform: str) -> dict[str, Any]:
+    return {
+        "platform": platform,
+        "note_id": name,
+        "note_url": f"https://m.weibo.cn/status/{name}",
+        "title": f"candidate {name}",
+        "status": "pending",
+        "retry_count": 0,
+        "source_keyword": "咖啡",
+        "exec_meta": json.dumps({"request_id": f"req-{name}"}),
+        "due_at": _NOW,
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+
+
 async def put_candidates(database: Database, names: Iterable[str], *, platform: str = "weibo", **values: Any) -> None:
     """New candidates, each with its marker, as the writer makes them."""
-    rows = [_make_candidate(name, platform) | values for name in names]
+    rows = [make_candidate(name, platform) | values for name in names]
     async with database.write() as connection:
         await connection.execute(insert(candidates), rows)
         await _mark(connection, candidates.name, [(platform, row["note_id"]) for row in rows])
@@ -116,12 +134,20 @@ async def put_source(database: Database, name: str, *, note: Mapping[str, object
 
 async def read_expected(database: Database) -> dict[str, list[Fields]]:
     """What both tables of the base should hold, by their ids; sorted, since the order is not promised."""
+    found: dict[str, list[Fields]] = {}
     async with database.read() as connection:
-        found: dict[str, list[Fields]] = {
-            table_id: [{**drop_empty(SHOWN[table.name](row))} for row in await connection.execute(select(table))]
-            for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
-        }
+        for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES)):
+            owner = {OWNER_FIELD: await read_owner(database, table.name)}
+            rows = await connection.execute(select(table))
+            found[table_id] = [{**drop_empty(SHOWN[table.name](row) | owner)} for row in rows]
     return {table_id: _sort(rows) for table_id, rows in found.items()}
+
+
+async def read_owner(database: Database, table_name: str = candidates.name) -> str | None:
+    """What the records of this database carry."""
+    async with database.read() as connection:
+        chosen = select(mirror_state.c.owner).where(mirror_state.c.table_name == table_name)
+        return (await connection.execute(chosen)).scalar_one_or_none()
 
 
 def read_mirrored(service: SandboxBitable) -> dict[str, list[Fields]]:
@@ -140,22 +166,6 @@ def list_calls(service: SandboxBitable, *paths: str) -> list[str]:
 
 def _sort(rows: Iterable[Fields]) -> list[Fields]:
     return sorted(rows, key=lambda row: str(row.get("key", "")))
-
-
-def _make_candidate(name: str, platform: str) -> dict[str, Any]:
-    return {
-        "platform": platform,
-        "note_id": name,
-        "note_url": f"https://m.weibo.cn/status/{name}",
-        "title": f"candidate {name}",
-        "status": "pending",
-        "retry_count": 0,
-        "source_keyword": "咖啡",
-        "exec_meta": json.dumps({"request_id": f"req-{name}"}),
-        "due_at": _NOW,
-        "created_at": _NOW,
-        "updated_at": _NOW,
-    }
 
 
 async def _mark(connection: Any, table_name: str, keys: Iterable[tuple[str, str]]) -> None:

@@ -26,6 +26,7 @@ from tests.collect.feishu_stage import (
     put_source,
     read_expected,
     read_mirrored,
+    read_owner,
     remove_candidates,
 )
 from tests.fakes import FakeClock
@@ -126,7 +127,8 @@ async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
     assert len({str(row["text"]) for row in service.rows(SOURCES)}) == 1
     assert len(str(service.rows(SOURCES)[0]["text"])) == LONGEST_TEXT
     path = BATCH_CREATE.replace(CANDIDATES, SOURCES)
-    assert len([entry for entry in service.requests if entry.path == path]) == 2
+    sent = [entry.fields["records"] for entry in service.requests if entry.path == path]
+    assert sent == [4, 4, 4, 4, 4, 4, 1]
     assert read_mirrored(service) == await read_expected(database)
 
 
@@ -195,7 +197,7 @@ async def test_a_record_that_a_person_removes_is_created_anew(
 
 
 async def test_a_new_target_gets_everything(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path
+    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
 ) -> None:
     """C21: rows from before the mirror was set up, or from another base, need no marker."""
     await put_candidates(database, ["a", "b"])
@@ -204,7 +206,8 @@ async def test_a_new_target_gets_everything(
     await mirror.deliver()
     assert read_mirrored(service) == await read_expected(database)
     async with make_service() as other:
-        await make_mirror(database, other, folder=tmp_path).deliver()
+        clock.advance(timedelta(minutes=10))
+        await make_mirror(database, other, folder=tmp_path, clock=clock).deliver()
         assert read_mirrored(other) == await read_expected(database)
 
 
@@ -230,7 +233,8 @@ async def test_a_rebuild_makes_equal_whatever_stands_there(
         await connection.execute(delete(candidates).where(candidates.c.note_id == "b"))
     table = service.table(CANDIDATES)
     next(iter(table.records.values()))["title"] = "changed by a person"
-    table.create([{"key": "weibo:c", "title": "a copy"}, {"title": "a note of a person's own"}])
+    owner = await read_owner(database)
+    table.create([{"key": "weibo:c", "title": "a copy", "managed_by": owner}, {"title": "a note of a person's own"}])
     delivered = await mirror.rebuild()
     assert (delivered.created, delivered.updated, delivered.deleted, delivered.failures) == (0, 2, 1, {})
     rows = read_mirrored(service)[CANDIDATES]

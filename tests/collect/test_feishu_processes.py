@@ -2,8 +2,11 @@
 
 import asyncio
 import multiprocessing
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -36,9 +39,13 @@ from tidings.core.secrets import Secret
 from tidings.core.stopping import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable
+from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS
+from tidings.sandbox.faults import Fault
 from tidings.sandbox.record import Recorded
 
 SOON = 60.0
+# Instead of half an hour.
+SILENT = timedelta(seconds=4)
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -56,7 +63,7 @@ def deliver_until_killed(url: str, folder: Path, secret: str, place: dict[str, o
         mirror = Mirror(
             database,
             target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
-            executions=Executions(database, clock=clock, holder=Holder(folder)),
+            executions=Executions(database, clock=clock, holder=Holder(folder), silent_for=SILENT),
             alerts=Alerts(database, clock=clock, destinations=()),
             clock=clock,
         )
@@ -126,3 +133,77 @@ async def test_a_process_that_is_killed_anywhere_leaves_each_row_once(
     assert (delivered.failures, delivered.is_busy) == ({}, False)
     assert read_mirrored(service) == await read_expected(database)
     assert not await has_intent(database)
+
+
+async def wait_until_equal(database: Database, service: SandboxBitable) -> None:
+    """Until what stands there is what the tables say; looked at after every answer."""
+    answered = asyncio.Event()
+    service.on_answer = lambda entry: answered.set()
+    expected = await read_expected(database)
+    async with asyncio.timeout(SOON):
+        while read_mirrored(service) != expected:
+            answered.clear()
+            await answered.wait()
+    service.on_answer = None
+
+
+async def stop_at(service: SandboxBitable, process: BaseProcess, *, path: str, until: asyncio.Event) -> None:
+    """Stop a process when its request has come; the request itself goes on only when `until` is set."""
+    stopped = asyncio.Event()
+
+    async def strike(entry: Recorded) -> None:
+        if entry.path == path and not stopped.is_set():
+            os.kill(int(str(process.pid)), signal.SIGSTOP)
+            stopped.set()
+            await until.wait()
+
+    service.on_request = strike
+    async with asyncio.timeout(SOON):
+        await stopped.wait()
+
+
+@pytest.mark.slow
+async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """C5, C21: Feishu fails in every way and is away for a while, processes are killed within requests, and one is
+    stopped in the middle of a create until another has taken over and done the same; then it wakes up, and its request
+    arrives. Feishu takes no more than it documents. In the end each row stands there once, in its latest state."""
+    names = [f"n{number:03}" for number in range(150)]
+    async with make_service(limits=DOCUMENTED_LIMITS) as service:
+
+        async def kill(path: str, hook: str, fault: Fault | None = None) -> None:
+            before = (lambda: service.misbehave(fault)) if fault is not None else (lambda: None)
+            await kill_at(service, database_url, tmp_path, path=path, hook=hook, before=before)
+
+        await put_candidates(database, names)
+        await kill(BATCH_CREATE, "on_request", replace(bitable.HANG, path=BATCH_CREATE))
+        await kill(BATCH_CREATE, "on_answer", replace(bitable.ANSWER_LOST, path=BATCH_CREATE, times=1))
+        await change_candidates(database, names[:50], status="processing")
+        await kill(BATCH_UPDATE, "on_request", replace(bitable.UNAVAILABLE, path=BATCH_UPDATE, times=1))
+        await service.close()
+        await change_candidates(database, names[:50], status="collected")
+        await remove_candidates(database, names[100:])
+        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures
+        await service.start()
+        await kill(BATCH_DELETE, "on_answer")
+
+        await put_candidates(database, ["late", "later"])
+        awake = asyncio.Event()
+        sleeper = start_process(database_url, tmp_path, service)
+        await stop_at(service, sleeper, path=BATCH_CREATE, until=awake)
+        other = make_mirror(database, service, folder=tmp_path, silent_for=SILENT)
+        assert (await other.rebuild()).failures == {}
+        await change_candidates(database, ["late"], status="failed")
+        assert (await other.deliver()).updated == 1
+        service.forget_client_tokens()
+        os.kill(int(str(sleeper.pid)), signal.SIGCONT)
+        awake.set()
+        service.on_request = None
+        await service.wait_until_idle()
+        assert len([row for row in service.rows(CANDIDATES) if row["key"] == "weibo:late"]) == 2
+        await wait_until_equal(database, service)
+        sleeper.kill()
+        await asyncio.to_thread(sleeper.join, SOON)
+        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures == {}
+        assert read_mirrored(service) == await read_expected(database)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -233,12 +234,62 @@ async def test_faults_are_carried_out(client: ClientSession, service: SandboxBit
 
 
 async def test_the_record_holds_what_was_asked_and_no_secret(service: SandboxBitable, caller: Caller) -> None:
-    """C7: how many records, under which client_token and about which keys."""
+    """C7: how much it was, how many records, under which client_token and about which keys."""
     token = str(uuid.uuid4())
     await caller.create({"key": "a"}, {"key": "b"}, client_token=token)
     last = service.requests[-1]
-    assert (last.fields, last.urls) == ({"records": 2, "client_token": token}, ("a", "b"))
+    told = {"bytes": 65, "records": 2, "client_token": token}
+    assert (last.fields, last.urls) == (told, ("a", "b"))
     shown = repr(service.describe(full=True))
     assert DEMO_APP_SECRET not in shown
     assert caller.token not in shown
     assert service.tokens == [caller.token]
+
+
+async def test_no_more_is_taken_in_a_second_than_is_documented(
+    client: ClientSession, service: SandboxBitable, caller: Caller, clock: FakeClock
+) -> None:
+    """C21: 50 writes and 20 searches for each table, and then a refusal with the time to wait."""
+    assert [(await caller.search())[0] for _ in range(21)] == [0] * 20 + [99991400]
+    assert [(await caller.create({"key": "a"}))[0] for _ in range(51)] == [0] * 50 + [99991400]
+    headers = {"Authorization": f"Bearer {caller.token}"}
+    async with client.post(f"{service.origin}{RECORDS}/search", json={}, headers=headers) as response:
+        assert (response.status, response.headers[RESET_HEADER]) == (429, "1")
+    assert (await caller.post(f"{RECORDS.replace(TABLE, 'tblTwo')}/search", {}))[0] == 0
+    clock.advance(timedelta(seconds=1))
+    assert ((await caller.search())[0], (await caller.create({"key": "a"}))[0]) == (0, 0)
+
+
+async def test_what_is_too_large_is_refused_without_a_document(client: ClientSession, service: SandboxBitable) -> None:
+    """C21: by the gateway, whatever it is."""
+    url = f"{service.origin}{RECORDS}/batch_create"
+    async with client.post(url, data=BytesIO(b"x" * 2_000_001)) as response:
+        assert (response.status, response.content_type) == (413, "text/plain")
+
+
+async def test_a_search_shows_a_record_when_it_is_old_enough_and_a_look_up_at_once(
+    service: SandboxBitable, caller: Caller, clock: FakeClock
+) -> None:
+    """C21: a search may lag behind; who asks by the id does not wait, and hears what is not there."""
+    service.table(TABLE).search_delay = timedelta(seconds=2)
+    _, data = await caller.create({"key": "a"})
+    record_id = data["records"][0]["record_id"]
+    assert (await caller.search(("is", "a")))[1]["items"] == []
+    _, found = await caller.post(f"{RECORDS}/batch_get", {"record_ids": [record_id, "recNone"]})
+    assert ([record["record_id"] for record in found["records"]], found["absent_record_ids"]) == (
+        [record_id],
+        ["recNone"],
+    )
+    clock.advance(timedelta(seconds=2))
+    assert len((await caller.search(("is", "a")))[1]["items"]) == 1
+    assert (await caller.post(f"{RECORDS}/batch_get", {"record_ids": ["x"] * 101}))[0] == 1254104
+
+
+async def test_a_field_that_is_made_anew_is_another_field(service: SandboxBitable, caller: Caller) -> None:
+    """C21: it has an id of its own, even under a name that was there before."""
+    before = (await caller.ask("GET", f"{ROOT}/fields"))[1]["items"]
+    del service.table(TABLE).fields["count"]
+    await caller.post(f"{ROOT}/fields", {"field_name": "count", "type": 2})
+    after = (await caller.ask("GET", f"{ROOT}/fields"))[1]["items"]
+    ids = [{item["field_name"]: item["field_id"] for item in items} for items in (before, after)]
+    assert (ids[0]["key"] == ids[1]["key"], ids[0]["count"] == ids[1]["count"]) == (True, False)

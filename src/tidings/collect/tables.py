@@ -126,6 +126,8 @@ mirror_outbox = Table(
     Column("platform", Text, nullable=False),
     Column("note_id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    # What stands in the mirror may be anything, for something was sent that nobody knows the outcome of.
+    Column("in_doubt", Boolean),
     Index("mirror_outbox_order", "table_name", "id"),
     sqlite_autoincrement=True,
 )

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 from multidict import CIMultiDict
 
+from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS, BitableLimits, Gate
 from tidings.sandbox.bitable_tables import BitableTable, Fields, FieldType, RefusalError
 from tidings.sandbox.faults import Fault, FaultKind
 from tidings.sandbox.listener import TimedRequest
@@ -27,6 +28,8 @@ DEMO_TABLES: Final = ("tblCandidates", "tblSources")
 TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
 MASK: Final = "***"
 RESET_HEADER: Final = "x-ogw-ratelimit-reset"
+
+TOO_LARGE: Final = Answer(413, b"<html><title>413 Request Entity Too Large</title></html>")
 
 _APPS_PATH: Final = "/open-apis/bitable/v1/apps/"
 
@@ -68,13 +71,14 @@ class Request:
     query: Mapping[str, str]
     token: str = field(repr=False)
     document: Mapping[str, Any] = field(repr=False)
+    size: int = 0
     urls: tuple[str, ...] = ()
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What the record shows of it: how many records, and under which client_token."""
+        """What the record shows of it: how many bytes and records, and under which client_token."""
         named = self.document.get("records")
-        count = {"records": len(named)} if isinstance(named, list) else {}
+        count = {"bytes": self.size} | ({"records": len(named)} if isinstance(named, list) else {})
         return count | {name: self.query[name] for name in ("client_token",) if name in self.query}
 
 
@@ -83,6 +87,8 @@ class _Desk:
     """A table with what is going on at it."""
 
     table: BitableTable
+    writes: Gate
+    searches: Gate
     is_written: bool = False
     # What was answered under each client_token, and to which request.
     answered: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
@@ -90,7 +96,8 @@ class _Desk:
 
 class SandboxBitable(StandIn[Request]):
     """One base, `app_token`, with `tables` (id → fields; the first is the primary one), open to one app. A token is
-    good for `token_lifetime`; a write takes `write_time`, and another one on the table meanwhile is refused."""
+    good for `token_lifetime`; a write takes `write_time`, and another one on the table meanwhile is refused. A record
+    is shown by searches once it is `search_delay` old. Without `limits` it takes as much as comes."""
 
     def __init__(
         self,
@@ -101,6 +108,8 @@ class SandboxBitable(StandIn[Request]):
         app_token: str = DEMO_APP_TOKEN,
         token_lifetime: timedelta = timedelta(hours=2),
         write_time: timedelta = timedelta(0),
+        search_delay: timedelta = timedelta(0),
+        limits: BitableLimits | None = DOCUMENTED_LIMITS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
@@ -110,7 +119,15 @@ class SandboxBitable(StandIn[Request]):
         self.write_time = write_time
         self.app_token = app_token
         self._app = (app_id, app_secret)
-        self._desks = {table_id: _Desk(BitableTable(fields)) for table_id, fields in given.items()}
+        self._limits = limits
+        self._desks = {
+            table_id: _Desk(
+                BitableTable(fields, search_delay=search_delay, now=now),
+                writes=Gate(None if limits is None else limits.writes_a_second, now=now),
+                searches=Gate(None if limits is None else limits.searches_a_second, now=now),
+            )
+            for table_id, fields in given.items()
+        }
         self._tokens: dict[str, datetime] = {}
         self._now = now
 
@@ -149,16 +166,20 @@ class SandboxBitable(StandIn[Request]):
             query=dict(parse_qsl(split.query, keep_blank_values=True)),
             token=request.headers.get("Authorization", "").removeprefix("Bearer "),
             document=document,
+            size=len(body),
             urls=tuple(self._name_subjects(unquote(split.path), document)),
         )
 
     async def judge(self, exchange: Exchange, asked: Request) -> Answer:
+        if self._limits is not None and asked.size > self._limits.most_bytes:
+            return TOO_LARGE
         if asked.path == TOKEN_PATH:
             return self._give_token(asked)
         try:
             data = await self._answer_app(asked)
         except RefusalError as error:
-            return answer_json({"code": error.code, "msg": error.message, "data": {}}, status=error.status)
+            document = {"code": error.code, "msg": error.message, "data": {}}
+            return answer_json(document, status=error.status, headers=error.headers)
         if data is None:
             return Answer(404, b"404 page not found")
         return answer_json({"code": 0, "msg": "success", "data": data})
@@ -206,13 +227,24 @@ class SandboxBitable(StandIn[Request]):
     async def _answer_table(
         self, desk: _Desk, asked: Request, kind: str, rest: Sequence[str]
     ) -> dict[str, object] | None:
-        table, document = desk.table, asked.document
         match asked.method, kind, *rest:
             case "POST", "records", "search":
+                desk.searches.pass_one()
                 page_size, page_token = asked.query.get("page_size", "20"), asked.query.get("page_token", "")
-                return table.search(document, page_size=page_size, page_token=page_token)
+                return desk.table.search(asked.document, page_size=page_size, page_token=page_token)
+            case "POST", "records", "batch_get":
+                desk.searches.pass_one()
+                return desk.table.look_up(asked.document.get("record_ids"))
             case "GET", "fields":
-                return table.list_fields()
+                return desk.table.list_fields()
+        desk.writes.pass_one()
+        return await self._change_table(desk, asked, kind, rest)
+
+    async def _change_table(
+        self, desk: _Desk, asked: Request, kind: str, rest: Sequence[str]
+    ) -> dict[str, object] | None:
+        table, document = desk.table, asked.document
+        match asked.method, kind, *rest:
             case "POST", "fields":
                 return await self._write(
                     desk, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}

@@ -7,6 +7,7 @@ Exception
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Final
 
@@ -15,6 +16,7 @@ MOST_IN_A_BATCH: Final = 500
 MOST_CHARACTERS: Final = 100_000
 
 _LARGEST_PAGE: Final = 500
+_MOST_LOOKED_UP: Final = 100
 _MOST_CONDITIONS: Final = 50
 _NAMES: Final = {
     1254000: "WrongRequestJson",
@@ -49,8 +51,11 @@ class FieldType(IntEnum):
 class RefusalError(Exception):
     """An answer that says no."""
 
-    def __init__(self, code: int, message: str | None = None, *, status: int = 200) -> None:
+    def __init__(
+        self, code: int, message: str | None = None, *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(code)
+        self.headers = headers or {}
         self.code = code
         self.message = message or _NAMES[code]
         self.status = status
@@ -78,12 +83,19 @@ class BitableTable:
         *,
         most_records: int = MOST_RECORDS,
         most_characters: int = MOST_CHARACTERS,
+        search_delay: timedelta = timedelta(0),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.fields = dict(fields)
         self.records: dict[str, Fields] = {}
         self.most_records = most_records
         self.most_characters = most_characters
+        self.search_delay = search_delay
+        self._now = now
+        self._created: dict[str, datetime] = {}
         self._numbers = itertools.count(1)
+        self._field_ids: dict[str, str] = {}
+        self._field_numbers = itertools.count(1)
 
     @property
     def primary(self) -> str:
@@ -120,15 +132,29 @@ class BitableTable:
         if not 0 < size <= _LARGEST_PAGE:
             raise RefusalError(99992402, "field validation failed", status=400)
         fits, names = self._read_filter(body.get("filter")), self._read_names(body.get("field_names"))
-        found = [(record_id, fields) for record_id, fields in self.records.items() if fits(fields)]
+        shown = {record_id: fields for record_id, fields in self.records.items() if self._is_shown(record_id)}
+        found = [(record_id, fields) for record_id, fields in shown.items() if fits(fields)]
         items = [self._show(record_id, fields, names) for record_id, fields in found[start : start + size]]
         more = start + size < len(found)
         following = {"page_token": f"page-{start + size}"} if more else {}
         return {"items": items, "has_more": more, "total": len(found), **following}
 
+    def hide(self, record_ids: Iterable[str]) -> None:
+        """Let searches show these only after the delay from now on."""
+        self._created |= dict.fromkeys(record_ids, self._now())
+
+    def look_up(self, record_ids: object) -> dict[str, object]:
+        """Records by their ids, however new."""
+        if not isinstance(record_ids, list) or not record_ids:
+            raise RefusalError(1254001)
+        if len(record_ids) > _MOST_LOOKED_UP:
+            raise RefusalError(1254104)
+        items = [self._show(name, self.records[name], self.fields) for name in record_ids if name in self.records]
+        return {"records": items, "absent_record_ids": [name for name in record_ids if name not in self.records]}
+
     def list_fields(self) -> dict[str, object]:
         items = [
-            {"field_id": f"fld{number:04d}", "field_name": name, "type": int(kind), "is_primary": number == 0}
+            {"field_id": self._name_field(name), "field_name": name, "type": int(kind), "is_primary": number == 0}
             for number, (name, kind) in enumerate(self.fields.items())
         ]
         return {"items": items, "has_more": False, "total": len(items)}
@@ -139,7 +165,9 @@ class BitableTable:
         if name in self.fields:
             raise RefusalError(1254014)
         self.fields[name] = FieldType(int(str(kind)))
-        return {"field_id": f"fld{len(self.fields):04d}", "field_name": name, "type": kind, "is_primary": False}
+        # One that is made anew is another field, even under a name that was there before.
+        self._field_ids.pop(name, None)
+        return {"field_id": self._name_field(name), "field_name": name, "type": kind, "is_primary": False}
 
     def check(self, fields: Mapping[str, object]) -> None:
         """Raises RefusalError for an unknown field and for a value that does not fit."""
@@ -153,7 +181,15 @@ class BitableTable:
     def _add(self, fields: Fields) -> dict[str, object]:
         record_id = f"rec{next(self._numbers):08d}"
         self.records[record_id] = _drop_empty(fields)
+        self._created[record_id] = self._now()
         return _show_written(record_id, fields)
+
+    def _is_shown(self, record_id: str) -> bool:
+        created = self._created.get(record_id)
+        return created is None or self._now() - created >= self.search_delay
+
+    def _name_field(self, name: str) -> str:
+        return self._field_ids.setdefault(name, f"fld{next(self._field_numbers):04d}")
 
     def _check_batch(self, items: Sequence[object]) -> None:
         if not items:

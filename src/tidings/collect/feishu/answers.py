@@ -6,7 +6,7 @@ exception that carries them. Feishu's own messages are not repeated: they may qu
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -16,6 +16,9 @@ RATE_LIMITED: Final = 99991400
 RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
 _LONGEST_WISH: Final = timedelta(hours=1)
+_CLIENT_ERROR: Final = 400
+_TOO_LARGE: Final = 413
+_TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
 
 
@@ -26,6 +29,8 @@ class Verdict(StrEnum):
     PREPARE = "prepare"  # a field is missing: look at the fields again
     MISSING = "missing"  # the record is no longer there
     REFUSED = "refused"  # this record is not taken as it is
+    SUSPECT = "suspect"  # the batch is not taken, or one record of it, or none at all: to be found out
+    FULL = "full"  # no more records are taken
     BLOCKED = "blocked"  # nothing of this table is taken until a person has acted
 
 
@@ -79,8 +84,8 @@ RULES: Final[Mapping[int, Rule]] = MappingProxyType(
         99991403: Rule(Verdict.BLOCKED, "this month's quota of API calls is used up", "Raise the plan, or wait"),
         1254040: Rule(Verdict.BLOCKED, "there is no such base", _SETUP),
         1254041: Rule(Verdict.BLOCKED, "there is no such table", _SETUP),
-        1254103: Rule(Verdict.BLOCKED, "the table is full", "Move old records to another table, or raise the plan"),
-        1254104: Rule(Verdict.BLOCKED, "the batch is larger than Feishu takes", _REPORT),
+        1254103: Rule(Verdict.FULL, "the table is full", "Move old records to another table, or raise the plan"),
+        1254104: Rule(Verdict.SUSPECT, "this is more than Feishu takes at once", _REPORT),
         1254302: Rule(Verdict.BLOCKED, "the app may not write to the table", _PERMISSION),
         1254304: Rule(Verdict.BLOCKED, "the app may not write to the table", _PERMISSION),
         1254608: Rule(Verdict.BLOCKED, "Feishu takes this for a request that it has had", _REPORT),
@@ -88,10 +93,25 @@ RULES: Final[Mapping[int, Rule]] = MappingProxyType(
         10014: Rule(Verdict.BLOCKED, "the app's secret is wrong", _SECRET),
     }
 )
-_UNKNOWN: Final = Rule(Verdict.BLOCKED, "an error that is not known here", _REPORT)
+_UNKNOWN: Final = Rule(Verdict.SUSPECT, "an error that is not known here", _REPORT)
+_LARGE: Final = Rule(Verdict.SUSPECT, "this is more than Feishu takes at once", _REPORT)
+_CROWDED: Final = Rule(Verdict.RETRY, "too many requests", _WAIT)
 _BROKEN: Final = Rule(Verdict.RETRY, "an error within Feishu", _WAIT)
-_UNSETTLED: Final = Rule(Verdict.RETRY, "a record is found, and then not there", _WAIT)
+_UNSETTLED: Final = Rule(Verdict.RETRY, "what was written is not shown yet", _WAIT)
 _UNREACHABLE: Final = Rule(Verdict.RETRY, "Feishu could not be reached", _WAIT)
+
+
+_NO_KEY: Final = Rule(
+    Verdict.BLOCKED,
+    "the field key is gone, and with it which record is which row",
+    "Rename the field back to key; or empty the table, then run: tidings collect mirror --rebuild",
+)
+_ELSEWHERE: Final = Rule(
+    Verdict.BLOCKED,
+    "another process mirrors this table to another base or table",
+    "Give every process the same FEISHU_ settings. Ten minutes after the other's last delivery this one takes over, or "
+    "at once with: tidings collect mirror --rebuild",
+)
 
 
 class FeishuError(Exception):
@@ -100,18 +120,42 @@ class FeishuError(Exception):
     def __init__(
         self, rule: Rule, *, code: int | None = None, detail: str = "", retry_after: timedelta | None = None
     ) -> None:
-        named = " ".join(part for part in (detail, "" if code is None else f"code {code}") if part)
+        named = detail or (f"code {code}" if code else "")
         super().__init__(f"{rule.meaning} ({named})" if named else rule.meaning)
-        self.verdict = rule.verdict
-        self.action = rule.action
+        self.rule = rule
         self.code = code
+        self.detail = detail
         self.retry_after = retry_after
 
+    @property
+    def verdict(self) -> Verdict:
+        return self.rule.verdict
 
-def judge_answer(code: int, *, status: int, headers: Mapping[str, str]) -> FeishuError:
-    """What an answer other than 0 means. What is not known is told to a person and tried again, not lost."""
-    rule = RULES.get(code, _BROKEN if status >= _SERVER_ERROR else _UNKNOWN)
-    return FeishuError(rule, code=code, retry_after=_read_wish(headers.get(RESET_HEADER)))
+    @property
+    def action(self) -> str:
+        return self.rule.action
+
+    def block(self) -> "FeishuError":
+        """The same, as what stops a table."""
+        return FeishuError(replace(self.rule, verdict=Verdict.BLOCKED), code=self.code, detail=self.detail)
+
+
+def judge_answer(code: int | None, *, status: int, headers: Mapping[str, str]) -> FeishuError:
+    """What an answer means that is no plain yes; without a code it is not Feishu's own, but a proxy's.
+
+    What is not known is told to a person and tried again, not lost.
+    """
+    wish = _read_wish(headers.get(RESET_HEADER))
+    if status == _TOO_LARGE:
+        return FeishuError(_LARGE, code=status, detail=f"HTTP {status}")
+    if code:
+        return FeishuError(
+            RULES.get(code, _BROKEN if status >= _SERVER_ERROR else _UNKNOWN), code=code, retry_after=wish
+        )
+    if _CLIENT_ERROR <= status < _SERVER_ERROR:
+        rule = _CROWDED if status == _TOO_MANY else _UNKNOWN
+        return FeishuError(rule, code=status, detail=f"HTTP {status}", retry_after=wish)
+    return FeishuError(_BROKEN if status >= _SERVER_ERROR else _UNREACHABLE, detail=f"HTTP {status}")
 
 
 def judge_failure(error: Exception) -> FeishuError:
@@ -119,8 +163,14 @@ def judge_failure(error: Exception) -> FeishuError:
     return FeishuError(_UNREACHABLE, detail=type(error).__name__)
 
 
+def judge_fault(error: Exception) -> FeishuError:
+    """An error of our own, which nobody has thought of. Of it, too, only its name is told."""
+    rule = Rule(Verdict.BLOCKED, "an error within Tidings", "Look for mirror.broken in the log, and report it")
+    return FeishuError(rule, detail=type(error).__name__)
+
+
 def judge_unsettled(error: FeishuError) -> FeishuError:
-    """A record is found by a search and then not there: Feishu has not come to rest."""
+    """What a search shows and what was answered before do not agree: Feishu has not come to rest."""
     return FeishuError(_UNSETTLED, code=error.code)
 
 
@@ -128,6 +178,16 @@ def judge_field(name: str, *, wanted: str) -> FeishuError:
     """A field that is there with another type than the mirror writes."""
     action = f"Change the type of the field to {wanted}, or rename it: the mirror then makes its own"
     return FeishuError(Rule(Verdict.BLOCKED, f"the field {name} is not of the type {wanted}", action))
+
+
+def judge_no_key() -> FeishuError:
+    """The field by which records are told apart was renamed or removed, although there are records."""
+    return FeishuError(_NO_KEY)
+
+
+def judge_elsewhere() -> FeishuError:
+    """Two processes would take turns in filling two places."""
+    return FeishuError(_ELSEWHERE)
 
 
 def _read_wish(value: str | None) -> timedelta | None:

@@ -5,6 +5,7 @@ are numbers (milliseconds), because Feishu compares its dates by the day alone.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,8 @@ from tidings.collect.notes import Counts, clean_text
 from tidings.collect.tables import candidates, sources
 
 KEY_FIELD: Final = "key"
+# Whose record it is: of two installations that write to one table, and of people, each has its own.
+OWNER_FIELD: Final = "managed_by"
 # Half of what a cell holds: an emoji may count as two.
 LONGEST_TEXT: Final = 50_000
 
@@ -61,6 +64,7 @@ _CANDIDATE_FIELDS: Final = {
     "request_id": _TEXT,
     "created_at": _NUMBER,
     "updated_at": _NUMBER,
+    OWNER_FIELD: _TEXT,
 }
 _SOURCE_FIELDS: Final = {
     KEY_FIELD: _TEXT,
@@ -76,6 +80,7 @@ _SOURCE_FIELDS: Final = {
     **dict.fromkeys(Counts.__slots__, _NUMBER),
     "request_id": _TEXT,
     "collected_at": _NUMBER,
+    OWNER_FIELD: _TEXT,
 }
 FIELDS: Final[Mapping[str, Mapping[str, FieldType]]] = {
     candidates.name: _CANDIDATE_FIELDS,
@@ -125,10 +130,28 @@ def drop_empty(fields: Mapping[str, Cell]) -> dict[str, Cell]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def digest_fields(fields: Mapping[str, Cell]) -> str:
-    """Tells whether a record has anything new to show."""
-    written = json.dumps(fields, sort_keys=True).encode()
-    return hashlib.blake2b(written, digest_size=16, person=b"tidings.mirror").hexdigest()
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A row as it stands in Feishu. The digest tells whether there is anything new to show, `size` how long it is."""
+
+    fields: Mapping[str, Cell]
+    digest: str
+    size: int
+
+
+def show_row(table_name: str, row: Row[Any], *, owner: str, signature: str) -> Shown:
+    """`signature` is that of the fields: one that was made anew is empty, and everything has to be written again."""
+    fields = SHOWN[table_name](row) | {OWNER_FIELD: owner}
+    written = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.blake2b(written.encode(errors="surrogatepass"), digest_size=16, person=b"tidings.mirror")
+    digest.update(signature.encode())
+    return Shown(fields, digest.hexdigest(), len(written))
+
+
+def sign_fields(fields: Mapping[str, tuple[int, str]]) -> str:
+    """A signature of fields with their types and ids."""
+    written = json.dumps(sorted(fields.items())).encode()
+    return hashlib.blake2b(written, digest_size=16, person=b"tidings.fields").hexdigest()
 
 
 def _show_common(row: Row[Any]) -> dict[str, Cell]:

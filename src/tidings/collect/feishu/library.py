@@ -27,23 +27,29 @@ _loading = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """lark-oapi, set up for one target: its resources, the requests they take, and the options of a request."""
+    """lark-oapi, set up for one target: the requests that it makes, and the way they are sent."""
 
     bitable: ModuleType
     auth: ModuleType
-    records: Any
-    fields: Any
-    tokens: Any
-    options: Any
+    core: ModuleType
+    http: ModuleType
+    tokens: ModuleType
+    config: Any
+
+    async def send(self, request: Any, *, token: str = "") -> Any:
+        """The raw answer: what its resources make of one is lost where it cannot be read, with its HTTP status."""
+        option = self.core.RequestOption()
+        option.tenant_access_token = token
+        self.tokens.verify(self.config, request, option)
+        return await self.http.Transport.aexecute(self.config, request, option)
 
 
 def load_library(target: FeishuTarget, *, timeout: timedelta) -> Library:
     """Blocks for a moment, the first time. Raises FeishuError where the package is missing."""
     with _loading, _bare_packages():
         core = importlib.import_module(f"{_PACKAGE}.core.model")
-        records = importlib.import_module(f"{_BITABLE}.resource.app_table_record")
-        fields = importlib.import_module(f"{_BITABLE}.resource.app_table_field")
-        tokens = importlib.import_module(f"{_AUTH}.resource.tenant_access_token")
+        http = importlib.import_module(f"{_PACKAGE}.core.http")
+        tokens = importlib.import_module(f"{_PACKAGE}.core.token")
         bitable = importlib.import_module(f"{_BITABLE}.model")
         auth = importlib.import_module(f"{_AUTH}.model")
     # It writes to the standard output, past our redaction.
@@ -53,14 +59,7 @@ def load_library(target: FeishuTarget, *, timeout: timedelta) -> Library:
     config.domain, config.timeout = target.domain, timeout.total_seconds()
     # Its own way to a token is a request that blocks the event loop, and a cache that all of the process shares.
     config.enable_set_token = True
-    return Library(
-        bitable=bitable,
-        auth=auth,
-        records=records.AppTableRecord(config),
-        fields=fields.AppTableField(config),
-        tokens=tokens.TenantAccessToken(config),
-        options=core.RequestOption,
-    )
+    return Library(bitable=bitable, auth=auth, core=core, http=http, tokens=tokens, config=config)
 
 
 @contextmanager

@@ -12,28 +12,34 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tidings.collect.feishu.answers import FeishuError, Verdict
+from tidings.collect.feishu.answers import FeishuError, judge_elsewhere, judge_fault
 from tidings.collect.feishu.client import TIMEOUT, BitableClient
-from tidings.collect.feishu.delivery import TableDelivery, Tally
+from tidings.collect.feishu.delivery import TableDelivery
 from tidings.collect.feishu.ledger import Ledger
+from tidings.collect.feishu.reporting import ALERT_KIND, TOLD_AFTER, Reporter
+from tidings.collect.feishu.sending import Tally
 from tidings.collect.feishu.status import MirrorStatus, Refused, list_refused, read_status
 from tidings.collect.feishu.tables import mirror_intents, mirror_state
 from tidings.collect.feishu.target import FeishuTarget
 from tidings.collect.tables import mirror_outbox
-from tidings.core.alerts import Alert, Alerts
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock
 from tidings.core.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs import get_logger
 from tidings.core.redaction import Redactor
 from tidings.core.stopping import Stop, StopRequestedError
 
+__all__ = ["ALERT_KIND", "TOLD_AFTER", "Delivered", "Mirror"]
+
 WORKFLOW: Final = "mirror"
-ALERT_KIND: Final = "mirror_failed"
-# An outage is told once it has lasted so long; what needs a person is told at once.
-TOLD_AFTER: Final = timedelta(minutes=30)
+# How often our rows are compared with what is known to stand in Feishu.
+COMPARED_EVERY: Final = timedelta(hours=1)
+# For so long after a delivery to one place nobody begins to deliver to another.
+KEEPS_TARGET_FOR: Final = timedelta(minutes=10)
 
 _SECOND: Final = timedelta(seconds=1)
 # The last wait repeats.
@@ -41,7 +47,7 @@ _WAITS: Final = (5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND, 300 * _
 # Another process may have written a marker, or its writer may not have called `wake`.
 _LONGEST_NAP: Final = 15 * _SECOND
 _PATIENCE: Final = timedelta(minutes=10)
-_PASSING: Final = (Verdict.RETRY, Verdict.REFRESH)
+_DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError)
 
 _log = get_logger(__name__)
 
@@ -67,6 +73,12 @@ class _Pause:
     failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    execution: Execution
+    ledgers: list[Ledger] = field(default_factory=list)
+
+
 class Mirror:
     """The mirror of one target. Several processes may have one on the same database."""
 
@@ -84,15 +96,19 @@ class Mirror:
         self._database = database
         self._target = target
         self._executions = executions
-        self._alerts = alerts
         self._clock = clock
         self._client = BitableClient(target, clock=clock, redactor=redactor, timeout=timeout)
+        self._reporter = Reporter(database, alerts=alerts, clock=clock)
         self._prepared: set[str] = set()
+        self._compared: dict[str, datetime] = {}
+        # Rounds that have ended without the database being told.
+        self._unfinished: list[_Round] = []
         self._pauses: dict[str, _Pause] = {}
         self._woken = asyncio.Event()
 
     async def deliver(self, *, tables: Collection[str] | None = None) -> Delivered:
         """One round: all that waits now, of all tables or of these. What fails is in the answer, and still waits."""
+        await self._finish_rounds()
         chosen = [name for name in await self._find_work() if tables is None or name in tables]
         if not chosen:
             return Delivered()
@@ -103,10 +119,11 @@ class Mirror:
         return await self._deliver(execution, chosen, anew=False)
 
     async def rebuild(self) -> Delivered:
-        """Make the mirror equal to the tables, whatever stands there and whatever is remembered of it.
+        """Make the mirror equal to the tables, whatever stands there and whatever is remembered of it, here and now.
 
         Waits for a round that is under way; raises AlreadyRunningError where that takes more than ten minutes.
         """
+        await self._finish_rounds()
         waits = _PATIENCE // _SECOND
         while True:
             try:
@@ -144,7 +161,7 @@ class Mirror:
         return await list_refused(self._database, limit=limit)
 
     async def _find_work(self) -> list[str]:
-        """The tables of which something waits or was left unfinished, or that are mirrored to a new place."""
+        """The tables of which something waits or was left unfinished, or that are due to be looked at."""
         targets = select(mirror_state.c.table_name, mirror_state.c.target)
         async with self._database.read() as connection:
             known = {row.table_name: row.target for row in await connection.execute(targets)}
@@ -152,14 +169,32 @@ class Mirror:
             for table, name in itertools.product((mirror_outbox, mirror_intents), self._target.tables):
                 waits = select(table.c.table_name).where(table.c.table_name == name).limit(1)
                 found |= {row.table_name for row in await connection.execute(waits)}
-        return [name for name in self._target.tables if name in found]
+        return [name for name in self._target.tables if name in found or self._is_compare_due(name)]
+
+    def _is_compare_due(self, name: str) -> bool:
+        compared = self._compared.get(name)
+        return compared is None or self._clock.now() - compared >= COMPARED_EVERY
+
+    async def _finish_rounds(self) -> None:
+        """Give back the right to deliver, after what was sent without it was put in doubt."""
+        while self._unfinished:
+            ended = self._unfinished[0]
+            for ledger in ended.ledgers:
+                await ledger.release()
+            await self._executions.abandon(ended.execution)
+            self._unfinished.pop(0)
 
     async def _deliver(self, execution: Execution, names: Collection[str], *, anew: bool) -> Delivered:
         tallies: list[Tally] = []
         failures: dict[str, FeishuError] = {}
+        current = _Round(execution)
         try:
             for name in names:
-                tally, error = await self._deliver_table(execution, name, anew=anew)
+                ledger = Ledger(
+                    self._database, name, executions=self._executions, execution=execution, clock=self._clock
+                )
+                current.ledgers.append(ledger)
+                tally, error = await self._deliver_table(ledger, anew=anew)
                 tallies.append(tally)
                 if error is not None:
                     failures[name] = error
@@ -167,56 +202,67 @@ class Mirror:
             _log.warning("mirror.lost", reason=str(error))
             return Delivered(is_busy=True)
         finally:
-            await self._executions.abandon(execution)
+            await self._end(current)
         totals = {name: sum(getattr(tally, name) for tally in tallies) for name in Tally.__slots__}
         if tallies != [Tally()] * len(tallies):
             _log.info("mirror.delivered", **totals)
         return Delivered(**totals, failures=failures)
 
-    async def _deliver_table(self, execution: Execution, name: str, *, anew: bool) -> tuple[Tally, FeishuError | None]:
-        ledger = Ledger(self._database, name, executions=self._executions, execution=execution, clock=self._clock)
+    def _open_ledger(self, execution: Execution, name: str) -> Ledger:
+        return Ledger(self._database, name, executions=self._executions, execution=execution, clock=self._clock)
+
+    async def _end(self, ended: _Round) -> None:
+        self._unfinished.append(ended)
+        try:
+            await self._finish_rounds()
+        except SQLAlchemyError as error:
+            # The database is away for a moment. It is done before the next round.
+            _log.warning("mirror.not_ended", reason=type(error).__name__)
+
+    async def _deliver_table(self, ledger: Ledger, *, anew: bool) -> tuple[Tally, FeishuError | None]:
+        name = ledger.table_name
         delivery = TableDelivery(
             self._client,
             ledger,
-            table_name=name,
+            database=self._database,
             table_id=self._target.tables[name],
             clock=self._clock,
             prepared=self._prepared,
         )
         failure = None
         try:
-            target = self._target.fingerprint(name)
-            same_target = await ledger.find_target() == target
-            if anew or not same_target:
-                self._prepared.discard(name)
-                await delivery.begin_anew(target=target, same_target=same_target)
+            if not await self._settle_target(ledger, delivery, anew=anew):
+                return delivery.tally, judge_elsewhere()
+            if self._is_compare_due(name):
+                await delivery.compare()
+                self._compared[name] = self._clock.now()
             await delivery.deliver()
         except FeishuError as error:
             failure = error
             _log.warning("mirror.not_delivered", table=name, reason=str(error), verdict=error.verdict.value)
-        await self._note(ledger, name, failure)
+        except (ExecutionLostError, *_DATABASE_AWAY):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is broken about this table, the other one goes on
+            failure = judge_fault(error)
+            _log.exception("mirror.broken", table=name)
+        await self._reporter.note(ledger, failure)
         return delivery.tally, failure
 
-    async def _note(self, ledger: Ledger, name: str, error: FeishuError | None) -> None:
-        """Keep how it went, and tell people where they are needed."""
-        async with ledger.guard() as connection:
-            values: dict[str, Any] = {"table_name": name, "target": "", "last_error": None}
-            if error is not None:
-                values |= {"last_error": str(error), "failed_at": to_milliseconds(self._clock.now())}
-            statement = self._database.insert(mirror_state).values(values)
-            new = {column: statement.excluded[column] for column in values if column not in ("table_name", "target")}
-            await connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=new))
-            refused = await ledger.find_refused(connection)
-            if error is not None:
-                alert = Alert(ALERT_KIND, name, str(error), error.action)
-                after = TOLD_AFTER if error.verdict in _PASSING else timedelta(0)
-                await self._alerts.hold(connection, alert, after=after)
-            elif refused is not None:
-                count, reason, action = refused
-                await self._alerts.hold(connection, Alert(ALERT_KIND, name, reason, action, count))
-            else:
-                await self._alerts.end(connection, ALERT_KIND, name)
-        self._alerts.wake()
+    async def _settle_target(self, ledger: Ledger, delivery: TableDelivery, *, anew: bool) -> bool:
+        """Begin anew where that is needed; False where another process delivers to another place."""
+        state, target = await ledger.load(), self._target.fingerprint(ledger.table_name)
+        same_target, since = state.target == target, state.delivered_at
+        is_rival = not same_target and since is not None and abs(self._clock.now() - since) < KEEPS_TARGET_FOR
+        if is_rival and not anew:
+            await self._reporter.note_rival(ledger, judge_elsewhere())
+            return False
+        if anew or not same_target:
+            self._prepared.discard(ledger.table_name)
+            await delivery.begin_anew(target=target, same_target=same_target)
+            self._compared.pop(ledger.table_name, None)
+        if self._is_compare_due(ledger.table_name):
+            await self._reporter.note_rival(ledger, None)
+        return True
 
     async def _work(self) -> timedelta:
         """A round of the tables that are not paused; how long there is nothing more to do."""

@@ -29,12 +29,15 @@ mirror_failures = Table(
     PrimaryKeyConstraint("table_name", "platform", "note_id"),
 )
 
-# Where a table is mirrored to (a fingerprint), and how it went last.
+# Where a table is mirrored to (a fingerprint), by whom (what our records carry), with which fields (a digest of them),
+# and how it went last.
 mirror_state = Table(
     "mirror_state",
     metadata,
     Column("table_name", Text, primary_key=True),
     Column("target", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("signature", Text, nullable=False),
     Column("delivered_at", BigInteger),
     Column("last_error", Text),
     Column("failed_at", BigInteger),

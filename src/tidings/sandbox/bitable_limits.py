@@ -1,0 +1,44 @@
+"""How much the stand-in for Feishu's Bitable takes: so many writes and searches a second for each table, and so many
+bytes at once. The rates are those that Feishu documents; how large a request may be it does not say.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from tidings.sandbox.bitable_tables import RefusalError
+
+_RESET_HEADER: Final = "x-ogw-ratelimit-reset"
+
+
+@dataclass(frozen=True, slots=True)
+class BitableLimits:
+    writes_a_second: int = 50
+    searches_a_second: int = 20
+    most_bytes: int = 2_000_000
+
+
+DOCUMENTED_LIMITS: Final = BitableLimits()
+
+
+class Gate:
+    """Lets so many through within any second; None: all."""
+
+    def __init__(self, most: int | None, *, now: Callable[[], datetime]) -> None:
+        self._most = most
+        self._now = now
+        self._passed: deque[datetime] = deque()
+
+    def pass_one(self) -> None:
+        """Raises RefusalError, with the seconds after which there is room again, for one too many."""
+        if self._most is None:
+            return
+        now = self._now()
+        while self._passed and now - self._passed[0] >= timedelta(seconds=1):
+            self._passed.popleft()
+        if len(self._passed) >= self._most:
+            headers = {"x-ogw-ratelimit-limit": str(self._most), _RESET_HEADER: "1"}
+            raise RefusalError(99991400, "request trigger frequency limit", status=429, headers=headers)
+        self._passed.append(now)
