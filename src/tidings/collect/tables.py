@@ -129,6 +129,7 @@ mirror_outbox = Table(
     # What stands in the mirror may be anything, for something was sent that nobody knows the outcome of.
     Column("in_doubt", Boolean),
     Index("mirror_outbox_order", "table_name", "id"),
+    Index("mirror_outbox_rows", "table_name", "platform", "note_id"),
     sqlite_autoincrement=True,
 )
 

@@ -108,6 +108,7 @@ def create_mirror() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("mirror_outbox_order", "mirror_outbox", ["table_name", "id"])
+    op.create_index("mirror_outbox_rows", "mirror_outbox", ["table_name", "platform", "note_id"])
     op.create_table(
         "mirror_records",
         sa.Column("table_name", sa.Text, nullable=False),
