@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+# Two for each core: a test waits as much as it works.
+WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 # What fails beside the others is run once more by itself, which tells a crowded machine from a fault; a fault stays one.
 ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none
 
