@@ -40,6 +40,8 @@ from tidings.sandbox.media import SandboxMedia
 from tidings.settings import Settings
 from tidings.wiring import open_crawler, open_installation
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "tidings"
 SEED = 20261115

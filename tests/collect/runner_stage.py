@@ -37,7 +37,7 @@ from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.sandbox.sink import SandboxSink
 from tidings.sandbox.weibo import SHOW_PATH, SandboxWeibo
 
-SOON = 20.0
+SOON = 60.0
 ACCOUNTS = ("one", "two", "three", "four")
 # There are twelve posts about it, and six articles of the blog.
 TOPIC = "bread"

@@ -20,6 +20,8 @@ from tidings.core.database import Database, open_database, open_read_only_databa
 from tidings.core.keyring import KeyRing
 from tidings.core.master_key import new_master_key
 
+pytestmark = pytest.mark.slow
+
 REQUESTS = 120
 PATIENCE = timedelta(seconds=SOON)
 SPAWN = multiprocessing.get_context("spawn")

@@ -38,6 +38,8 @@ from tidings.core.executions import executions
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable, refuse
 
+pytestmark = pytest.mark.slow
+
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 

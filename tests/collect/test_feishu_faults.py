@@ -39,6 +39,8 @@ from tidings.sandbox.bitable_tables import FieldType
 from tidings.sandbox.faults import Fault, FaultKind
 from tidings.sandbox.record import Recorded
 
+pytestmark = pytest.mark.slow
+
 # Which code means what has nothing to do with the database, and the tables are long.
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 NAMES = [f"n{number}" for number in range(8)]

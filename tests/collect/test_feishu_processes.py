@@ -43,6 +43,8 @@ from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS
 from tidings.sandbox.faults import Fault
 from tidings.sandbox.record import Recorded
 
+pytestmark = pytest.mark.slow
+
 SOON = 60.0
 # Instead of half an hour.
 SILENT = timedelta(seconds=4)
@@ -162,7 +164,6 @@ async def stop_at(service: SandboxBitable, process: BaseProcess, *, path: str, u
         await stopped.wait()
 
 
-@pytest.mark.slow
 async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
     database: Database, database_url: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
