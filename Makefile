@@ -30,7 +30,7 @@ check: $(VENV)/.test
 unit: $(VENV)/.test
 	$(PYTEST) -m "not slow and not n8n" || $(ALONE) -m "not slow and not n8n"
 
-test-slow: $(VENV)/.test ## kills, drills and restores with real processes by the dozen (several minutes)
+test-slow: $(VENV)/.test ## served and killed processes, commands, drills, the audit, the mirror's faults (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow
 
 test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is installed outside the repository first (once)

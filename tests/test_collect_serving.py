@@ -24,6 +24,8 @@ from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SHOW_PA
 from tidings.settings import read_settings
 from tidings.wiring import open_installation
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "bread"
 
 

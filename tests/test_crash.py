@@ -16,6 +16,8 @@ import pytest
 from tests.cli.terminal import Terminal, announce_words, end, make_sandbox
 from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxEngine
 
+pytestmark = pytest.mark.slow
+
 POST_BATCH = 10_000
 PATIENCE = timedelta(seconds=30)
 

@@ -32,6 +32,8 @@ from tidings.core.keyring import KeyRing
 from tidings.sandbox import Fault, FaultKind, Recorded, SandboxEngine, SandboxSite
 from tidings.sandbox.sink import SandboxSink
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "the-tests-own-token"
 PATIENCE = timedelta(seconds=60)
 LONGEST_END = 10.0

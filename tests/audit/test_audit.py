@@ -28,6 +28,8 @@ from tidings.audit.report import CheckName
 from tidings.core.master_key import new_master_key
 from tidings.core.secrets import Secret
 
+pytestmark = pytest.mark.slow
+
 STRANGER = "030037af9d2e41c6b8"
 SPELLINGS = {
     "clear": CANARY,

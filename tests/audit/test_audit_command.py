@@ -12,6 +12,8 @@ import pytest
 from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
 from tidings.audit.report import CheckName
 
+pytestmark = pytest.mark.slow
+
 AUDIT = Path(__file__).parents[2] / "scripts" / "security_audit.py"
 CANARY = "040069b1kanarienvogel7f3b9c"
 COOKIE = f"web_session={CANARY}; a1=1"

@@ -31,6 +31,8 @@ from tidings.sandbox.weibo import (
 from tidings.settings import read_settings
 from tidings.wiring import make_collect_runner, open_crawler, open_installation
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "bread"
 WATCH = ("collect", "keywords", "add", "weibo", TOPIC)
 

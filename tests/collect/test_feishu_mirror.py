@@ -44,6 +44,8 @@ from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable
 from tidings.sandbox.bitable_tables import FieldType
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def service() -> AsyncIterator[SandboxBitable]:

@@ -25,6 +25,8 @@ from tidings.sandbox import bitable
 from tidings.sandbox.bitable import TOKEN_PATH, refuse
 from tidings.sandbox.faults import Fault
 
+pytestmark = pytest.mark.slow
+
 CANARY = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4f6"
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
