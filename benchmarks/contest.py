@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.child import TOKEN
 from benchmarks.files import Variant
 from benchmarks.history import name_site
 from benchmarks.load import Latencies, Load
 from benchmarks.measurement import SubjectError
-from benchmarks.served import TOKEN, Served
+from benchmarks.served import Served
 from benchmarks.stage import Stage
 
 RATE = 200

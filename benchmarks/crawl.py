@@ -21,11 +21,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks.child import OTHER_CORE, TOKEN
 from benchmarks.crawled import EMPTY_PATH, Crawled
 from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from benchmarks.report import describe_machine, format_results, format_table, write_readme
-from benchmarks.served import OTHER_CORE, TOKEN
 from benchmarks.verdicts import Mark, Verdict
 from tidings.collect.cookies.records import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock

@@ -9,18 +9,15 @@ import asyncio
 import cProfile
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Annotated, Self
+from typing import Annotated
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from benchmarks.measurement import ROOT, SubjectError
-from benchmarks.served import CORE, TOKEN
+from benchmarks.child import CORE, Child
 from tidings import __version__
 from tidings.cli.session import load_settings, open_session
 from tidings.collect.crawl import Crawler
@@ -37,40 +34,12 @@ from tidings.wiring import Installation, open_crawler
 
 EMPTY_PATH = "/crawler/empty"
 
-_PATIENCE_SECONDS = 30
 
-
-class Crawled:
+class Crawled(Child):
     """The process, as its parent sees it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.crawled"],
-            cwd=ROOT,
-            env={"PATH": os.environ.get("PATH", ""), "TIDINGS_TOKEN": TOKEN, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Its log goes through the whole chain, as it would to a terminal or a journal.
-            stderr=subprocess.DEVNULL,
-        )
-        assert self._process.stdout is not None
-        told = json.loads(self._process.stdout.readline() or "{}")
-        if not told:
-            raise SubjectError(f"the crawl API did not start: code {self._process.wait(_PATIENCE_SECONDS)}")
-        self.port: int = told["port"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        super().__init__("benchmarks.crawled", environment)
 
 
 def _make_app(installation: Installation, crawler: Crawler, *, stop: Stop) -> FastAPI:

@@ -11,21 +11,19 @@ import dataclasses
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.request import Request, urlopen
 
 import uvicorn
 from fastapi import FastAPI
 
-from benchmarks.measurement import ROOT, SubjectError
+from benchmarks.child import CORE, TOKEN, Child
 from tidings.announce.schedule import Claim, Schedules
 from tidings.announce.scheduler import Scheduler
 from tidings.cli.session import load_settings, open_session
@@ -35,44 +33,13 @@ from tidings.core.stopping import Stop
 from tidings.web.service import Service
 from tidings.wiring import Installation, open_crawler
 
-CORE, OTHER_CORE = 0, 1
-TOKEN = "bench-7d20-not-a-secret"
 
-_PATIENCE_SECONDS = 30
-
-
-class Served:
+class Served(Child):
     """The process, as its parent sees it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.served"],
-            cwd=ROOT,
-            env={"PATH": os.environ.get("PATH", ""), "TIDINGS_TOKEN": TOKEN, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Its log goes through the whole chain, as it would to a terminal or a journal.
-            stderr=subprocess.DEVNULL,
-        )
-        assert self._process.stdout is not None
-        told = json.loads(self._process.stdout.readline() or "{}")
-        if not told:
-            raise SubjectError(f"the service did not start: code {self._process.wait(_PATIENCE_SECONDS)}")
-        self.port: int = told["port"]
-        self.empty_port: int = told["empty"]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        super().__init__("benchmarks.served", environment)
+        self.empty_port: int = self.told["empty"]
 
     def read_cpu(self) -> float:
         """Seconds of CPU so far."""

@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
+from benchmarks.child import OTHER_CORE
 from benchmarks.contest import RATE, Contest, measure_contests
 from benchmarks.measurement import ROOT, SubjectError
 from benchmarks.report import describe_machine, format_results, format_table, write_readme
-from benchmarks.served import OTHER_CORE
 from benchmarks.tasks import Task, measure_tasks
 from benchmarks.verdicts import Mark, Verdict
 from tidings.core.master_key import new_master_key

@@ -8,9 +8,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.child import TOKEN
 from benchmarks.history import add_past, fill_sites, name_site
 from benchmarks.load import Load
-from benchmarks.served import TOKEN, Served
+from benchmarks.served import Served
 
 _NOW, _ALL_DUE, _ALL_LATE = 0, 13, 72  # hours from now
 

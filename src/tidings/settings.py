@@ -26,7 +26,7 @@ from tidings.announce.sites import (
     check_url,
     parse_engines,
 )
-from tidings.collect.errors import BACKOFF
+from tidings.collect.errors import BACKOFF, RULES, ErrorCode
 from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
 from tidings.core.addresses import Network, parse_networks
 from tidings.core.alerts.events import Language
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _LONGEST_USER_AGENT = 200
+_MOST_RETRIES = 20
 _LONGEST_BACKOFF = 3_600
 _MOST_BATCH = 50
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -80,7 +81,8 @@ class CrawlSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectSettings:
-    """How content is collected. Where `runs` is False somebody else drives the workflows, through the API."""
+    """How content is collected. Where `runs` is False somebody else drives the workflows, through the API. `retries`
+    are other numbers of most retries than the table of error codes has."""
 
     runs: bool = True
     lock_timeout: timedelta = timedelta(minutes=30)
@@ -89,6 +91,7 @@ class CollectSettings:
     collect_interval: timedelta = timedelta(minutes=5)
     batch_size: int = 10
     backoff: tuple[timedelta, ...] = BACKOFF
+    retries: Mapping[ErrorCode, int] = field(default_factory=dict)
     feishu: FeishuTarget | None = None
 
 
@@ -220,6 +223,7 @@ def _read_collect(variables: Variables) -> CollectSettings:
         collect_interval=variables.minutes("COLLECT_INTERVAL_MINUTES", default.collect_interval),
         batch_size=variables.whole("BATCH_SIZE", default=default.batch_size, least=1, most=_MOST_BATCH),
         backoff=variables.read("BACKOFF_SECONDS", _parse_backoff, default.backoff),
+        retries=variables.read("ERROR_RETRIES", _parse_retries, default.retries),
         feishu=_read_feishu(variables),
     )
 
@@ -319,6 +323,19 @@ def _parse_backoff(text: str) -> tuple[timedelta, ...]:
     if not all(re.fullmatch(r"\d{1,4}(\.\d{1,3})?", part) and float(part) <= _LONGEST_BACKOFF for part in parts):
         raise ValueError(f"it must be numbers of seconds from 0 to {_LONGEST_BACKOFF:,}, such as 5,15,45")
     return tuple(timedelta(seconds=float(part)) for part in parts)
+
+
+def _parse_retries(text: str) -> dict[ErrorCode, int]:
+    """A comma list such as NETWORK_ERROR=5,TIMEOUT_ERROR=0."""
+    repeatable = [code.value for code, rule in RULES.items() if rule.retryable]
+    rule = f"it must be CODE=NUMBER with numbers from 0 to {_MOST_RETRIES} and codes of {', '.join(repeatable)}"
+    retries = {}
+    for part in text.split(","):
+        code, _, number = part.strip().partition("=")
+        if code not in repeatable or not re.fullmatch(r"\d{1,2}", number) or int(number) > _MOST_RETRIES:
+            raise ValueError(rule)
+        retries[ErrorCode(code)] = int(number)
+    return retries
 
 
 def _parse_feeds(text: str) -> tuple[str, ...]:

@@ -275,6 +275,7 @@ def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "C
         executions=installation.executions,
         batch_size=settings.batch_size,
         backoff=settings.backoff,
+        retries=settings.retries,
     )
 
 

@@ -1,8 +1,7 @@
 """What the tests of the service play on: one or more sites of the sandbox with a schedule, an engine, Bing, and a sink
 that gets every alert; between them the real service, on a clock that the test chooses."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -10,6 +9,7 @@ from typing import Any
 
 from tests.announce.bing_stage import KEY
 from tests.conftest import Bench, BenchMaker
+from tests.waiting import Held
 from tidings.announce.bing_status import make_quota
 from tidings.announce.due import DueRules
 from tidings.announce.live import LiveExecutions
@@ -26,7 +26,7 @@ from tidings.core.dispatch import Runner
 from tidings.core.executions import ExecutionRecord
 from tidings.core.keyring import KeyRing
 from tidings.core.master_key import new_master_key
-from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.sink import SandboxSink
 
 SOON = 20.0
@@ -105,7 +105,7 @@ class ServiceStage:
         """The sitemap files that were asked for."""
         return [request.path for request in self.web.requests if request.path.startswith("/sitemap")]
 
-    def hold_back(self) -> "Held":
+    def hold_back(self) -> Held:
         """From now on the engine waits with its answers until the test lets it go on."""
         held = Held()
         self.engine.on_request = held.wait
@@ -115,33 +115,6 @@ class ServiceStage:
         """The service as a new process would have it: nothing is known but what is stored."""
         live = LiveExecutions(clock=self.service.clock)
         return replace(self, service=replace(self.service, live=live, triggered=Runner(MOST_WAITING)))
-
-
-class Held:
-    """Requests that wait. `came` is set by the first of them."""
-
-    def __init__(self) -> None:
-        self.came = asyncio.Event()
-        self._go_on = asyncio.Event()
-
-    async def wait(self, _: Recorded) -> None:
-        self.came.set()
-        await self._go_on.wait()
-
-    async def arrive(self) -> None:
-        """Return once a request waits; raises TimeoutError."""
-        async with asyncio.timeout(SOON):
-            await self.came.wait()
-
-    def let_go(self) -> None:
-        self._go_on.set()
-
-
-async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask the database until it is so; raises TimeoutError."""
-    async with asyncio.timeout(SOON):
-        while not await is_so():
-            pass
 
 
 @asynccontextmanager

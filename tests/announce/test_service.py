@@ -11,9 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.announce.bing_stage import MORNING, StageClock
-from tests.announce.service_stage import SOON, ServiceStage, open_service, wait_until
+from tests.announce.service_stage import SOON, ServiceStage, open_service
 from tests.announce.stage import list_sent
 from tests.conftest import BenchMaker
+from tests.waiting import wait_until
 from tidings.announce.due import DueRules
 from tidings.announce.given import MOST_GIVEN
 from tidings.announce.pipeline import BingDisabledError, ChannelChoice

@@ -1,9 +1,8 @@
 """What the tests of the runner play on: Weibo and a blog of the sandbox, a sink for alerts, and between them the real
 crawler, writer and runner, on a clock that the test chooses."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +14,7 @@ from tests.collect.crawl_stage import session_of
 from tests.collect.platform_stage import USER_AGENT
 from tests.collect.workflow_stage import read_candidates, read_sources
 from tests.conftest import LOOPBACK
+from tests.waiting import Held
 from tidings.collect.cookies.records import CookieRecords, make_cookie
 from tidings.collect.cookies.rows import Cookie
 from tidings.collect.crawl import MOST_ITEMS, Crawler, make_crawler
@@ -115,38 +115,11 @@ class RunnerStage:
         """The requests to Weibo, for notes or for searches."""
         return [request for request in self.weibo.requests if request.path == path]
 
-    def hold_back(self) -> "Held":
+    def hold_back(self) -> Held:
         """From now on Weibo waits with its answers until the test lets it go on."""
         held = Held()
         self.weibo.on_request = held.wait
         return held
-
-
-class Held:
-    """Requests that wait. `came` is set by the first of them."""
-
-    def __init__(self) -> None:
-        self.came = asyncio.Event()
-        self._go_on = asyncio.Event()
-
-    async def wait(self, _: Recorded) -> None:
-        self.came.set()
-        await self._go_on.wait()
-
-    async def arrive(self) -> None:
-        """Return once a request waits; raises TimeoutError."""
-        async with asyncio.timeout(SOON):
-            await self.came.wait()
-
-    def let_go(self) -> None:
-        self._go_on.set()
-
-
-async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until it is so; raises TimeoutError."""
-    async with asyncio.timeout(SOON):
-        while not await is_so():
-            pass
 
 
 def read_meta(row: Any) -> dict[str, str]:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner, wait_until
+from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, make_candidates
 from tests.fakes import FakeClock
+from tests.waiting import wait_until
 from tidings.collect.jobs import CollectJobs, Intervals
 from tidings.collect.watch import Watch
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus

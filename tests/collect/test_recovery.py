@@ -255,22 +255,24 @@ async def test_recovery_waits_for_nobody_who_is_writing(workflows: Workflows, da
 async def test_recovery_leaves_a_record_alone_that_changed_hands_meanwhile(
     workflows: Workflows, database: Database, executions: Executions
 ) -> None:
-    """C4, C5: an execution that began after the recovery did must not count as ended."""
-    dead, other = await begin(workflows, "dead"), await begin(workflows, "other")
+    """C4, C5: two records are silent; while somebody has the first, the second goes to an execution that began after
+    the recovery did. That one is not taken for ended."""
+    dead, slow = await begin(workflows, "dead"), await begin(workflows, "slow")
     await workflows.add_candidates(dead, make_candidates("a"))
     await workflows.lease(dead)
     await workflows.add_candidates(dead, make_candidates("b"))
-    await workflows.lease(other)
-    await executions.finish(dead, ExecutionStatus.INTERRUPTED)
+    await workflows.lease(slow)
+    async with database.write() as connection:
+        await connection.execute(update(candidates).values(locked_at=1))
     async with hold_row(database, "a"):
         recovering = asyncio.create_task(workflows.recover())
         await wait_until_done_or_waiting(recovering, database)
-        await workflows.finish(other)
+        await workflows.finish(slow)
         alive = await begin(workflows, "alive")
-        assert [each.note_id for each in await workflows.lease(alive, platform=PLATFORM)][-1:] == ["b"]
+        assert "b" in [each.note_id for each in await workflows.lease(alive, platform=PLATFORM)]
     await asyncio.wait_for(recovering, SOON)
     row = (await read_candidates(database))["b"]
-    assert (row.status, row.processing_lock, row.retry_count) == ("processing", alive.public_id, 0)
+    assert (row.status, row.processing_lock) == ("processing", alive.public_id)
 
 
 @asynccontextmanager

@@ -11,18 +11,10 @@ from sqlalchemy import update
 
 from tests.announce.bing_stage import MORNING, StageClock
 from tests.collect.crawl_stage import session_of
-from tests.collect.runner_stage import (
-    ACCOUNTS,
-    MINUTE,
-    SOON,
-    TOPIC,
-    RunnerStage,
-    open_runner,
-    read_meta,
-    wait_until,
-)
+from tests.collect.runner_stage import ACCOUNTS, MINUTE, SOON, TOPIC, RunnerStage, open_runner, read_meta
 from tests.collect.workflow_stage import begin, make_candidates, read_candidates, read_outbox
 from tests.collect.workflow_stage import collect as take
+from tests.waiting import wait_until
 from tidings.collect.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.reports import CollectReport

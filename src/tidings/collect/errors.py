@@ -75,6 +75,9 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
 )
 
 
+_AS_IN_THE_TABLE: Final[Mapping[ErrorCode, int]] = MappingProxyType({})
+
+
 class CrawlError(Exception):
     """A search or a detail brought no result. The message is for a person and holds nothing of an answer's body.
 
@@ -97,9 +100,18 @@ class CrawlError(Exception):
         return RULES[self.code].retryable
 
 
-def next_delay(code: ErrorCode, *, retry: int, backoff: Sequence[timedelta] = BACKOFF) -> timedelta | None:
-    """The wait before retry number `retry` (from 1), or None to give up. The last wait repeats."""
+def next_delay(
+    code: ErrorCode,
+    *,
+    retry: int,
+    backoff: Sequence[timedelta] = BACKOFF,
+    retries: Mapping[ErrorCode, int] = _AS_IN_THE_TABLE,
+) -> timedelta | None:
+    """The wait before retry number `retry` (from 1), or None to give up. The last wait repeats.
+
+    `retries` are other numbers of most retries than the table's, for the codes that it names.
+    """
     rule = RULES[code]
-    if retry > rule.most_retries:
+    if retry > retries.get(code, rule.most_retries):
         return None
     return backoff[min(retry, len(backoff)) - 1] if rule.backs_off and backoff else timedelta(0)

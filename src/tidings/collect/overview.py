@@ -11,23 +11,24 @@ from sqlalchemy import case, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, collect_minutes, watched_keywords
+from tidings.collect.tables import (
+    OTHER_WORKFLOWS,
+    PENDING_PLATFORMS,
+    CandidateStatus,
+    candidates,
+    collect_minutes,
+    watched_keywords,
+)
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
 
 _is_pending = text("tbl_candidate.status = 'pending'")
 _has_failed = text("tbl_candidate.status = 'failed'")
 
-# What is pending is found by a jump for each platform: a DISTINCT would read every pending row.
 _FIND_WAITING: Final = text(
-    """
-    WITH RECURSIVE found(platform) AS (
-        SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
-        UNION ALL
-        SELECT (SELECT min(platform) FROM tbl_candidate WHERE status = 'pending' AND platform > found.platform)
-        FROM found WHERE found.platform IS NOT NULL
-    )
-    SELECT platform FROM found WHERE platform IS NOT NULL
+    f"""
+    WITH RECURSIVE {PENDING_PLATFORMS}
+    SELECT platform FROM pending WHERE platform IS NOT NULL
     UNION SELECT platform FROM tbl_candidate WHERE status = 'processing'
     """
 )

@@ -8,7 +8,7 @@ due is known to `jobs`.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -73,6 +73,7 @@ class CollectRunner:
         executions: Executions,
         batch_size: int = BATCH_SIZE,
         backoff: Sequence[timedelta] = BACKOFF,
+        retries: Mapping[ErrorCode, int] | None = None,
     ) -> None:
         self._crawler = crawler
         self._workflows = workflows
@@ -80,6 +81,7 @@ class CollectRunner:
         self._executions = executions
         self._batch_size = batch_size
         self._backoff = backoff
+        self._retries = retries or {}
 
     async def discover(
         self, stop: Stop, *, on_progress: Callable[[SearchReport], None] = lambda _: None
@@ -255,7 +257,7 @@ class CollectRunner:
         return await execute(workflow, work, workflows=self._workflows, executions=self._executions, stop=stop)
 
     def _find_delay(self, error: ErrorInfo, *, retry: int) -> timedelta | None:
-        return next_delay(error.code, retry=retry, backoff=self._backoff)
+        return next_delay(error.code, retry=retry, backoff=self._backoff, retries=self._retries)
 
 
 @dataclass(frozen=True, slots=True)

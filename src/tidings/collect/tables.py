@@ -145,6 +145,17 @@ mirror_records = Table(
     PrimaryKeyConstraint("table_name", "platform", "note_id"),
 )
 
+# The platforms with something pending, as a table expression `pending(platform)`: a jump for each, where a DISTINCT
+# would read every pending row. It ends with a row of NULL.
+PENDING_PLATFORMS: Final = """
+    pending(platform) AS (
+        SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
+        UNION ALL
+        SELECT (SELECT min(platform) FROM tbl_candidate WHERE status = 'pending' AND platform > pending.platform)
+        FROM pending WHERE pending.platform IS NOT NULL
+    )
+"""
+
 # Written in one line, as the migration does: SQLite keeps the text of a view.
 _EXECUTION_VIEW: Final = (
     "tbl_crawl_execution AS SELECT workflow_name, public_id AS execution_id, status, started_at, heartbeat_at, "

@@ -3,10 +3,7 @@
 One execution of a workflow runs at a time, which a partial unique index guarantees. The row's increasing id is the
 fencing token: every guarded write happens in one transaction with a check that the execution is still `running`, so a
 holder that was declared dead and wakes up again can change nothing more. What an execution does is not known here.
-
-    ExecutionError
-    ├── AlreadyRunningError   another execution of this workflow is running
-    └── ExecutionLostError    this execution was taken away; its holder must stop
+What a row says is in `execution_rows`, and can be had from here.
 """
 
 import asyncio
@@ -14,18 +11,43 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, select, text, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
-from tidings.core.database import Database, RowId, metadata
+from tidings.core.database import Database
+from tidings.core.execution_rows import (
+    AlreadyRunningError,
+    Execution,
+    ExecutionError,
+    ExecutionLostError,
+    ExecutionRecord,
+    ExecutionStatus,
+    executions,
+    is_running,
+    read_execution,
+    read_record,
+)
 from tidings.core.holders import Holder
 from tidings.core.logs import get_logger
+
+__all__ = [
+    "HEARTBEAT_EVERY",
+    "REMOTE",
+    "SILENT_FOR",
+    "AlreadyRunningError",
+    "Execution",
+    "ExecutionError",
+    "ExecutionLostError",
+    "ExecutionRecord",
+    "ExecutionStatus",
+    "Executions",
+    "executions",
+    "read_record",
+]
 
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
@@ -35,34 +57,9 @@ REMOTE = "remote"
 
 _log = get_logger(__name__)
 
-_is_running = text("status = 'running'")
-
-executions = Table(
-    "executions",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("public_id", Text, nullable=False, unique=True),
-    Column("workflow_name", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("started_at", BigInteger, nullable=False),
-    Column("heartbeat_at", BigInteger, nullable=False),
-    Column("completed_at", BigInteger),
-    Column("items_processed", BigInteger, nullable=False, server_default="0"),
-    Column("items_failed", BigInteger, nullable=False, server_default="0"),
-    Column("progress", Text),
-    Column("result", Text),
-    Index(
-        "executions_one_running", "workflow_name", unique=True, sqlite_where=_is_running, postgresql_where=_is_running
-    ),
-    Index("executions_history", "workflow_name", "id"),
-    sqlite_autoincrement=True,
-)
-
-
 # Made once: they are part of every guarded write.
 _check_running = (
-    select(executions.c.progress).where(executions.c.id == bindparam("token"), _is_running).with_for_update()
+    select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
 )
 _add_items = (
     update(executions)
@@ -75,66 +72,8 @@ _add_items = (
 )
 
 
-class ExecutionStatus(StrEnum):
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    PARTIAL = "partial"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    TIMEOUT = "timeout"
-
-
 # How a holder ends its own execution; the other ends are what becomes of it without its holder.
 _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
-
-
-class ExecutionError(Exception):
-    """Something about the right to run."""
-
-
-class AlreadyRunningError(ExecutionError):
-    """Another execution of this workflow is running."""
-
-    def __init__(self, workflow_name: str, *, execution_id: str, since: datetime) -> None:
-        super().__init__(f"{workflow_name} is already running as {execution_id}, since {since:%Y-%m-%d %H:%M:%S} UTC")
-        self.execution_id = execution_id
-        self.since = since
-
-
-class ExecutionLostError(ExecutionError):
-    """This execution was taken away; its holder must stop."""
-
-    def __init__(self, public_id: str, workflow_name: str) -> None:
-        super().__init__(
-            f"{public_id} no longer holds {workflow_name}; what it had saved is kept, the rest is left to the next "
-            "execution"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """The right to run, as long as the table says so. `id` is the fencing token."""
-
-    id: int
-    public_id: str
-    workflow_name: str
-    started_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionRecord:
-    """One row of the history."""
-
-    public_id: str
-    workflow_name: str
-    status: ExecutionStatus
-    started_at: datetime
-    heartbeat_at: datetime
-    completed_at: datetime | None
-    items_processed: int
-    items_failed: int
-    progress: Mapping[str, Any]
-    result: Mapping[str, Any]
 
 
 class Executions:
@@ -163,7 +102,7 @@ class Executions:
             if running is None:
                 continue
             if remote and call is not None and running.holder == holder:
-                return _read_execution(running)
+                return read_execution(running)
             since = from_milliseconds(running.started_at)
             raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
 
@@ -188,7 +127,7 @@ class Executions:
         return Execution(id=token, public_id=public_id, workflow_name=workflow_name, started_at=started_at)
 
     async def _find_running(self, workflow_name: str) -> Any:
-        statement = select(executions).where(executions.c.workflow_name == workflow_name, _is_running)
+        statement = select(executions).where(executions.c.workflow_name == workflow_name, is_running)
         async with self._database.read() as connection:
             return (await connection.execute(statement)).first()
 
@@ -200,7 +139,7 @@ class Executions:
         row = await self._find_row(public_id)
         if row is None or row.status != ExecutionStatus.RUNNING or not _is_remote(row):
             raise ExecutionLostError(public_id, "any workflow" if row is None else row.workflow_name)
-        return _read_execution(row)
+        return read_execution(row)
 
     async def find_finished(self, public_id: str) -> ExecutionRecord | None:
         """A remote execution that its own holder has ended, and nobody else."""
@@ -292,7 +231,7 @@ class Executions:
     async def abandon(self, execution: Execution) -> None:
         """Give the right to run back before anything was done with it: no trace is left of it."""
         async with self._database.write() as connection:
-            await connection.execute(delete(executions).where(executions.c.id == execution.id, _is_running))
+            await connection.execute(delete(executions).where(executions.c.id == execution.id, is_running))
 
     @asynccontextmanager
     async def keep_alive(
@@ -343,7 +282,7 @@ class Executions:
         Returns the public ids of what was ended; of several that recover at once, each execution is in one answer.
         """
         too_old = to_milliseconds(self._clock.now() - self._silent_for)
-        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(_is_running)
+        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(is_running)
         if workflow_name is not None:
             found = found.where(executions.c.workflow_name == workflow_name)
         if leaving is not None:
@@ -366,7 +305,7 @@ class Executions:
     async def _end(self, execution_id: int, status: ExecutionStatus, reason: str, *conditions: Any) -> list[str]:
         statement = (
             update(executions)
-            .where(executions.c.id == execution_id, _is_running, *conditions)
+            .where(executions.c.id == execution_id, is_running, *conditions)
             .values(
                 status=status.value,
                 completed_at=to_milliseconds(self._clock.now()),
@@ -387,7 +326,7 @@ class Executions:
 
     async def count_running(self) -> int:
         async with self._database.read() as connection:
-            statement = select(func.count()).select_from(executions).where(_is_running)
+            statement = select(func.count()).select_from(executions).where(is_running)
             return int((await connection.execute(statement)).scalar_one())
 
     async def find(self, public_id: str) -> ExecutionRecord | None:
@@ -422,23 +361,3 @@ def _name_remote(call: str | None) -> str:
 
 def _is_remote(row: Any) -> bool:
     return bool(row.holder.partition("/")[0] == REMOTE)
-
-
-def _read_execution(row: Any) -> Execution:
-    return Execution(row.id, row.public_id, row.workflow_name, from_milliseconds(row.started_at))
-
-
-def read_record(row: Any) -> ExecutionRecord:
-    """An execution from a row that has the columns of the table, by their names."""
-    return ExecutionRecord(
-        public_id=row.public_id,
-        workflow_name=row.workflow_name,
-        status=ExecutionStatus(row.status),
-        started_at=from_milliseconds(row.started_at),
-        heartbeat_at=from_milliseconds(row.heartbeat_at),
-        completed_at=None if row.completed_at is None else from_milliseconds(row.completed_at),
-        items_processed=row.items_processed,
-        items_failed=row.items_failed,
-        progress=json.loads(row.progress or "{}"),
-        result=json.loads(row.result or "{}"),
-    )

@@ -89,7 +89,8 @@ def _add_rule_routes(router: APIRouter, installation: Installation) -> None:
     @router.get("/rules", summary="What to do about each error", response_model=RulesAnswer)
     @_envelop(installation.clock)
     async def read_rules() -> Data:
-        return {"rules": [_describe_rule(code, backoff=settings.backoff) for code in RULES]}
+        known: Mapping[str, Any] = {"backoff": settings.backoff, "retries": settings.retries}
+        return {"rules": [_describe_rule(code, **known) for code in RULES]}
 
     @router.get("/keywords", summary="What to search for", response_model=KeywordsAnswer)
     @_envelop(installation.clock)
@@ -294,14 +295,16 @@ def _read_result(item: SettleItem, *, redact: Callable[[str], str]) -> Result:
     )
 
 
-def _describe_rule(code: ErrorCode, *, backoff: Sequence[timedelta]) -> dict[str, Any]:
-    rule = RULES[code]
-    waits = [next_delay(code, retry=retry, backoff=backoff) for retry in range(1, rule.most_retries + 1)]
+def _describe_rule(
+    code: ErrorCode, *, backoff: Sequence[timedelta], retries: Mapping[ErrorCode, int]
+) -> dict[str, Any]:
+    rule, most = RULES[code], retries.get(code, RULES[code].most_retries)
+    waits = [next_delay(code, retry=retry, backoff=backoff, retries=retries) for retry in range(1, most + 1)]
     return {
         "code": code,
         "retryable": rule.retryable,
         "action": rule.action,
-        "most_retries": rule.most_retries,
+        "most_retries": most,
         "backoff_seconds": [wait.total_seconds() for wait in waits if wait is not None],
     }
 

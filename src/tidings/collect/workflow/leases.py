@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import CandidateStatus, candidates, sources
+from tidings.collect.tables import PENDING_PLATFORMS, CandidateStatus, candidates, sources
 from tidings.collect.workflow.values import Candidate, NewCandidate, WorkflowLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.database import Database
@@ -60,19 +60,13 @@ _find_held = (
     .with_for_update()
 )
 
-# The platforms with something pending, found by a jump for each: a DISTINCT would read every pending row.
-_FIND_PLATFORMS: Final = text(
-    """
-    WITH RECURSIVE found(platform) AS (
-        SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
-        UNION ALL
-        SELECT (SELECT min(platform) FROM tbl_candidate WHERE status = 'pending' AND platform > found.platform)
-        FROM found WHERE found.platform IS NOT NULL
-    ), oldest AS (
+_FIND_DUE_PLATFORMS: Final = text(
+    f"""
+    WITH RECURSIVE {PENDING_PLATFORMS}, oldest AS (
         SELECT platform, (
-            SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = found.platform
+            SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = pending.platform
         ) AS due_at
-        FROM found WHERE platform IS NOT NULL
+        FROM pending WHERE platform IS NOT NULL
     )
     SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform
     """
@@ -81,7 +75,7 @@ _FIND_PLATFORMS: Final = text(
 
 async def find_due_platforms(connection: AsyncConnection, *, at: datetime) -> list[str]:
     """The platforms that have candidates to lease, the longest waiting first."""
-    return list((await connection.execute(_FIND_PLATFORMS, {"now": to_milliseconds(at)})).scalars())
+    return list((await connection.execute(_FIND_DUE_PLATFORMS, {"now": to_milliseconds(at)})).scalars())
 
 
 async def insert_candidates(

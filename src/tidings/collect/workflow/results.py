@@ -11,9 +11,11 @@ from typing import Any, Final
 from sqlalchemy import and_, bindparam, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.workflow.values import (
     Collected,
+    CookieUse,
     Failed,
     Repeated,
     Result,
@@ -136,6 +138,36 @@ def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Fail
         [each for each in first.values() if isinstance(each, Collected)],
         [each for each in first.values() if isinstance(each, Failed)],
     )
+
+
+def refuse(result: Result) -> Failed:
+    """What cannot be stored, as the failure that it is."""
+    return Failed(
+        note_id=result.note_id,
+        code=ErrorCode.INTERNAL_ERROR,
+        message="the database refuses this note; the log has the cause",
+        cookie_used=result.cookie_used,
+    )
+
+
+def is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
+    """Whether what went wrong is the platform's fault, whatever is asked of it."""
+    return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
+
+
+def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
+    """The uses that these results tell of, of two words about one note the first. One who tells them again no longer
+    holds the record, and counts nothing."""
+    uses, told = [], set()
+    for each in results:
+        if each.cookie_used is None or each.note_id not in held or each.note_id in told:
+            continue
+        told.add(each.note_id)
+        if isinstance(each, Collected):
+            uses.append(CookieUse(cookie_name=each.cookie_used))
+        else:
+            uses.append(CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha))
+    return uses
 
 
 async def _mark_collected(

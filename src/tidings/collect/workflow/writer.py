@@ -19,8 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.cookies.outcomes import judge_code, record_outcomes
 from tidings.collect.cookies.states import CookieRules
-from tidings.collect.errors import RULES, Action, ErrorCode
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.errors import ErrorCode
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, sources
+from tidings.collect.workflow.changes import note_changes
 from tidings.collect.workflow.keywords import note_search
 from tidings.collect.workflow.leases import (
     Key,
@@ -34,15 +35,21 @@ from tidings.collect.workflow.leases import (
     take_back_candidates,
     take_back_sources,
 )
-from tidings.collect.workflow.results import count_minute, split_results, write_collected, write_failed
+from tidings.collect.workflow.results import (
+    count_minute,
+    is_pause,
+    list_uses,
+    refuse,
+    split_results,
+    write_collected,
+    write_failed,
+)
 from tidings.collect.workflow.values import (
     BATCH_SIZE,
     Acquired,
     Added,
     Candidate,
-    Collected,
     CookieUse,
-    Failed,
     Finished,
     NewCandidate,
     Recovered,
@@ -51,7 +58,7 @@ from tidings.collect.workflow.values import (
     SettledAction,
     WorkflowLimits,
 )
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import Clock
 from tidings.core.database import Database
 from tidings.core.executions import (
     AlreadyRunningError,
@@ -201,7 +208,7 @@ class Workflows:
         except REFUSALS as error:
             _log.warning("note.refused", platform=platform, notes=len(results), reason=type(error).__name__)
         if len(results) == 1:
-            return await self._settle(execution, platform, [_refuse(each) for each in results])
+            return await self._settle(execution, platform, [refuse(each) for each in results])
         return [settled for each in results for settled in await self.settle(execution, platform, [each])]
 
     async def _settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
@@ -215,9 +222,9 @@ class Workflows:
                 *await write_collected(connection, self._database, collected, **known),
                 *await write_failed(connection, failures, **known, limits=self._limits),
             ]
-            if _is_pause(failures, held=held):
+            if is_pause(failures, held=held):
                 await self._pause_platform(connection, execution, platform, progress)
-            await self._count_uses(connection, _list_uses(results, held=held), at=at)
+            await self._count_uses(connection, list_uses(results, held=held), at=at)
             await self._tell_settled(connection, platform, settled, held=held, at=at)
             await self._count_settled(connection, execution, settled, held=held, at=at)
         _note_settled(execution, platform, settled)
@@ -356,48 +363,12 @@ class Workflows:
     async def _tell_mirror(
         self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
     ) -> None:
-        if not keys or table_name not in self._mirrored:
-            return
-        stamp = to_milliseconds(at)
-        rows = [
-            {"table_name": table_name, "platform": platform, "note_id": note_id, "created_at": stamp}
-            for platform, note_id in keys
-        ]
-        await connection.execute(self._database.insert(mirror_outbox), rows)
-
-
-def _refuse(result: Result) -> Failed:
-    """What cannot be stored, as the failure that it is."""
-    return Failed(
-        note_id=result.note_id,
-        code=ErrorCode.INTERNAL_ERROR,
-        message="the database refuses this note; the log has the cause",
-        cookie_used=result.cookie_used,
-    )
-
-
-def _is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
-    """Whether what went wrong is the platform's fault, whatever is asked of it."""
-    return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
+        if table_name in self._mirrored:
+            await note_changes(connection, self._database, table_name, keys, at=at)
 
 
 def _list_keys(leased: Sequence[Candidate]) -> list[Key]:
     return [(each.platform, each.note_id) for each in leased]
-
-
-def _list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
-    """The uses that these results tell of, of two words about one note the first. One who tells them again no longer
-    holds the record, and counts nothing."""
-    uses, told = [], set()
-    for each in results:
-        if each.cookie_used is None or each.note_id not in held or each.note_id in told:
-            continue
-        told.add(each.note_id)
-        if isinstance(each, Collected):
-            uses.append(CookieUse(cookie_name=each.cookie_used))
-        else:
-            uses.append(CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha))
-    return uses
 
 
 def _note_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:

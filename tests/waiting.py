@@ -1,0 +1,35 @@
+"""What tests wait with: requests that are held back at a stand-in, and a question that is asked until it is so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tidings.sandbox import Recorded
+
+SOON = 60.0
+
+
+class Held:
+    """Requests that wait. `came` is set by the first of them."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self._go_on = asyncio.Event()
+
+    async def wait(self, _: Recorded) -> None:
+        self.came.set()
+        await self._go_on.wait()
+
+    async def arrive(self) -> None:
+        """Return once a request waits; raises TimeoutError."""
+        async with asyncio.timeout(SOON):
+            await self.came.wait()
+
+    def let_go(self) -> None:
+        self._go_on.set()
+
+
+async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Ask until it is so; raises TimeoutError."""
+    async with asyncio.timeout(SOON):
+        while not await is_so():
+            pass
