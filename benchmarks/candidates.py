@@ -8,7 +8,7 @@ from sqlalchemy import text
 from benchmarks.postgresql import tidy_tables
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.tables import candidates
-from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database, prepare_database
 
 PLATFORMS = 5
 

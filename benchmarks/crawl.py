@@ -27,12 +27,12 @@ from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from benchmarks.report import describe_machine, format_results, format_table, write_readme
 from benchmarks.verdicts import Mark, Verdict
-from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.database import open_database, prepare_database
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
+from tidings.core.db.database import open_database, prepare_database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.weibo import SandboxWeibo, name_post
 

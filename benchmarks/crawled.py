@@ -20,16 +20,16 @@ from fastapi.responses import JSONResponse
 from benchmarks.child import CORE, Child
 from tidings import __version__
 from tidings.cli.session import load_settings, open_session
-from tidings.collect.crawl import Crawler
-from tidings.core.stopping import Stop
-from tidings.core.tokens import Grant, Scope
+from tidings.collect.crawl.crawler import Crawler
+from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
-from tidings.web.auth import require
-from tidings.web.crawler import make_crawler_router
-from tidings.web.executions import make_executions_router
-from tidings.web.operations import make_operations_router
+from tidings.web.middleware.auth import require
+from tidings.web.routes.crawler import make_crawler_router
+from tidings.web.routes.executions import make_executions_router
+from tidings.web.routes.operations import make_operations_router
+from tidings.web.routes.sites import make_sites_router
 from tidings.web.server import serve
-from tidings.web.sites import make_sites_router
 from tidings.wiring import Installation, open_crawler
 
 EMPTY_PATH = "/crawler/empty"

@@ -11,11 +11,11 @@ from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.workflow import BATCH_SIZE, Failed, WorkflowLimits, Workflows
+from tidings.collect.write import BATCH_SIZE, Failed, WorkflowLimits, Workflows
 from tidings.core.clock import SystemClock
-from tidings.core.database import open_database
+from tidings.core.db.database import open_database
 from tidings.core.executions import Execution, Executions
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 
 LEASES = 200
 WARM_UP = 20
@@ -41,8 +41,8 @@ async def measure_leases(title: str, url: str, *, data_dir: Path, rows: int, usu
     """With so many candidates, all but one in a thousand of them of the status `usual`. Raises SubjectError."""
     rare = CandidateStatus.COLLECTED if usual is CandidateStatus.PENDING else CandidateStatus.PENDING
     await make_table(url, rows=rows, platforms=PLATFORMS, usual=usual, rare=rare)
-    database, holder, clock = open_database(url), Holder(data_dir), SystemClock()
-    executions = Executions(database, clock=clock, holder=holder)
+    database, process_lock, clock = open_database(url), ProcessLock(data_dir), SystemClock()
+    executions = Executions(database, clock=clock, process_lock=process_lock)
     workflows = Workflows(database, executions=executions, clock=clock, limits=_LIMITS)
     name = f"{title}, most are {usual}"
     try:
@@ -54,7 +54,7 @@ async def measure_leases(title: str, url: str, *, data_dir: Path, rows: int, usu
         ]
     finally:
         await database.close()
-        holder.close()
+        process_lock.close()
 
 
 async def _time(workflows: Workflows, execution: Execution, *, platform: str | None) -> list[float]:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.site_records import Origin
-from tidings.announce.sites import make_bing_settings, make_site
+from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.table import Origin
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import Database
-from tidings.core.redaction import Redactor
+from tidings.core.db.database import Database
+from tidings.core.secrets.redaction import Redactor
 from tidings.settings import read_settings
 from tidings.wiring import open_installation
 

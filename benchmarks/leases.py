@@ -34,8 +34,8 @@ from benchmarks.report import describe_machine, format_results, format_table, wr
 from benchmarks.verdicts import Mark, Verdict
 from benchmarks.workers import PLATFORM, QUEUE, Kind, Turn, run_workers
 from tidings.collect.tables import CandidateStatus, sources
-from tidings.core.database import open_database
-from tidings.core.master_key import new_master_key
+from tidings.core.db.database import open_database
+from tidings.core.secrets.master_key import new_master_key
 
 PAGE = Path(__file__).parent / "leases.md"
 RESULTS = Path(__file__).parent / "results"

@@ -24,12 +24,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.child import CORE, TOKEN, Child
-from tidings.announce.schedule import Claim, Schedules
-from tidings.announce.scheduler import Scheduler
+from tidings.announce.schedule.scheduler import Scheduler
+from tidings.announce.schedule.table import Claim, Schedules
 from tidings.cli.session import load_settings, open_session
 from tidings.core.clock import SystemClock
-from tidings.core.dispatch import Runner
-from tidings.core.stopping import Stop
+from tidings.core.queue.dispatch import Runner
+from tidings.core.stop import Stop
 from tidings.web.service import Service
 from tidings.wiring import Installation, open_crawler
 

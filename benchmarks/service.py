@@ -27,7 +27,7 @@ from benchmarks.measurement import ROOT, SubjectError
 from benchmarks.report import describe_machine, format_results, format_table, write_readme
 from benchmarks.tasks import Task, measure_tasks
 from benchmarks.verdicts import Mark, Verdict
-from tidings.core.master_key import new_master_key
+from tidings.core.secrets.master_key import new_master_key
 
 PAGE = Path(__file__).parent / "service.md"
 RESULTS = Path(__file__).parent / "results"

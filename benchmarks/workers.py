@@ -22,7 +22,7 @@ from benchmarks.candidates import make_note
 from benchmarks.jobs import open_app
 from benchmarks.measurement import ROOT, SubjectError
 from tidings.cli.session import load_settings, open_session
-from tidings.collect.workflow import BATCH_SIZE, Collected, NewCandidate, Workflows
+from tidings.collect.write import BATCH_SIZE, Collected, NewCandidate, Workflows
 from tidings.core.executions import Execution
 
 PLATFORM = "bilibili"

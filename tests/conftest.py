@@ -15,22 +15,22 @@ import pytest
 
 import tidings.wiring  # noqa: F401 - defines every table
 from tests.fakes import FakeClock
-from tidings.announce.bing import DEFAULT_BASE
-from tidings.announce.due import DueRules
-from tidings.announce.pipeline import Announcer
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import Site
+from tidings.announce.channels.bing import DEFAULT_BASE
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.pipeline import Announcer
+from tidings.announce.site.site import Site
+from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import Executions
-from tidings.core.holders import Holder
-from tidings.core.http import GuardedClient
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
-from tidings.core.pace import Pace
-from tidings.core.retry import RetryPolicy
-from tidings.core.stopping import Stop
+from tidings.core.net.client import GuardedClient
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.stop import Stop
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 
@@ -121,8 +121,8 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[Holder]:
-    held = Holder(tmp_path)
+def holder(tmp_path: Path) -> Iterator[ProcessLock]:
+    held = ProcessLock(tmp_path)
     yield held
     held.close()
 
@@ -164,7 +164,7 @@ BenchMaker = Callable[..., Bench]
 
 
 @pytest.fixture
-def make_bench(database: Database, client: GuardedClient, holder: Holder, keys: KeyRing) -> BenchMaker:
+def make_bench(database: Database, client: GuardedClient, process_lock: ProcessLock, keys: KeyRing) -> BenchMaker:
     """Builds a Bench; keyword arguments change the rules it works by."""
 
     def make(
@@ -178,7 +178,7 @@ def make_bench(database: Database, client: GuardedClient, holder: Holder, keys: 
         bing_base: str = DEFAULT_BASE,
     ) -> Bench:
         used = clock or SystemClock()
-        executions = Executions(database, clock=used, holder=holder)
+        executions = Executions(database, clock=used, process_lock=process_lock)
         announcer = Announcer(
             database=database,
             executions=executions,

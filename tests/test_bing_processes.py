@@ -22,13 +22,13 @@ from sqlalchemy import func, select
 from tests.announce.bing_stage import KEY
 from tests.cli.terminal import Terminal, end
 from tests.conftest import LOOPBACK
-from tidings.announce.bing import MOST_URLS, BingApi
-from tidings.announce.ledger import Channel, ledger
-from tidings.announce.quota import Quota, bing_quota
-from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.announce.channels.bing import MOST_URLS, BingApi
+from tidings.announce.channels.quota import Quota, bing_quota
+from tidings.announce.ledger.ledger import Channel, ledger
+from tidings.announce.site.site import Site, make_bing_settings, make_site
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
-from tidings.core.http import GuardedClient
+from tidings.core.db.database import Database, open_database
+from tidings.core.net.client import GuardedClient
 from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 
 QUOTA = 500

@@ -14,11 +14,11 @@ from sqlalchemy import select, text
 
 from tests.cli.terminal import Terminal
 from tests.test_serve import LONGEST_END, PATIENCE, TOKEN, Served, Server
-from tidings.collect.cookies.records import make_cookie
 from tidings.collect.tables import candidates
-from tidings.core.database import Database
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.collect.write.cookies import make_cookie
+from tidings.core.db.database import Database
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SHOW_PATH, SandboxWeibo
 from tidings.settings import read_settings

@@ -25,16 +25,16 @@ from sqlalchemy.exc import DBAPIError
 from tests.cli.terminal import Terminal
 from tests.test_serve import PATIENCE, TOKEN, Served, Server
 from tests.traces import find_traces, spell
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import make_site
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.collect.cookies.rows import open_cookie
+from tidings.announce.site.site import make_site
+from tidings.announce.site.table import Origin, SiteRecords
+from tidings.collect.crawl.cookies.table import open_cookie
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, ReadableDatabase, open_database, prepare_database
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database, ReadableDatabase, open_database, prepare_database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind, bilibili, weibo, xiaohongshu
 from tidings.sandbox.media import SandboxMedia
 from tidings.settings import Settings
@@ -210,8 +210,9 @@ async def test_a_rotation_that_is_killed_at_any_moment_leaves_every_row_readable
 
 LOADED = """
 import json, sys
-import tidings.collect.crawl, tidings.collect.cookies.pool, tidings.collect.envelope, tidings.collect.platforms
-from tidings.collect.platforms.registry import BUILT_IN
+import tidings.collect.crawl.crawler, tidings.collect.crawl.cookies.pool
+import tidings.collect.crawl.envelope, tidings.collect.crawl.platforms
+from tidings.collect.crawl.platforms.registry import BUILT_IN
 for place in BUILT_IN.values():
     __import__(place.partition(":")[0])
 print(json.dumps([name for name in sys.modules if name.startswith("tidings.")]))
@@ -222,8 +223,12 @@ def test_what_crawls_does_not_load_what_writes() -> None:
     """C1, first proof: the contract of pyproject.toml, seen in a process that has loaded the crawl API and no more."""
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, timeout=60, check=True)
     loaded = set(json.loads(ran.stdout))
-    assert {"tidings.collect.crawl", "tidings.collect.platforms.weibo", "tidings.collect.cookies.pool"} <= loaded
-    writers = {"tidings.collect.cookies.records", "tidings.collect.cookies.outcomes", "tidings.wiring"}
+    assert {
+        "tidings.collect.crawl.crawler",
+        "tidings.collect.crawl.platforms.weibo",
+        "tidings.collect.crawl.cookies.pool",
+    } <= loaded
+    writers = {"tidings.collect.write.cookies", "tidings.collect.write.cookie_outcomes", "tidings.wiring"}
     assert loaded & writers == set()
     assert not [name for name in loaded if name.startswith("tidings.announce")]
 
@@ -297,8 +302,8 @@ ROGUE = """
 from tests.traces import spell
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note, NoteKind
-from tidings.collect.platforms import NoteReference, SearchPage
-from tidings.collect.platforms.protocol import Hit
+from tidings.collect.crawl.platforms import NoteReference, SearchPage
+from tidings.collect.crawl.platforms.protocol import Hit
 
 def choose(cookie, number):
     header = cookie.reveal()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Ended, Terminal, end, make_sandbox
-from tidings.core.database import newest_revision
+from tidings.core.db.database import newest_revision
 from tidings.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow

@@ -21,14 +21,14 @@ from sqlalchemy import select, text, update
 from standardwebhooks.webhooks import Webhook
 
 from tests.cli.terminal import Terminal, end
-from tidings.announce.schedule import SPREAD, Schedules, schedules
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.announce.schedule.table import SPREAD, Schedules, schedules
+from tidings.announce.site.site import Site, SubmitMethod, make_site
+from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import new_webhook_secret
 from tidings.core.clock import SystemClock, to_milliseconds
-from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
-from tidings.core.keyring import KeyRing
+from tidings.core.secrets.keyring import KeyRing
 from tidings.sandbox import Fault, FaultKind, Recorded, SandboxEngine, SandboxSite
 from tidings.sandbox.sink import SandboxSink
 

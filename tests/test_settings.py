@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tidings.announce.sites import BingPriority, BingSettings
+from tidings.announce.site.site import BingPriority, BingSettings
 from tidings.core.alerts import Language
-from tidings.core.logs import LogFormat
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope
+from tidings.core.logs.logger import LogFormat
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope
 from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
 
 CANARY = "canary-5ecret-0123456789"

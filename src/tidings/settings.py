@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from tidings.announce.bing import DEFAULT_BASE
-from tidings.announce.sites import (
+from tidings.announce.channels.bing import DEFAULT_BASE
+from tidings.announce.site.site import (
     DEFAULT_BING_QUOTA,
     DEFAULT_ENGINE,
     DEFAULT_SCHEDULE,
@@ -28,11 +28,11 @@ from tidings.announce.sites import (
 )
 from tidings.collect.errors import BACKOFF, RULES, ErrorCode
 from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
-from tidings.core.addresses import Network, parse_networks
 from tidings.core.alerts.events import Language
-from tidings.core.logs import LogFormat
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope
+from tidings.core.logs.logger import LogFormat
+from tidings.core.net.addresses import Network, parse_networks
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope
 from tidings.variables import SettingError, Variables
 
 __all__ = [

@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tidings.announce.sites import SiteError
-from tidings.core.secrets import Secret
+from tidings.announce.site.site import SiteError
+from tidings.core.secrets.secret import Secret
 
 Value = TypeVar("Value")
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from tidings import __version__
-from tidings.announce.due import DueRules
-from tidings.announce.live import LiveExecutions
-from tidings.announce.pipeline import Announcer
-from tidings.announce.schedule import Schedules
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.pipeline import Announcer
+from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import Site, make_site
-from tidings.collect.cookies.records import CookieRecords
-from tidings.collect.cookies.states import CookieRules
+from tidings.announce.site.site import Site, make_site
+from tidings.announce.site.table import Origin, SiteRecords
+from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.workflow import Keywords, WorkflowLimits, Workflows
+from tidings.collect.write import Keywords, WorkflowLimits, Workflows
+from tidings.collect.write.cookies import CookieRecords
 from tidings.core.alerts import (
     Alerts,
     AppriseDestination,
@@ -30,25 +30,25 @@ from tidings.core.alerts import (
     split_urls,
 )
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.database import Database, open_database, open_read_only_database, prepare_database
+from tidings.core.db.database import Database, open_database, open_read_only_database, prepare_database
 from tidings.core.executions import Executions
-from tidings.core.holders import Holder
-from tidings.core.http import GuardedClient
-from tidings.core.jobs import Jobs
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import load_or_create_key_file
-from tidings.core.pace import Pace
-from tidings.core.redaction import Redactor
-from tidings.core.retry import RetryPolicy
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Tokens
+from tidings.core.net.client import GuardedClient
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy
+from tidings.core.process_lock import ProcessLock
+from tidings.core.queue.jobs import Jobs
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import load_or_create_key_file
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
 
 if TYPE_CHECKING:
-    from tidings.collect.crawl import Crawler
-    from tidings.collect.jobs import CollectJobs
-    from tidings.collect.runner import CollectRunner
-    from tidings.collect.watch import Watch
+    from tidings.collect.alerts import Watch
+    from tidings.collect.crawl.crawler import Crawler
+    from tidings.collect.run.jobs import CollectJobs
+    from tidings.collect.run.runner import CollectRunner
 
 USER_AGENT = f"Tidings/{__version__}"
 
@@ -133,8 +133,8 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
     prepare_data_dir(settings.data_dir)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        holder = Holder(settings.data_dir)
-        stack.callback(holder.close)
+        process_lock = ProcessLock(settings.data_dir)
+        stack.callback(process_lock.close)
         keys, made_key = open_key_ring(settings, redactor=redactor)
         database = open_database(find_database_url(settings))
         stack.push_async_callback(database.close)
@@ -147,7 +147,9 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
                 connections_per_host=max(6, settings.max_concurrent_requests),
             )
         )
-        executions = Executions(database, clock=clock, holder=holder, silent_for=settings.collect.lock_timeout)
+        executions = Executions(
+            database, clock=clock, process_lock=process_lock, silent_for=settings.collect.lock_timeout
+        )
         schedules = Schedules(database, clock=clock, spread=settings.schedule_spread)
         sites = SiteRecords(database, keys=keys, clock=clock, planner=schedules)
         destinations = open_destinations(settings, client=client, clock=clock, redactor=redactor)
@@ -229,7 +231,7 @@ async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncI
 async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
     """What crawls, on a database that it can only read and with an HTTP client of its own."""
     # Loaded here, not above: only the service needs it.
-    from tidings.collect.crawl import MOST_ITEMS, CrawlLimits, make_crawler
+    from tidings.collect.crawl.crawler import MOST_ITEMS, CrawlLimits, make_crawler
 
     settings, crawl = installation.settings, installation.settings.crawl
     user_agent = crawl.user_agent or USER_AGENT
@@ -265,7 +267,7 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
 
 def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "CollectRunner":
     """What does the workflows of collect in this process."""
-    from tidings.collect.runner import CollectRunner
+    from tidings.collect.run.runner import CollectRunner
 
     settings = installation.settings.collect
     return CollectRunner(
@@ -281,7 +283,7 @@ def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "C
 
 def make_watch(installation: Installation, *, crawler: "Crawler") -> "Watch":
     """What tells people how collecting stands."""
-    from tidings.collect.watch import Watch
+    from tidings.collect.alerts import Watch
 
     return Watch(
         installation.database,
@@ -294,7 +296,7 @@ def make_watch(installation: Installation, *, crawler: "Crawler") -> "Watch":
 
 def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "CollectJobs":
     """The jobs of collect, as a service does them."""
-    from tidings.collect.jobs import CollectJobs, Intervals
+    from tidings.collect.run.jobs import CollectJobs, Intervals
 
     settings = installation.settings.collect
     return CollectJobs(

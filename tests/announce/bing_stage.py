@@ -10,16 +10,16 @@ from typing import Any
 
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock
-from tidings.announce.due import DueRules
-from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.pages import hash_urls
-from tidings.announce.pipeline import ChannelChoice
-from tidings.announce.quota import Quota, QuotaState
-from tidings.announce.reports import BingReport, Report
-from tidings.announce.sites import BingPriority, BingSettings, Site, make_bing_settings, make_site
-from tidings.announce.undelivered import FailedPage, Undelivered
+from tidings.announce.channels.quota import Quota, QuotaState
+from tidings.announce.due.pages import hash_urls
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.execution.report import BingReport, Report
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.undelivered import FailedPage, Undelivered
+from tidings.announce.site.site import BingPriority, BingSettings, Site, make_bing_settings, make_site
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionRecord, ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.announce.stage import Events, Stage, StageMaker
 from tests.conftest import Bench, BenchMaker
-from tidings.announce.sites import make_site
+from tidings.announce.site.site import make_site
 from tidings.sandbox import SandboxEngine, SandboxSite
 
 

@@ -10,22 +10,22 @@ from typing import Any
 from tests.announce.bing_stage import KEY
 from tests.conftest import Bench, BenchMaker
 from tests.waiting import Held
-from tidings.announce.bing_status import make_quota
-from tidings.announce.due import DueRules
-from tidings.announce.live import LiveExecutions
-from tidings.announce.quota import QuotaState
-from tidings.announce.reports import Report
-from tidings.announce.schedule import Claim, Schedules
+from tidings.announce.channels.bing_status import make_quota
+from tidings.announce.channels.quota import QuotaState
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.report import Report
+from tidings.announce.schedule.table import Claim, Schedules
 from tidings.announce.service import MOST_WAITING, AnnounceService
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.announce.site.site import Site, make_bing_settings, make_site
+from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
 from tidings.core.clock import Clock
-from tidings.core.database import Database
-from tidings.core.dispatch import Runner
+from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
+from tidings.core.queue.dispatch import Runner
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.sink import SandboxSink
 

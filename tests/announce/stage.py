@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from tests.conftest import Bench
-from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.pages import hash_urls
-from tidings.announce.reports import Report
-from tidings.announce.sites import Site
-from tidings.announce.undelivered import FailedPage, Undelivered
+from tidings.announce.due.pages import hash_urls
+from tidings.announce.execution.report import Report
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.undelivered import FailedPage, Undelivered
+from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionRecord
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.sandbox import SandboxEngine, SandboxSite
 
 Events = list[MutableMapping[str, Any]]

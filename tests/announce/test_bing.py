@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.announce.bing import AskedQuota, BingApi, BingOutcome, Verdict, judge_answer
-from tidings.announce.sites import Site, SiteError, make_bing_settings, make_site
-from tidings.core.addresses import parse_url
-from tidings.core.http import Answer, GuardedClient
+from tidings.announce.channels.bing import AskedQuota, BingApi, BingOutcome, Verdict, judge_answer
+from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
+from tidings.core.net.addresses import parse_url
+from tidings.core.net.client import Answer, GuardedClient
 from tidings.sandbox import Fault, FaultKind, SandboxBing
 from tidings.sandbox import bing as faults
 from tidings.sandbox.bing import ErrorStyle, refuse, refuse_exceeded

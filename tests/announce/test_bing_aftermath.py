@@ -10,12 +10,12 @@ from sqlalchemy import text
 from tests.announce.bing_stage import KEY, MORNING, BingStage, check_indexnow, open_bing_stage, open_twin
 from tests.announce.stage import Events, pick_events
 from tests.conftest import BenchMaker
-from tidings.announce.pipeline import ChannelChoice
-from tidings.announce.reports import Report
-from tidings.announce.sites import make_bing_settings
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.execution.report import Report
+from tidings.announce.site.site import make_bing_settings
 from tidings.core.executions import ExecutionStatus
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import ErrorStyle, Fault, Layout, Recorded, SandboxSite
 from tidings.sandbox import bing as faults
 from tidings.sandbox.bing import refuse, refuse_quota

@@ -14,11 +14,11 @@ import pytest
 from tests.announce.bing_stage import MORNING, BingStage, check_indexnow, open_bing_stage
 from tests.announce.stage import Events, pick_events
 from tests.conftest import LOOPBACK, BenchMaker
-from tidings.announce.bing import Verdict
-from tidings.announce.reports import Report
-from tidings.core.addresses import MAX_URL_LENGTH
+from tidings.announce.channels.bing import Verdict
+from tidings.announce.execution.report import Report
 from tidings.core.executions import ExecutionStatus
-from tidings.core.http import GuardedClient, Stream
+from tidings.core.net.addresses import MAX_URL_LENGTH
+from tidings.core.net.client import GuardedClient, Stream
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import bing as faults
 from tidings.sandbox.bing import SUBMIT_PATH, refuse, refuse_quota

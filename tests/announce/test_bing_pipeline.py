@@ -2,7 +2,7 @@
 
 from tests.announce.bing_stage import open_bing_stage
 from tests.conftest import BenchMaker
-from tidings.announce.ledger import Channel
+from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import ExecutionStatus
 
 

@@ -9,12 +9,12 @@ import pytest
 from tests.announce.bing_stage import KEY, MORNING, BingStage, open_bing_stage
 from tests.announce.stage import Events, list_sent, pick_events, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.bing import DEFAULT_BASE
-from tidings.announce.ledger import Channel
-from tidings.announce.pipeline import BingDisabledError, ChannelChoice
-from tidings.announce.sites import BingPriority, SiteError, make_bing_settings
+from tidings.announce.channels.bing import DEFAULT_BASE
+from tidings.announce.execution.pipeline import BingDisabledError, ChannelChoice
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import BingPriority, SiteError, make_bing_settings
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.sandbox import Fault, Recorded, SandboxSite
 from tidings.sandbox.bing import INVALID_PARAMETER, MASK, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
 

@@ -24,14 +24,14 @@ from tests.cli.terminal import Terminal
 from tests.conftest import BenchMaker
 from tests.fakes import FakeClock
 from tests.traces import find_traces, spell
-from tidings.announce.bing import BingApi, Verdict
-from tidings.announce.ledger import Channel
-from tidings.announce.memory import BrokenEngines, bing_key_rests
-from tidings.announce.sites import Site, SiteError, make_bing_settings, make_site
-from tidings.core.database import Database, metadata
-from tidings.core.http import GuardedClient
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
+from tidings.announce.channels.bing import BingApi, Verdict
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
+from tidings.announce.sitemap.memory import BrokenEngines, bing_key_rests
+from tidings.core.db.database import Database, metadata
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox import bing as faults
 
@@ -193,12 +193,12 @@ async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
 
 UNCAUGHT = """
 import asyncio, os
-from tidings.announce.bing import BingApi
-from tidings.announce.sites import make_bing_settings, make_site
+from tidings.announce.channels.bing import BingApi
+from tidings.announce.site.site import make_bing_settings, make_site
 from tidings.core.clock import SystemClock
-from tidings.core.http import GuardedClient
-from tidings.core.logs import LogFormat, configure_logging, log_uncaught_exceptions
-from tidings.core.redaction import Redactor
+from tidings.core.net.client import GuardedClient
+from tidings.core.logs.logger import LogFormat, configure_logging, log_uncaught_exceptions
+from tidings.core.secrets.redaction import Redactor
 configure_logging(format=LogFormat.JSON, level="debug", redactor=Redactor())
 log_uncaught_exceptions()
 bing = make_bing_settings(enabled=True, key=os.environ["CANARY"])

@@ -14,15 +14,15 @@ from itertools import chain, count
 
 import pytest
 
-from tidings.announce.choice import MOST_KNOWN, Best, Candidate, Chooser, FileStanding, find_likely
-from tidings.announce.due import DueRules, Standing
-from tidings.announce.ledger import Channel, Entry, Ledger
-from tidings.announce.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
+from tidings.announce.channels.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileStanding, find_likely
+from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
+from tidings.announce.due.rules import DueRules, Standing
+from tidings.announce.ledger.ledger import Channel, Entry, Ledger
+from tidings.announce.site.site import BingPriority
 from tidings.announce.sitemap.crawl import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
-from tidings.announce.sites import BingPriority
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 
 NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 NOW = to_milliseconds(NOON)

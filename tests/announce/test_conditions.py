@@ -11,13 +11,13 @@ from tests.announce.bing_stage import MORNING, StageClock
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.announce.stage import Events, pick_events, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.bing import BING
-from tidings.announce.reports import BingReport, EngineReport, Report
-from tidings.announce.site_records import Origin
-from tidings.announce.sites import Engine, make_bing_settings, parse_engine
-from tidings.announce.summary import Finding, examine
+from tidings.announce.channels.bing import BING
+from tidings.announce.execution.alerts import Finding, examine
+from tidings.announce.execution.report import BingReport, EngineReport, Report
+from tidings.announce.site.site import Engine, make_bing_settings, parse_engine
+from tidings.announce.site.table import Origin
 from tidings.core.executions import ExecutionStatus
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault
 from tidings.sandbox.indexnow import FORBIDDEN
 

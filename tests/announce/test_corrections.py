@@ -9,9 +9,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tests.announce.bing_stage import MORNING, BingStage, open_bing_stage
 from tests.conftest import BenchMaker
-from tidings.announce.corrections import forget_since, requeue
-from tidings.announce.ledger import Channel
-from tidings.announce.pipeline import ChannelChoice
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.ledger.corrections import forget_since, requeue
+from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import AlreadyRunningError, ExecutionStatus
 
 HOUR = timedelta(hours=1)

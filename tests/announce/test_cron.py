@@ -6,7 +6,7 @@ from itertools import islice, pairwise
 import pytest
 from cronsim import CronSim
 
-from tidings.announce.cron import find_times, find_turn
+from tidings.announce.schedule.cron import find_times, find_turn
 
 SPREAD = timedelta(minutes=5)
 MANY_SITES = 10_000

@@ -10,10 +10,10 @@ import pytest
 from tests.announce.bing_stage import MORNING, StageClock, open_bing_stage
 from tests.announce.stage import Stage, StageMaker
 from tests.conftest import BenchMaker
-from tidings.announce.daily import KEPT_DAYS, DailyCount, DayCount, read_days
-from tidings.announce.ledger import Channel
-from tidings.announce.sites import SubmitMethod
-from tidings.core.database import Database
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import KEPT_DAYS, DailyCount, DayCount, read_days
+from tidings.announce.site.site import SubmitMethod
+from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, Recorded, SandboxSite
 

@@ -8,12 +8,12 @@ from itertools import count
 
 import pytest
 
-from tidings.announce.due import DuePages, DueRules, Standing, find_due
-from tidings.announce.ledger import Channel, Entry, Ledger
-from tidings.announce.pages import Listing, Page, Pages, hash_urls
+from tidings.announce.due.pages import Listing, Page, Pages, hash_urls
+from tidings.announce.due.rules import DuePages, DueRules, Standing, find_due
+from tidings.announce.ledger.ledger import Channel, Entry, Ledger
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 
 NOW = to_milliseconds(datetime(2026, 11, 15, 12, tzinfo=UTC))
 MINUTE = 60 * 1_000

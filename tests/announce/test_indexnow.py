@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.announce.indexnow import (
+from tidings.announce.channels.indexnow import (
     MOST_URLS,
     Outcome,
     Verdict,
@@ -20,9 +20,9 @@ from tidings.announce.indexnow import (
     judge_answer,
     submit,
 )
-from tidings.announce.sites import Engine, Site, SubmitMethod, make_site
-from tidings.core.addresses import parse_url
-from tidings.core.http import Answer, GuardedClient
+from tidings.announce.site.site import Engine, Site, SubmitMethod, make_site
+from tidings.core.net.addresses import parse_url
+from tidings.core.net.client import Answer, GuardedClient
 from tidings.sandbox import Fault, FaultKind, KeyCheck, SandboxEngine
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.announce.stage import write_urlset
-from tidings.announce.keycheck import Finding, check_key_file, check_site, check_sitemap
-from tidings.announce.sites import Site, make_site
+from tidings.announce.site.key_check import Finding, check_key_file, check_site, check_sitemap
+from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
-from tidings.core.http import GuardedClient
+from tidings.core.net.client import GuardedClient
 from tidings.sandbox import Fault, FaultKind, SandboxSite
 
 KEY = "Key-For-Checking-0123456789"

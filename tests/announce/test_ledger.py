@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from tidings.announce.due import DueRules
-from tidings.announce.ledger import PARTITIONS, Channel, Entry, Ledger
-from tidings.announce.pages import Page, Pages
-from tidings.core.database import Database, open_database
+from tidings.announce.due.pages import Page, Pages
+from tidings.announce.due.rules import DueRules
+from tidings.announce.ledger.ledger import PARTITIONS, Channel, Entry, Ledger
+from tidings.core.db.database import Database, open_database
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 EDGES = [LOWEST, LOWEST + 1, -1, 0, 1, HIGHEST - 1, HIGHEST]

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from tidings.announce.ledger import Channel
-from tidings.announce.memory import BrokenEngine, BrokenEngines, PageMemory, SitemapMemory, hash_sitemap
-from tidings.announce.pages import Listing, Page, hash_urls
+from tidings.announce.due.pages import Listing, Page, hash_urls
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import Site, make_site
 from tidings.announce.sitemap.crawl import Remembered, Validators
-from tidings.announce.sites import Site, make_site
+from tidings.announce.sitemap.memory import BrokenEngine, BrokenEngines, PageMemory, SitemapMemory, hash_sitemap
 from tidings.core.clock import from_milliseconds
-from tidings.core.database import Database
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database
+from tidings.core.secrets.secret import Secret
 
 NEWS, SHOP = "https://example.com/news.xml", "https://example.com/shop.xml"
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"

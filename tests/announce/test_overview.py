@@ -9,10 +9,10 @@ import pytest
 from tests.announce.bing_stage import MORNING, StageClock
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.conftest import BenchMaker
-from tidings.announce.overview import SiteOverview, describe_execution, read_overview
-from tidings.announce.sites import make_bing_settings, parse_engines
+from tidings.announce.site.site import make_bing_settings, parse_engines
+from tidings.announce.status import SiteOverview, describe_execution, read_overview
 from tidings.core.clock import to_text
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, SandboxEngine
 from tidings.sandbox.indexnow import FORBIDDEN
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from tidings.announce.pages import DistinctCount, Dropped, Listing, Page, PageFilter, Pages, hash_urls
+from tidings.announce.due.pages import DistinctCount, Dropped, Listing, Page, PageFilter, Pages, hash_urls
+from tidings.announce.site.site import Site, make_site
 from tidings.announce.sitemap.lastmod import parse_lastmod
-from tidings.announce.sites import Site, make_site
-from tidings.core.addresses import UrlError, parse_url
+from tidings.core.net.addresses import UrlError, parse_url
 
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 PLAIN = b"https://example.com/plain"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.announce.stage import StageMaker
-from tidings.announce.reports import Report
+from tidings.announce.execution.report import Report
 from tidings.core.executions import AlreadyRunningError, ExecutionStatus
 from tidings.sandbox import Fault, SandboxSite
 

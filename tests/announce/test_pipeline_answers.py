@@ -6,7 +6,7 @@ import pytest
 
 from tests.announce.stage import Events, StageMaker, list_sent, pick_events
 from tests.conftest import BenchMaker
-from tidings.announce.sites import SubmitMethod
+from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
 from tidings.sandbox.indexnow import FORBIDDEN, NOT_VERIFIED

@@ -8,9 +8,9 @@ import pytest
 
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent
 from tests.conftest import BenchMaker
-from tidings.announce.sites import SubmitMethod
+from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.announce.stage import Events, StageMaker, list_sent, pick_events, write_index, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.sites import SubmitMethod
+from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
 

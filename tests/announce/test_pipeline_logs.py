@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.announce.stage import Events, StageMaker, pick_events
-from tidings.announce.sites import SubmitMethod
+from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, Layout, SandboxSite
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent, write_index, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.due import DueRules
+from tidings.announce.due.rules import DueRules
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, Layout, Recorded, SandboxSite
 

@@ -9,9 +9,9 @@ from sqlalchemy import select
 
 from tests.announce.stage import Events, StageMaker, pick_events
 from tests.conftest import BenchMaker
-from tidings.announce.sites import SubmitMethod
+from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.core.pace import pace
+from tidings.core.net.pace import pace
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

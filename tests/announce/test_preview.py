@@ -3,11 +3,11 @@
 from sqlalchemy import func, select
 
 from tests.announce.stage import Stage, StageMaker, list_sent
-from tidings.announce.preview import preview
-from tidings.announce.reports import Report
-from tidings.core.database import metadata
+from tidings.announce.execution.preview import preview
+from tidings.announce.execution.report import Report
+from tidings.core.db.database import metadata
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.sandbox import Fault, SandboxSite
 
 

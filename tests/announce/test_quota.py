@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.announce.stage import Events, pick_events
 from tests.fakes import FakeClock
-from tidings.announce.quota import KEPT_DAYS, Quota, QuotaState
-from tidings.core.database import Database, open_database
+from tidings.announce.channels.quota import KEPT_DAYS, Quota, QuotaState
+from tidings.core.db.database import Database, open_database
 
 TODAY = date(2025, 1, 15)
 LIMIT = 100

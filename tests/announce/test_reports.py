@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tidings.announce.pages import Dropped
-from tidings.announce.reports import ALERT_SHARE, EngineReport, Report
-from tidings.announce.sites import Engine
+from tidings.announce.due.pages import Dropped
+from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
+from tidings.announce.site.site import Engine
 from tidings.core.executions import ExecutionStatus
 
 ALPHA = Engine("https://alpha.example/indexnow", "alpha.example")

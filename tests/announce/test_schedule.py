@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import event, func, insert, select, update
 
 from tests.fakes import FakeClock
-from tidings.announce.schedule import LEASE, Claim, ClaimLostError, LateSite, Schedules, ScheduleState, schedules
-from tidings.announce.site_records import Origin, SiteRecords, sites
-from tidings.announce.sites import Site, make_site
+from tidings.announce.schedule.table import LEASE, Claim, ClaimLostError, LateSite, Schedules, ScheduleState, schedules
+from tidings.announce.site.site import Site, make_site
+from tidings.announce.site.table import Origin, SiteRecords, sites
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"
 DAY = timedelta(days=1)

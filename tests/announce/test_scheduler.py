@@ -11,11 +11,11 @@ from sqlalchemy import text
 from tests.announce.stage import Events
 from tests.announce.test_schedule import HOURLY, store_sites
 from tests.fakes import FakeClock
-from tidings.announce.schedule import LEASE, Claim, Schedules
-from tidings.announce.scheduler import SLEEP_AFTER_ERROR, Scheduler
-from tidings.core.database import Database
-from tidings.core.dispatch import Runner
-from tidings.core.stopping import Stop
+from tidings.announce.schedule.scheduler import SLEEP_AFTER_ERROR, Scheduler
+from tidings.announce.schedule.table import LEASE, Claim, Schedules
+from tidings.core.db.database import Database
+from tidings.core.queue.dispatch import Runner
+from tidings.core.stop import Stop
 
 EACH_MINUTE = "* * * * *"
 MINUTE = timedelta(minutes=1)

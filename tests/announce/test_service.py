@@ -15,16 +15,16 @@ from tests.announce.service_stage import SOON, ServiceStage, open_service
 from tests.announce.stage import list_sent
 from tests.conftest import BenchMaker
 from tests.waiting import wait_until
-from tidings.announce.due import DueRules
-from tidings.announce.given import MOST_GIVEN
-from tidings.announce.pipeline import BingDisabledError, ChannelChoice
-from tidings.announce.schedule import LEASE, ClaimLostError
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.given import MOST_GIVEN
+from tidings.announce.execution.pipeline import BingDisabledError, ChannelChoice
+from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
-from tidings.announce.sites import Site, SiteError, SubmitMethod
+from tidings.announce.site.site import Site, SiteError, SubmitMethod
 from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 from tidings.sandbox.indexnow import FORBIDDEN
 
 MINUTE = timedelta(minutes=1)
@@ -296,7 +296,9 @@ async def test_a_site_takes_its_own_conditions_along_when_it_is_removed_and_nobo
         others = [("no_active_cookie", name), ("not_run", f"{name}.example")]
         async with stage.database.write() as connection:
             for kind, subject in own + others:
-                await alerts.hold(connection, Alert(kind=kind, subject=subject, reason="it is so", action="Look."))
+                await alerts.raise_alert(
+                    connection, Alert(kind=kind, subject=subject, reason="it is so", action="Look.")
+                )
         await stage.service.remove(stage.site)
         left = {(condition.kind, condition.subject) for condition in await alerts.list_open()}
     assert left == set(others)
@@ -307,8 +309,8 @@ async def test_what_a_dead_process_held_is_ended_within_a_minute(
 ) -> None:
     """A39, design decision 4: the once-a-minute look takes it back, and the site can run."""
     async with open_service(make_bench, clock=clock) as stage:
-        dead = Holder(tmp_path)
-        await Executions(stage.database, clock=clock, holder=dead).acquire(stage.site.workflow_name)
+        dead = ProcessLock(tmp_path)
+        await Executions(stage.database, clock=clock, process_lock=dead).acquire(stage.site.workflow_name)
         await stage.service.watch_over()
         assert await stage.list_statuses() == ["running"]
         dead.close()

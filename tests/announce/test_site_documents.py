@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tidings.announce.site_documents import change_site, describe_site, read_site
-from tidings.announce.sites import Site, SiteError, make_site
+from tidings.announce.site.document import change_site, describe_site, read_site
+from tidings.announce.site.site import Site, SiteError, make_site
 
 MASK = "****...****"
 KEY = "first-key-0123"

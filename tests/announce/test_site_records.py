@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import select, text, update
 
 from tests.fakes import FakeClock
-from tidings.announce.site_records import Origin, SiteRecords, sites
-from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.announce.site.site import Site, SubmitMethod, make_site
+from tidings.announce.site.table import Origin, SiteRecords, sites
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import Database
-from tidings.core.keyring import DecryptionError, KeyRing, UnknownKeyError
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database
+from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidings.announce.sites import (
+from tidings.announce.site.site import (
     Engine,
     Site,
     SiteError,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import RowMapping, select
 
-from tidings.announce.ledger import Channel, Ledger
-from tidings.announce.pages import Page, Pages
-from tidings.announce.undelivered import FailedPage, Undelivered, undelivered
+from tidings.announce.due.pages import Page, Pages
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.undelivered import FailedPage, Undelivered, undelivered
 from tidings.core.clock import from_milliseconds
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"
 NOON = 1_800_000_000_000

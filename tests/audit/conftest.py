@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit.installation import Planted, build_installation
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 
 
 @pytest.fixture

@@ -10,18 +10,18 @@ from sqlalchemy import text
 
 import tidings
 from tests.fakes import FakeClock
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import make_bing_settings, make_site
+from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.table import Origin, SiteRecords
 from tidings.audit.inspection import Subject, inspect
 from tidings.audit.report import Check, CheckName, Report
 from tidings.audit.traces import KnownSecret
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.core.backup import write_backup
-from tidings.core.database import Database
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope, Tokens
+from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.core.backup.backup import write_backup
+from tidings.core.db.database import Database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope, Tokens
 
 CANARY = "040069b1kanarienvogel+7f3b9c/1d=="
 COOKIE = f"web_session={CANARY}; a1={CANARY[::-1]}; plain=1"

@@ -18,8 +18,8 @@ from tidings.audit.archives import Bounds
 from tidings.audit.report import Check, CheckName, Notes
 from tidings.audit.streams import scan_file
 from tidings.audit.traces import KnownSecret, TraceFinder
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 SECRET = b"kanarienvogel-7f3b9c"
 # Long enough to be worth packing: what is not, xz leaves in clear.

@@ -25,8 +25,8 @@ from tests.audit.installation import (
     tell,
 )
 from tidings.audit.report import CheckName
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.audit.installation import Planted, find_check, tell
 from tidings.audit.places import DataFiles, Missed, check_backups, expand_folders, list_data_files
 from tidings.audit.report import Check, CheckName, Notes
 from tidings.audit.traces import TraceFinder
-from tidings.core.redaction import Redactor
+from tidings.core.secrets.redaction import Redactor
 
 NOBODY = 65_534
 

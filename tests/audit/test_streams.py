@@ -9,8 +9,8 @@ import pytest
 from tidings.audit.report import CheckName, Notes
 from tidings.audit.streams import read_windows, scan_file
 from tidings.audit.traces import KnownSecret, TraceFinder, looks_random
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 SECRET = "kanarienvogel-7f3b9c"
 MEGABYTE = 1024 * 1024

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidings.core.master_key import new_master_key
+from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
 
 SCRIPT = Path(sys.executable).with_name("tidings")

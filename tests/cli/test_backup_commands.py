@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import insert, select
 
 from tests.cli.terminal import SCRIPT, Ended, Terminal, count_each_once, end, make_sandbox
-from tidings.announce.ledger import ledger
-from tidings.core.database import Database, newest_revision, open_database
-from tidings.core.master_key import new_master_key
+from tidings.announce.ledger.ledger import ledger
+from tidings.core.db.database import Database, newest_revision, open_database
+from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import Sandbox
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.terminal import Ended, Terminal, end
-from tidings.collect.cookies.records import make_cookie
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.collect.write.cookies import make_cookie
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
 from tidings.sandbox.openweb import SandboxOpenWeb

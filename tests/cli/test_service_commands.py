@@ -15,15 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
-from tidings.announce.schedule import Schedules, ScheduleState
-from tidings.announce.site_documents import describe_site
-from tidings.announce.site_records import Origin, SiteRecords
-from tidings.announce.sites import Site, make_bing_settings, make_site
+from tidings.announce.schedule.table import Schedules, ScheduleState
+from tidings.announce.site.document import describe_site
+from tidings.announce.site.site import Site, make_bing_settings, make_site
+from tidings.announce.site.table import Origin, SiteRecords
 from tidings.cli.main import app
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database, prepare_database
-from tidings.core.keyring import KeyRing
-from tidings.core.tokens import Grant, Scope, Tokens
+from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.tokens import Grant, Scope, Tokens
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.indexnow import FORBIDDEN
 

@@ -22,12 +22,12 @@ from sqlalchemy import func, select, text
 
 from tests.collect.workflow_stage import begin, collect, make_candidates
 from tidings.collect.tables import CandidateStatus, candidates, sources
-from tidings.collect.workflow import Result, Settled, WorkflowLimits, Workflows
-from tidings.collect.workflow.results import split_results, write_collected
+from tidings.collect.write import Result, Settled, WorkflowLimits, Workflows
+from tidings.collect.write.results import split_results, write_collected
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Execution, ExecutionLostError, Executions
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 
 LOCK = timedelta(milliseconds=500)
 # A record may meet any number of deaths here.
@@ -59,9 +59,9 @@ class Unfenced(Workflows):
             )
 
 
-def make_workflows(database: Database, *, holder: Holder, kind: type[Workflows] = Workflows) -> Workflows:
+def make_workflows(database: Database, *, process_lock: ProcessLock, kind: type[Workflows] = Workflows) -> Workflows:
     clock = SystemClock()
-    executions = Executions(database, clock=clock, holder=holder, silent_for=LOCK)
+    executions = Executions(database, clock=clock, process_lock=process_lock, silent_for=LOCK)
     return kind(database, executions=executions, clock=clock, limits=LIMITS)
 
 
@@ -75,8 +75,8 @@ def run_worker(url: str, data_dir: str, number: int, *, fenced: bool) -> None:
 
 
 async def _work(url: str, data_dir: Path, number: int, *, kind: type[Workflows]) -> None:
-    database, holder = open_database(url), Holder(data_dir)
-    workflows = make_workflows(database, holder=holder, kind=kind)
+    database, process_lock = open_database(url), ProcessLock(data_dir)
+    workflows = make_workflows(database, process_lock=process_lock, kind=kind)
     try:
         while not (data_dir / "done").exists():
             # Another life of this worker may count as running for a moment.
@@ -87,7 +87,7 @@ async def _work(url: str, data_dir: Path, number: int, *, kind: type[Workflows])
                     _append(data_dir / LOST, f"{number}\n")
     finally:
         await database.close()
-        holder.close()
+        process_lock.close()
 
 
 async def _collect(workflows: Workflows, name: str) -> None:
@@ -133,8 +133,8 @@ class Chaos:
 
     async def run(self) -> Outcome:
         """Everything from the first candidate to the last recovery."""
-        database, holder = open_database(self._url), Holder(self._data_dir)
-        workflows = make_workflows(database, holder=holder)
+        database, process_lock = open_database(self._url), ProcessLock(self._data_dir)
+        workflows = make_workflows(database, process_lock=process_lock)
         try:
             await _prepare(database, workflows, notes=self._notes)
             for number in range(PROCESSES):
@@ -146,7 +146,7 @@ class Chaos:
         finally:
             self._kill_all()
             await database.close()
-            holder.close()
+            process_lock.close()
 
     async def _torment(self, database: Database, workflows: Workflows) -> None:
         stopped: list[asyncio.Task[None]] = []

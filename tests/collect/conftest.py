@@ -3,15 +3,15 @@
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.collect.workflow import Workflows
-from tidings.core.database import Database
+from tidings.collect.write import Workflows
+from tidings.core.db.database import Database
 from tidings.core.executions import Executions
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 
 
 @pytest.fixture
-def executions(database: Database, clock: FakeClock, holder: Holder) -> Executions:
-    return Executions(database, clock=clock, holder=holder)
+def executions(database: Database, clock: FakeClock, process_lock: ProcessLock) -> Executions:
+    return Executions(database, clock=clock, process_lock=process_lock)
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import update
 
-from tidings.collect.cookies.pool import CookiePool
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.collect.cookies.rows import Cookie, cookies
+from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.cookies.table import Cookie, cookies
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.database import Database, ReadableDatabase
-from tidings.core.keyring import KeyRing
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database, ReadableDatabase
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 PLATFORM = "bilibili"
 SOON = 30.0

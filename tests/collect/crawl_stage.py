@@ -8,17 +8,17 @@ from typing import Any
 
 from tests.collect.platform_stage import USER_AGENT
 from tests.conftest import LOOPBACK
-from tidings.collect.cookies.pool import CookiePool
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.collect.crawl import MOST_ITEMS, Crawler, WantedNote, make_crawler
+from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, WantedNote, make_crawler
+from tidings.collect.crawl.platforms import NoteReference, Platform, SearchPage
 from tidings.collect.notes import Note
-from tidings.collect.platforms import NoteReference, Platform, SearchPage
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, ReadableDatabase, open_database, open_read_only_database
-from tidings.core.http import GuardedClient
-from tidings.core.keyring import KeyRing
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database, ReadableDatabase, open_database, open_read_only_database
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox.weibo import SandboxWeibo, name_post
 
 POST = WantedNote(note_id=name_post(30))

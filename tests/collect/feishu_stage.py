@@ -17,11 +17,11 @@ from tidings.collect.feishu.target import FeishuTarget
 from tidings.collect.tables import candidates, mirror_outbox, sources
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.core.executions import SILENT_FOR, Executions
-from tidings.core.holders import Holder
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
 from tidings.sandbox.bitable_tables import Fields, FieldType
 
@@ -66,7 +66,7 @@ def make_mirror(
     return Mirror(
         database,
         target=target or make_target(service),
-        executions=Executions(database, clock=used, holder=Holder(folder), silent_for=silent_for),
+        executions=Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for),
         alerts=Alerts(database, clock=used, destinations=()),
         clock=used,
         redactor=redactor,

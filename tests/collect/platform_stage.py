@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from tidings.collect.crawl.platforms import LocalPace, Pacing, PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.platforms import LocalPace, Pacing, PlatformTools
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.http import GuardedClient
+from tidings.core.net.client import GuardedClient
 from tidings.sandbox import Fault
 
 USER_AGENT = "TidingsTests/1.0"

@@ -15,23 +15,23 @@ from tests.collect.platform_stage import USER_AGENT
 from tests.collect.workflow_stage import read_candidates, read_sources
 from tests.conftest import LOOPBACK
 from tests.waiting import Held
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.collect.cookies.rows import Cookie
-from tidings.collect.crawl import MOST_ITEMS, Crawler, make_crawler
-from tidings.collect.runner import CollectRunner
+from tidings.collect.alerts import Watch
+from tidings.collect.crawl.cookies.table import Cookie
+from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, make_crawler
+from tidings.collect.run.runner import CollectRunner
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.watch import Watch
-from tidings.collect.workflow import Keyword, Keywords, Workflows
+from tidings.collect.write import Keyword, Keywords, Workflows
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
 from tidings.core.clock import Clock
-from tidings.core.database import Database, open_database, open_read_only_database
+from tidings.core.db.database import Database, open_database, open_read_only_database
 from tidings.core.executions import Executions, executions
-from tidings.core.holders import Holder
-from tidings.core.http import GuardedClient
-from tidings.core.keyring import KeyRing
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.core.net.client import GuardedClient
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import Recorded
 from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.sandbox.sink import SandboxSink
@@ -130,7 +130,7 @@ def read_meta(row: Any) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_runner(
-    database_url: str, *, clock: Clock, keys: KeyRing, holder: Holder, **options: Any
+    database_url: str, *, clock: Clock, keys: KeyRing, process_lock: ProcessLock, **options: Any
 ) -> AsyncIterator[RunnerStage]:
     """Set a stage up; `options` go to the runner. The blog is what the platform `web` searches."""
     async with AsyncExitStack() as stack:
@@ -157,7 +157,7 @@ async def open_runner(
             cookie_interval=none,
             request_timeout=timedelta(seconds=options.pop("request_timeout", 10)),
         )
-        made = Executions(database, clock=clock, holder=holder)
+        made = Executions(database, clock=clock, process_lock=process_lock)
         workflows = Workflows(database, executions=made, clock=clock)
         keywords = Keywords(database, clock=clock)
         hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)

@@ -9,13 +9,13 @@ import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
 from tests.fakes import FakeClock
+from tidings.collect.crawl.platforms import NoteReference
+from tidings.collect.crawl.platforms.bilibili import Bilibili
+from tidings.collect.crawl.platforms.wbi import WbiKey
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Author, NoteKind
-from tidings.collect.platforms import NoteReference
-from tidings.collect.platforms.bilibili import Bilibili
-from tidings.collect.platforms.wbi import WbiKey
-from tidings.core.http import GuardedClient
-from tidings.core.secrets import Secret
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import bilibili as sandbox
 from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE, DEMO_BILIBILI_SESSION, SandboxBilibili

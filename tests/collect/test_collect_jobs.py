@@ -15,13 +15,13 @@ from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, make_candidates
 from tests.fakes import FakeClock
 from tests.waiting import wait_until
-from tidings.collect.jobs import CollectJobs, Intervals
-from tidings.collect.watch import Watch
+from tidings.collect.alerts import Watch
+from tidings.collect.run.jobs import CollectJobs, Intervals
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus
-from tidings.core.holders import Holder
-from tidings.core.jobs import Jobs
-from tidings.core.keyring import KeyRing
-from tidings.core.stopping import Stop
+from tidings.core.process_lock import ProcessLock
+from tidings.core.queue.jobs import Jobs
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.stop import Stop
 
 DRAIN = timedelta(seconds=8)
 HOUR = timedelta(hours=1)
@@ -70,8 +70,10 @@ def clock() -> WaitingClock:
 
 
 @pytest.fixture
-async def stage(database_url: str, clock: WaitingClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
-    async with open_runner(database_url, clock=clock, keys=keys, holder=holder) as opened:
+async def stage(
+    database_url: str, clock: WaitingClock, keys: KeyRing, process_lock: ProcessLock
+) -> AsyncIterator[RunnerStage]:
+    async with open_runner(database_url, clock=clock, keys=keys, process_lock=process_lock) as opened:
         yield opened
 
 

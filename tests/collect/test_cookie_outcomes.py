@@ -8,13 +8,13 @@ from sqlalchemy import select
 
 from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, without_times
 from tests.fakes import FakeClock
-from tidings.collect.cookies.outcomes import judge_code, record_outcome
-from tidings.collect.cookies.records import CookieRecords
-from tidings.collect.cookies.rows import cookies
-from tidings.collect.cookies.states import CookieRules, CookieState, CookieStatus, Outcome
+from tidings.collect.crawl.cookies.states import CookieRules, CookieState, CookieStatus, Outcome
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.errors import ErrorCode
-from tidings.core.database import Database
-from tidings.core.keyring import KeyRing
+from tidings.collect.write.cookie_outcomes import judge_code, record_outcome
+from tidings.collect.write.cookies import CookieRecords
+from tidings.core.db.database import Database
+from tidings.core.secrets.keyring import KeyRing
 
 
 @pytest.fixture

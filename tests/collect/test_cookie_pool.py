@@ -22,18 +22,18 @@ from tests.collect.cookie_stage import (
     value_of,
 )
 from tests.fakes import FakeClock
-from tidings.collect.cookies.outcomes import record_outcome
-from tidings.collect.cookies.pool import CookiePool
-from tidings.collect.cookies.records import CookieRecords
-from tidings.collect.cookies.rows import cookies
-from tidings.collect.cookies.states import CookieRules, Outcome
+from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.cookies.states import CookieRules, Outcome
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.write.cookie_outcomes import record_outcome
+from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import SystemClock, to_milliseconds
-from tidings.core.database import Database, ReadableDatabase, open_database, open_read_only_database
-from tidings.core.keyring import KeyRing
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.master_key import new_master_key
-from tidings.core.redaction import Redactor
+from tidings.core.db.database import Database, ReadableDatabase, open_database, open_read_only_database
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.redaction import Redactor
 
 SEVERAL = 200
 NAMES = ("a", "b", "c", "d", "e")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from tests.collect.cookie_stage import IMPATIENT, PLATFORM, SOON, add_cookies, make_pool, value_of
-from tidings.collect.cookies.records import CookieRecords
-from tidings.collect.cookies.rows import open_cookie
+from tidings.collect.crawl.cookies.table import open_cookie
 from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database, open_read_only_database
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
+from tidings.core.db.database import Database, open_database, open_read_only_database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
 
 pytestmark = pytest.mark.slow
 

@@ -10,15 +10,15 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, value_of
 from tests.fakes import FakeClock
-from tidings.collect.cookies.outcomes import record_outcome
-from tidings.collect.cookies.records import CookieError, CookieRecords, make_cookie
-from tidings.collect.cookies.rows import open_cookie
-from tidings.collect.cookies.states import CookieStatus, Outcome
+from tidings.collect.crawl.cookies.states import CookieStatus, Outcome
+from tidings.collect.crawl.cookies.table import open_cookie
+from tidings.collect.write.cookie_outcomes import record_outcome
+from tidings.collect.write.cookies import CookieError, CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database
-from tidings.core.keyring import DecryptionError, KeyRing, UnknownKeyError
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database
+from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 
 C9_FIELDS = (
     "cookie_name, platform, cookie_encrypted, encryption_key_id, status, priority, daily_used, daily_limit, "

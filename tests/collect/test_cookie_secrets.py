@@ -15,18 +15,18 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.collect.cookie_stage import PLATFORM, change_row, make_pool
 from tests.fakes import FakeClock
-from tidings.collect.cookies.outcomes import record_outcome
-from tidings.collect.cookies.pool import CookiePool
-from tidings.collect.cookies.records import CookieRecords, make_cookie
-from tidings.collect.cookies.rows import open_cookie
-from tidings.collect.cookies.states import Outcome
+from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.cookies.states import Outcome
+from tidings.collect.crawl.cookies.table import open_cookie
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.core.database import Database, open_read_only_database
-from tidings.core.keyring import KeyRing
-from tidings.core.logs import LogFormat, configure_logging, get_logger
-from tidings.core.master_key import KeyRingError, new_master_key
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.collect.write.cookie_outcomes import record_outcome
+from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.core.db.database import Database, open_read_only_database
+from tidings.core.logs.logger import LogFormat, configure_logging, get_logger
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError, new_master_key
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 CANARY = "040069b1kanarienvogel%2C7f3b9c=="
 COOKIE = f"web_session={CANARY}; a1={CANARY[::-1]}; plain=1"

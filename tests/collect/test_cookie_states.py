@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidings.collect.cookies.states import (
+from tidings.collect.crawl.cookies.states import (
     CookieRules,
     CookieState,
     CookieStatus,

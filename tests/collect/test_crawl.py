@@ -20,15 +20,15 @@ from sqlalchemy.exc import DBAPIError
 import tidings
 from tests.collect.crawl_stage import POST, CrawlStage, OwnPlatform, open_crawl, open_weibo, posts, session_of
 from tests.collect.test_cookie_secrets import CANARY, COOKIE, find_traces
-from tidings.collect.crawl import CrawlLimits, WantedNote
-from tidings.collect.envelope import Envelope
+from tidings.collect.crawl.crawler import CrawlLimits, WantedNote
+from tidings.collect.crawl.envelope import Envelope
+from tidings.collect.crawl.platforms import SearchPage
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note, NoteKind
-from tidings.collect.platforms import SearchPage
-from tidings.core.keyring import KeyRing
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
-from tidings.core.request_id import request_id_scope
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.logs.request_id import request_id_scope
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import weibo as sandbox
 from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili, name_video
@@ -342,10 +342,10 @@ async def test_the_crawlers_database_cannot_be_written_to(database_url: str, key
 def test_what_crawls_knows_neither_the_writing_half_nor_the_mirror() -> None:
     """C1: in a process that has loaded all of it, and by the grep."""
     source = Path(tidings.__file__).parent
-    loaded = "import sys, tidings.web.crawler, tidings.collect.platforms.web; print(*sys.modules)"
+    loaded = "import sys, tidings.web.routes.crawler, tidings.collect.crawl.platforms.web; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
-    writing = ("tidings.collect.cookies.records", "tidings.collect.cookies.outcomes", "tidings.collect.workflow")
-    assert "tidings.collect.cookies.pool" in modules
+    writing = ("tidings.collect.write.cookies", "tidings.collect.write.cookie_outcomes", "tidings.collect.write")
+    assert "tidings.collect.crawl.cookies.pool" in modules
     assert [name for name in modules if name.startswith((*writing, "tidings.announce", "tidings.collect.feishu"))] == []
     files = [*source.glob("collect/crawl.py"), *source.glob("collect/envelope.py"), *source.glob("web/crawler*.py")]
     files += [*source.glob("collect/platforms/*.py"), source / "collect/cookies/pool.py"]

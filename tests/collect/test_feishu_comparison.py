@@ -33,7 +33,7 @@ from tidings.collect.feishu.mirror import Mirror
 from tidings.collect.feishu.tables import mirror_intents, mirror_state
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
 from tidings.core.alerts import Alerts
-from tidings.core.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable, refuse

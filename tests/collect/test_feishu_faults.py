@@ -31,8 +31,8 @@ from tidings.collect.feishu.answers import RULES, FeishuError, Verdict, judge_an
 from tidings.collect.feishu.mirror import ALERT_KIND, Mirror
 from tidings.collect.tables import candidates
 from tidings.core.alerts import Alerts, OpenCondition
-from tidings.core.database import Database
-from tidings.core.stopping import Stop
+from tidings.core.db.database import Database
+from tidings.core.stop import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable, refuse
 from tidings.sandbox.bitable_tables import FieldType

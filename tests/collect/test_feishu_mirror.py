@@ -35,11 +35,11 @@ from tidings.collect.feishu.mirror import Mirror
 from tidings.collect.feishu.target import FeishuTarget, FeishuTargetError
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.core.executions import Executions, executions
-from tidings.core.holders import Holder
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable
 from tidings.sandbox.bitable_tables import FieldType
@@ -287,7 +287,7 @@ async def test_a_rebuild_waits_for_a_round_that_is_under_way(
 ) -> None:
     """C3: the service delivers, and a person asks for a rebuild."""
     await put_candidates(database, ["a"])
-    holding = Executions(database, clock=clock, holder=Holder(tmp_path))
+    holding = Executions(database, clock=clock, process_lock=ProcessLock(tmp_path))
     execution = await holding.acquire("mirror")
     rebuilding = asyncio.create_task(mirror.rebuild())
     for _ in range(100_000):

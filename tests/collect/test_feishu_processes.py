@@ -32,11 +32,11 @@ from tidings.collect.feishu.tables import mirror_intents
 from tidings.collect.feishu.target import FeishuTarget
 from tidings.core.alerts import Alerts
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Executions
-from tidings.core.holders import Holder
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable
 from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS
@@ -65,7 +65,7 @@ def deliver_until_killed(url: str, folder: Path, secret: str, place: dict[str, o
         mirror = Mirror(
             database,
             target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
-            executions=Executions(database, clock=clock, holder=Holder(folder), silent_for=SILENT),
+            executions=Executions(database, clock=clock, process_lock=ProcessLock(folder), silent_for=SILENT),
             alerts=Alerts(database, clock=clock, destinations=()),
             clock=clock,
         )

@@ -18,9 +18,9 @@ from tests.collect.feishu_stage import SEARCH, make_mirror, make_service, make_t
 from tests.fakes import FakeClock
 from tests.traces import find_traces
 from tidings.core.alerts import Alerts
-from tidings.core.database import Database, metadata
-from tidings.core.logs import LogFormat, configure_logging, get_logger
-from tidings.core.redaction import Redactor
+from tidings.core.db.database import Database, metadata
+from tidings.core.logs.logger import LogFormat, configure_logging, get_logger
+from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import TOKEN_PATH, refuse
 from tidings.sandbox.faults import Fault
@@ -108,7 +108,7 @@ from tidings.collect.feishu.mirror import Mirror
 assert not any(name.startswith(("lark_oapi", "httpx", "requests")) for name in sys.modules), "not before it is used"
 from tidings.collect.feishu.library import load_library
 from tidings.collect.feishu.target import FeishuTarget
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 load_library(FeishuTarget("a", Secret("b"), "c", {"tbl_source": "d"}), timeout=timedelta(seconds=1))
 megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024

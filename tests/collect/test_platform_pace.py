@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.collect.platforms import LocalPace
-from tidings.core.secrets import Secret
+from tidings.collect.crawl.platforms import LocalPace
+from tidings.core.secrets.secret import Secret
 
 SECOND = timedelta(seconds=1)
 

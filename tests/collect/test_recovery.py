@@ -21,15 +21,15 @@ from tests.collect.workflow_stage import (
 from tests.fakes import FakeClock
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates, sources
-from tidings.collect.workflow import (
+from tidings.collect.write import (
     CookieUse,
     Failed,
     SettledAction,
     Workflows,
 )
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 from tidings.core.executions import ExecutionLostError, Executions, ExecutionStatus
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 
 RECOVERERS = 8
 SOON = 30.0
@@ -38,12 +38,12 @@ LOCK = timedelta(minutes=30)
 
 
 async def test_a_remote_execution_outlives_the_process_that_gave_it(
-    workflows: Workflows, executions: Executions, holder: Holder, clock: FakeClock, database: Database
+    workflows: Workflows, executions: Executions, process_lock: ProcessLock, clock: FakeClock, database: Database
 ) -> None:
     """C3, C5: who works through the API is judged by the heartbeat alone."""
     remote, local = await workflows.acquire("one", remote=True), await workflows.acquire("two")
-    holder.close()
-    other = Executions(database, clock=clock, holder=Holder(holder._path.parent.parent))
+    process_lock.close()
+    other = Executions(database, clock=clock, process_lock=ProcessLock(process_lock._path.parent.parent))
     assert await other.recover() == [local.execution_id]
     resumed = await workflows.resume(remote.execution_id)
     assert resumed == remote.execution
@@ -54,14 +54,15 @@ async def test_a_remote_execution_outlives_the_process_that_gave_it(
 
 
 async def test_many_who_lease_at_once_share_nothing(
-    database_url: str, holder: Holder, clock: FakeClock, workflows: Workflows
+    database_url: str, process_lock: ProcessLock, clock: FakeClock, workflows: Workflows
 ) -> None:
     """C4: each candidate goes to one of them, over connections of their own."""
     execution = await begin(workflows, "discover")
     await workflows.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(60))))
     databases = [open_database(database_url) for _ in range(6)]
     writers = [
-        Workflows(each, executions=Executions(each, clock=clock, holder=holder), clock=clock) for each in databases
+        Workflows(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
+        for each in databases
     ]
 
     async def drain(writer: Workflows, name: str) -> list[str]:
@@ -139,7 +140,7 @@ async def test_a_heartbeat_renews_what_the_execution_holds_and_nothing_else(
 @pytest.mark.parametrize(("age", "recovered"), [(LOCK - SECOND, 0), (LOCK + SECOND, 3)])
 async def test_a_lease_of_2959_is_kept_and_one_of_3001_is_recovered_once_by_eight_at_a_time(
     database_url: str,
-    holder: Holder,
+    process_lock: ProcessLock,
     workflows: Workflows,
     database: Database,
     clock: FakeClock,
@@ -153,7 +154,8 @@ async def test_a_lease_of_2959_is_kept_and_one_of_3001_is_recovered_once_by_eigh
     clock.advance(age)
     databases = [open_database(database_url) for _ in range(RECOVERERS)]
     writers = [
-        Workflows(each, executions=Executions(each, clock=clock, holder=holder), clock=clock) for each in databases
+        Workflows(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
+        for each in databases
     ]
     answers = await asyncio.gather(*(each.recover() for each in writers))
     for each in databases:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.collect.platform_stage import make_tools
+from tidings.collect.crawl.platforms import NoteReference, Platform, Platforms
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.platforms import NoteReference, Platform, Platforms
-from tidings.core.http import GuardedClient
+from tidings.core.net.client import GuardedClient
 from tidings.sandbox.openweb import SandboxOpenWeb
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def test_a_name_that_is_taken_or_odd_is_not_given_away(
     on_path(tmp_path)
     platforms = make_platforms(client)
     assert platforms.names == BUILT_IN
-    assert type(platforms.get("weibo")).__module__ == "tidings.collect.platforms.weibo"
+    assert type(platforms.get("weibo")).__module__ == "tidings.collect.crawl.platforms.weibo"
 
 
 def test_of_two_packages_with_one_name_only_the_first_has_it(
@@ -193,7 +193,7 @@ def test_an_unknown_platform_is_refused_with_the_list_of_those_there_are(client:
 def test_loading_the_registry_loads_no_library_of_a_single_platform() -> None:
     """C17: other commands stay light."""
     code = (
-        "import sys, tidings.collect.platforms.web, tidings.collect.platforms.xiaohongshu;"
+        "import sys, tidings.collect.crawl.platforms.web, tidings.collect.crawl.platforms.xiaohongshu;"
         "print([name for name in ('feedparser','trafilatura','protego','xhshow','lxml') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)

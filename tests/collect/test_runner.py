@@ -15,17 +15,17 @@ from tests.collect.runner_stage import ACCOUNTS, MINUTE, SOON, TOPIC, RunnerStag
 from tests.collect.workflow_stage import begin, make_candidates, read_candidates, read_outbox
 from tests.collect.workflow_stage import collect as take
 from tests.waiting import wait_until
-from tidings.collect.cookies.states import CookieStatus
+from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, ErrorCode, next_delay
-from tidings.collect.reports import CollectReport
-from tidings.collect.workflow import Failed, SettledAction, Workflows
+from tidings.collect.run.report import CollectReport
+from tidings.collect.write import Failed, SettledAction, Workflows
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus, executions
-from tidings.core.holders import Holder
-from tidings.core.keyring import KeyRing
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import weibo as sandbox
 from tidings.sandbox.weibo import SEARCH_PATH
@@ -47,15 +47,21 @@ def clock() -> StageClock:
 
 
 @pytest.fixture
-async def stage(database_url: str, clock: StageClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
-    async with open_runner(database_url, clock=clock, keys=keys, holder=holder) as opened:
+async def stage(
+    database_url: str, clock: StageClock, keys: KeyRing, process_lock: ProcessLock
+) -> AsyncIterator[RunnerStage]:
+    async with open_runner(database_url, clock=clock, keys=keys, process_lock=process_lock) as opened:
         yield opened
 
 
 @pytest.fixture
-async def impatient(database_url: str, clock: StageClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
+async def impatient(
+    database_url: str, clock: StageClock, keys: KeyRing, process_lock: ProcessLock
+) -> AsyncIterator[RunnerStage]:
     """A stage where a request that hangs is soon given up."""
-    async with open_runner(database_url, clock=clock, keys=keys, holder=holder, request_timeout=0.4) as opened:
+    async with open_runner(
+        database_url, clock=clock, keys=keys, process_lock=process_lock, request_timeout=0.4
+    ) as opened:
         yield opened
 
 

@@ -9,18 +9,18 @@ import pytest
 from tests.announce.bing_stage import MORNING, StageClock
 from tests.collect.runner_stage import MINUTE, RunnerStage, open_runner
 from tests.collect.workflow_stage import make_candidates, make_note
-from tidings.collect.cookies.pool import CookiePool
-from tidings.collect.crawl import Crawler
+from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.crawler import Crawler
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, SearchPage
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.platforms.protocol import Hit, NoteReference, SearchPage
-from tidings.collect.runner import CollectRunner
-from tidings.collect.workflow import SettledAction
+from tidings.collect.run.runner import CollectRunner
+from tidings.collect.write import SettledAction
 from tidings.core.executions import ExecutionStatus
-from tidings.core.holders import Holder
-from tidings.core.keyring import KeyRing
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 NOTHING = SearchPage(hits=(), page=1, has_more=False)
 
@@ -31,8 +31,10 @@ def clock() -> StageClock:
 
 
 @pytest.fixture
-async def stage(database_url: str, clock: StageClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
-    async with open_runner(database_url, clock=clock, keys=keys, holder=holder) as opened:
+async def stage(
+    database_url: str, clock: StageClock, keys: KeyRing, process_lock: ProcessLock
+) -> AsyncIterator[RunnerStage]:
+    async with open_runner(database_url, clock=clock, keys=keys, process_lock=process_lock) as opened:
         yield opened
 
 

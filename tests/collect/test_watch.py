@@ -13,20 +13,20 @@ from tests.announce.bing_stage import MORNING, StageClock
 from tests.collect.cookie_stage import change_row
 from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, collect, make_candidates
-from tidings.collect.cookies.records import CookieRecords, make_cookie
+from tidings.collect.alerts import KINDS, MOST_PENDING, is_bad, is_judged
 from tidings.collect.errors import ErrorCode
-from tidings.collect.overview import Rate, count_minutes
-from tidings.collect.reports import Ended
+from tidings.collect.run.report import Ended
+from tidings.collect.status import Rate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
-from tidings.collect.watch import KINDS, MOST_PENDING, is_bad, is_judged
-from tidings.collect.workflow.keywords import note_search
+from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.collect.write.keywords import note_search
 from tidings.core.alerts import Alert, AlertEvent, EventType, Language
 from tidings.core.alerts.wording import write_title
 from tidings.core.executions import ExecutionStatus
-from tidings.core.holders import Holder
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import new_master_key
-from tidings.core.secrets import Secret
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import weibo as sandbox
 
 FIRED, RESOLVED = "alert.fired", "alert.resolved"
@@ -39,8 +39,10 @@ def clock() -> StageClock:
 
 
 @pytest.fixture
-async def stage(database_url: str, clock: StageClock, keys: KeyRing, holder: Holder) -> AsyncIterator[RunnerStage]:
-    async with open_runner(database_url, clock=clock, keys=keys, holder=holder) as opened:
+async def stage(
+    database_url: str, clock: StageClock, keys: KeyRing, process_lock: ProcessLock
+) -> AsyncIterator[RunnerStage]:
+    async with open_runner(database_url, clock=clock, keys=keys, process_lock=process_lock) as opened:
         yield opened
 
 
@@ -364,7 +366,7 @@ async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:
     """C24: whatever their subject."""
     async with stage.database.write() as connection:
         for kind in ("not_run", "mirror_failed", "workflow_failed"):
-            await stage.alerts.hold(connection, Alert(kind, "weibo", reason="late", action="Look."))
+            await stage.alerts.raise_alert(connection, Alert(kind, "weibo", reason="late", action="Look."))
     await stage.watch.look()
     assert {each.kind for each in await stage.alerts.list_open()} == {"not_run", "mirror_failed", "workflow_failed"}
 

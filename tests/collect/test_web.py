@@ -18,14 +18,14 @@ from structlog.testing import capture_logs
 from tests.collect.platform_stage import Case, as_parameters, make_tools
 from tests.conftest import LOOPBACK
 from tests.fakes import FakeClock
-from tidings.collect.crawl import WantedNote
+from tidings.collect.crawl.crawler import WantedNote
+from tidings.collect.crawl.platforms import LocalPace, NoteReference
+from tidings.collect.crawl.platforms.web import Web, name_page
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
-from tidings.collect.platforms import LocalPace, NoteReference
-from tidings.collect.platforms.web import Web, name_page
-from tidings.core.http import GuardedClient
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind, openweb
 from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.sandbox.record import Recorded

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
+from tidings.collect.crawl.platforms import NoteReference
+from tidings.collect.crawl.platforms.weibo import Weibo
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
-from tidings.collect.platforms import NoteReference
-from tidings.collect.platforms.weibo import Weibo
-from tidings.core.http import GuardedClient
-from tidings.core.secrets import Secret
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import weibo as sandbox
 from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo

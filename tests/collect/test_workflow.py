@@ -21,11 +21,10 @@ from tests.collect.workflow_stage import (
     read_sources,
 )
 from tests.fakes import FakeClock
-from tidings.collect.cookies.records import CookieRecords
-from tidings.collect.cookies.states import CookieStatus
+from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import candidates, collect_minutes
-from tidings.collect.workflow import (
+from tidings.collect.write import (
     Collected,
     CookieUse,
     Failed,
@@ -36,11 +35,12 @@ from tidings.collect.workflow import (
     WorkflowNameError,
     Workflows,
 )
-from tidings.collect.workflow.values import judge_failure
-from tidings.core.database import Database
+from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.values import judge_failure
+from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
-from tidings.core.keyring import KeyRing
-from tidings.core.request_id import request_id_scope
+from tidings.core.logs.request_id import request_id_scope
+from tidings.core.secrets.keyring import KeyRing
 
 RECOVERERS = 8
 SECOND = timedelta(seconds=1)

@@ -8,12 +8,12 @@ import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
 from tests.fakes import FakeClock
+from tidings.collect.crawl.platforms import NoteReference
+from tidings.collect.crawl.platforms.xiaohongshu import Xiaohongshu
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
-from tidings.collect.platforms import NoteReference
-from tidings.collect.platforms.xiaohongshu import Xiaohongshu
-from tidings.core.http import GuardedClient
-from tidings.core.secrets import Secret
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import xiaohongshu as sandbox
 from tidings.sandbox.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, DEMO_XIAOHONGSHU_SESSION, SandboxXiaohongshu

@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from tidings.collect.notes import Note, NoteKind
 from tidings.collect.tables import candidates, mirror_outbox, sources
-from tidings.collect.workflow import Candidate, Collected, NewCandidate, Workflows
-from tidings.core.database import Database
+from tidings.collect.write import Candidate, Collected, NewCandidate, Workflows
+from tidings.core.db.database import Database
 from tidings.core.executions import Execution
 
 PLATFORM = "bilibili"

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from tidings.core.addresses import (
+from tidings.core.net.addresses import (
     MAX_URL_LENGTH,
     UrlError,
     is_allowed_address,

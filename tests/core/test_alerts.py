@@ -24,9 +24,9 @@ from tidings.core.alerts import (
     OpenCondition,
 )
 from tidings.core.alerts.outbox import LEASE, alert_outbox
-from tidings.core.database import Database, open_database
-from tidings.core.redaction import Redactor
-from tidings.core.stopping import Stop
+from tidings.core.db.database import Database, open_database
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.stop import Stop
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -110,12 +110,12 @@ async def databases(database_url: str) -> AsyncIterator[list[Database]]:
 
 async def hold(alerts: Alerts, database: Database, alert: Alert = ALERT, *, after: timedelta = timedelta(0)) -> None:
     async with database.write() as connection:
-        await alerts.hold(connection, alert, after=after)
+        await alerts.raise_alert(connection, alert, after=after)
 
 
 async def end(alerts: Alerts, database: Database, alert: Alert = ALERT) -> None:
     async with database.write() as connection:
-        await alerts.end(connection, alert.kind, alert.subject)
+        await alerts.resolve_alert(connection, alert.kind, alert.subject)
 
 
 async def list_rows(database: Database) -> list[tuple[str, str, str]]:
@@ -223,13 +223,13 @@ async def test_what_is_rolled_back_leaves_nothing(database: Database, alerts: Al
     """Alerts: a condition holds, or ends, only if the caller's transaction does."""
     with suppress(RuntimeError):
         async with database.write() as connection:
-            await alerts.hold(connection, ALERT)
+            await alerts.raise_alert(connection, ALERT)
             raise RuntimeError
     assert (await alerts.list_open(), await list_rows(database)) == ([], [])
     await hold(alerts, database)
     with suppress(RuntimeError):
         async with database.write() as connection:
-            await alerts.end(connection, ALERT.kind, ALERT.subject)
+            await alerts.resolve_alert(connection, ALERT.kind, ALERT.subject)
             raise RuntimeError
     assert len(await alerts.list_open()) == 1
     await alerts.deliver()

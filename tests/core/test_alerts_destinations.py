@@ -34,11 +34,11 @@ from tidings.core.alerts.conditions import alert_conditions
 from tidings.core.alerts.outbox import alert_outbox
 from tidings.core.alerts.wording import write_body, write_title
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database
-from tidings.core.http import GuardedClient
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.sink import SandboxSink
 
@@ -290,7 +290,7 @@ async def test_no_log_no_error_and_no_table_holds_a_destinations_secret(
         policy=DeliveryPolicy(scale=0),
     )
     async with database.write() as connection:
-        await alerts.hold(connection, Alert("no_urls", "shop", reason="none", action="Look."))
+        await alerts.raise_alert(connection, Alert("no_urls", "shop", reason="none", action="Look."))
     told = ""
     for fault in (Fault(status=500), Fault(FaultKind.RESET), Fault(FaultKind.RESET_AFTER_ACCEPTING)):
         sink.misbehave(fault)

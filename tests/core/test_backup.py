@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 import tidings.wiring
 from tests.fakes import FakeClock
-from tidings.core.backup import (
+from tidings.core.backup.backup import (
     InUseError,
     OccupiedError,
     Restored,
@@ -28,7 +28,7 @@ from tidings.core.backup import (
     restore_backup,
     write_backup,
 )
-from tidings.core.backup_file import (
+from tidings.core.backup.file import (
     BackupError,
     Header,
     NewerBackupError,
@@ -36,7 +36,7 @@ from tidings.core.backup_file import (
     open_backup,
 )
 from tidings.core.clock import to_milliseconds
-from tidings.core.database import (
+from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
     downgrade_database,
@@ -47,8 +47,8 @@ from tidings.core.database import (
     prepare_database,
 )
 from tidings.core.executions import Executions, ExecutionStatus, executions
-from tidings.core.holders import Holder
-from tidings.core.pace import pace
+from tidings.core.net.pace import pace
+from tidings.core.process_lock import ProcessLock
 
 EVERY_REVISION = sorted(
     path.name.partition("_")[0]
@@ -67,11 +67,11 @@ def path(tmp_path: Path) -> Path:
 class Desk:
     """Makes backups of a database and restores them into one, on the test's data directory."""
 
-    def __init__(self, folder: Path, *, holder: Holder, clock: FakeClock) -> None:
+    def __init__(self, folder: Path, *, process_lock: ProcessLock, clock: FakeClock) -> None:
         self.path = folder / "tidings.backup"
         self.clock = clock
         self._folder = folder
-        self._holder = holder
+        self._process_lock = process_lock
 
     async def back_up(self, database: Database, **options: Any) -> Header:
         header, _ = await write_backup(database, self.path, clock=self.clock, release="1.2.3", **options)
@@ -80,17 +80,19 @@ class Desk:
     async def restore(self, database: Database, **options: Any) -> Restored:
         with open_backup(self.path) as reader:
             return await restore_backup(
-                database, reader, holder=self._holder, data_dir=self._folder, clock=self.clock, **options
+                database, reader, process_lock=self._process_lock, data_dir=self._folder, clock=self.clock, **options
             )
 
     async def check(self, database: Database) -> None:
         with open_backup(self.path) as reader:
-            await check_restorable(database, reader, holder=self._holder, data_dir=self._folder, clock=self.clock)
+            await check_restorable(
+                database, reader, process_lock=self._process_lock, data_dir=self._folder, clock=self.clock
+            )
 
 
 @pytest.fixture
-def desk(tmp_path: Path, holder: Holder, clock: FakeClock) -> Desk:
-    return Desk(tmp_path, holder=holder, clock=clock)
+def desk(tmp_path: Path, process_lock: ProcessLock, clock: FakeClock) -> Desk:
+    return Desk(tmp_path, process_lock=process_lock, clock=clock)
 
 
 @asynccontextmanager
@@ -145,8 +147,10 @@ async def read_status(database: Database) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await connection.execute(select(*columns).order_by(executions.c.id))]
 
 
-async def add_execution(database: Database, holder: Holder, clock: FakeClock, name: str = "announce:1") -> int:
-    return (await Executions(database, clock=clock, holder=holder).acquire(name)).id
+async def add_execution(
+    database: Database, process_lock: ProcessLock, clock: FakeClock, name: str = "announce:1"
+) -> int:
+    return (await Executions(database, clock=clock, process_lock=process_lock).acquire(name)).id
 
 
 @pytest.fixture
@@ -222,31 +226,31 @@ def run_elsewhere(url: str, statement: str) -> None:
 
 
 async def test_numbers_never_come_twice_whatever_is_restored(
-    database: Database, desk: Desk, holder: Holder, clock: FakeClock
+    database: Database, desk: Desk, process_lock: ProcessLock, clock: FakeClock
 ) -> None:
     """A41, decision 4: the id of an execution is a fencing token; those given after the backup count, too."""
-    first = await add_execution(database, holder, clock)
+    first = await add_execution(database, process_lock, clock)
     await end_all(database)
     await desk.back_up(database)
-    later = [await add_execution(database, holder, clock, name=f"announce:{number}") for number in range(5)]
+    later = [await add_execution(database, process_lock, clock, name=f"announce:{number}") for number in range(5)]
     await end_all(database)
     await desk.restore(database)
     assert await count_rows(database) == {"executions": 1}
-    assert await add_execution(database, holder, clock) > max(later) > first
+    assert await add_execution(database, process_lock, clock) > max(later) > first
 
 
 @pytest.mark.parametrize(("source", "target"), [("sqlite", "postgresql"), ("postgresql", "sqlite")])
 async def test_numbers_that_were_taken_back_before_the_backup_count_in_a_new_database(
-    both: dict[str, Database], desk: Desk, holder: Holder, clock: FakeClock, source: str, target: str
+    both: dict[str, Database], desk: Desk, process_lock: ProcessLock, clock: FakeClock, source: str, target: str
 ) -> None:
     """A41, decision 4: from either kind of database to the other, although no row has the number any more."""
-    works = Executions(both[source], clock=clock, holder=holder)
+    works = Executions(both[source], clock=clock, process_lock=process_lock)
     given = [await works.acquire(f"announce:{number}") for number in range(7)]
     for execution in given:
         await works.abandon(execution)
     await desk.back_up(both[source])
     assert (await desk.restore(both[target])).rows["executions"] == 0
-    assert await add_execution(both[target], holder, clock) > given[-1].id
+    assert await add_execution(both[target], process_lock, clock) > given[-1].id
 
 
 async def end_all(database: Database) -> None:
@@ -255,10 +259,10 @@ async def end_all(database: Database) -> None:
 
 
 async def test_what_ran_when_the_backup_was_made_is_interrupted(
-    database: Database, desk: Desk, holder: Holder, clock: FakeClock
+    database: Database, desk: Desk, process_lock: ProcessLock, clock: FakeClock
 ) -> None:
     """A37, A41: with what is known of its result; the workflow is free at once, and what had ended stays as it was."""
-    works = Executions(database, clock=clock, holder=holder)
+    works = Executions(database, clock=clock, process_lock=process_lock)
     ended = await works.acquire("announce:2")
     await works.finish(ended, ExecutionStatus.PARTIAL, result={"status": "partial"})
     execution = await works.acquire("announce:1")
@@ -320,19 +324,19 @@ def write_by_hand(path: Path, *, rows: Mapping[str, list[list[Any]]], revision: 
 
 
 async def test_a_newer_release_s_database_gives_way_on_sqlite(
-    sqlite_url: str, desk: Desk, holder: Holder, clock: FakeClock
+    sqlite_url: str, desk: Desk, process_lock: ProcessLock, clock: FakeClock
 ) -> None:
     """A41: back to the previous release with its backup; what the newer one has made is gone, but for its numbers."""
     async with opened(sqlite_url) as database:
         await fill(database)
         before = await read_all(database)
         await desk.back_up(database)
-        later = await add_execution(database, holder, clock)
+        later = await add_execution(database, process_lock, clock)
         await end_all(database)
         await make_newer(database)
         await desk.restore(database)
         assert await read_all(database) == before
-        assert await add_execution(database, holder, clock) > later
+        assert await add_execution(database, process_lock, clock) > later
         async with database.read() as connection:
             left = await connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE name LIKE 'newer%'")
             assert left.all() == []
@@ -419,15 +423,15 @@ PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
 import tidings.wiring
-from tidings.announce.ledger import ledger
-from tidings.core.backup import restore_backup, write_backup
-from tidings.core.backup_file import open_backup
+from tidings.announce.ledger.ledger import ledger
+from tidings.core.backup.backup import restore_backup, write_backup
+from tidings.core.backup.file import open_backup
 from tidings.core.clock import SystemClock
-from tidings.core.database import open_database
-from tidings.core.holders import Holder
+from tidings.core.db.database import open_database
+from tidings.core.process_lock import ProcessLock
 
 what, url, data_dir, path = sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])
-database, clock, holder = open_database(url), SystemClock(), Holder(data_dir)
+database, clock, holder = open_database(url), SystemClock(), ProcessLock(data_dir)
 
 def wait(done, total):
     print(done, total, flush=True)
@@ -438,7 +442,7 @@ async def back_up(**options):
 
 async def restore(**options):
     with open_backup(path) as reader:
-        await restore_backup(database, reader, holder=holder, data_dir=data_dir, clock=clock, **options)
+        await restore_backup(database, reader, process_lock=process_lock, data_dir=data_dir, clock=clock, **options)
 
 async def enter(numbers):
     for start in numbers:
@@ -552,7 +556,7 @@ async def test_an_execution_on_another_machine_keeps_a_restore_away_until_it_cou
     """A41, decision 4: of a process on another data directory nothing is known but its heartbeat."""
     await desk.back_up(database)
     (tmp_path / "elsewhere").mkdir()
-    elsewhere = Holder(tmp_path / "elsewhere")
+    elsewhere = ProcessLock(tmp_path / "elsewhere")
     await add_execution(database, elsewhere, clock)
     elsewhere.close()
     clock.advance(timedelta(minutes=29, seconds=59))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.core.backup_file import (
+from tidings.core.backup.file import (
     BackupError,
     DamagedBackupError,
     Header,

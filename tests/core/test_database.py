@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tidings.core.database import Database, DatabaseUrlError, open_database
+from tidings.core.db.database import Database, DatabaseUrlError, open_database
 from tidings.settings import Settings
 from tidings.wiring import find_database_url, prepare_data_dir
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from tidings.core.dispatch import Runner
+from tidings.core.queue.dispatch import Runner
 
 SOON = 10.0
 LONG = timedelta(seconds=SOON)

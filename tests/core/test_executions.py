@@ -15,7 +15,7 @@ from sqlalchemy import delete, text, update
 
 from tests.fakes import FakeClock
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
+from tidings.core.db.database import Database, open_database
 from tidings.core.executions import (
     AlreadyRunningError,
     Execution,
@@ -24,7 +24,7 @@ from tidings.core.executions import (
     ExecutionStatus,
     executions,
 )
-from tidings.core.holders import Holder
+from tidings.core.process_lock import ProcessLock
 
 NAME = "announce:example.com"
 PROCESSES = 8
@@ -37,15 +37,15 @@ _KEPT: dict[str, Any] = {}
 
 
 @pytest.fixture
-def running(database: Database, clock: FakeClock, holder: Holder) -> Executions:
-    return Executions(database, clock=clock, holder=holder)
+def running(database: Database, clock: FakeClock, process_lock: ProcessLock) -> Executions:
+    return Executions(database, clock=clock, process_lock=process_lock)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Holder]:
+def elsewhere(tmp_path: Path) -> Iterator[ProcessLock]:
     """A holder on another data directory, as on another machine."""
     (tmp_path / "elsewhere").mkdir()
-    held = Holder(tmp_path / "elsewhere")
+    held = ProcessLock(tmp_path / "elsewhere")
     yield held
     held.close()
 
@@ -85,11 +85,11 @@ async def write_guarded(running: Executions, execution: Execution) -> None:
 
 
 async def test_of_two_that_acquire_at_once_one_wins_and_the_other_learns_who_holds_it(
-    database_url: str, clock: FakeClock, holder: Holder
+    database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """A39, C3: one gets it, the other is told the holder's id and since when."""
     async with open_several(database_url, 2) as databases:
-        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
+        workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         answers = await asyncio.gather(*(worker.acquire(NAME) for worker in workers), return_exceptions=True)
     [won] = [answer for answer in answers if isinstance(answer, Execution)]
     [refused] = [answer for answer in answers if isinstance(answer, AlreadyRunningError)]
@@ -104,11 +104,11 @@ async def test_workflows_do_not_wait_for_each_other(running: Executions) -> None
 
 
 async def test_acquiring_while_the_holder_finishes_gets_it_or_is_told_who_holds_it(
-    database_url: str, clock: FakeClock, holder: Holder
+    database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """A39, C3: at whatever moment the holder ends, there is one of the two answers and never another error."""
     async with open_several(database_url, 4) as databases:
-        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
+        workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         wins = await asyncio.gather(*(acquire_and_finish(worker, rounds=40) for worker in workers))
     assert sum(wins) > 0
 
@@ -165,12 +165,12 @@ def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
     """In another process: whether it won, and who holds the workflow."""
     if "holder" in _KEPT:
         _KEPT["holder"].close()
-    _KEPT["holder"] = Holder(Path(data_dir))
+    _KEPT["holder"] = ProcessLock(Path(data_dir))
 
     async def run() -> tuple[bool, str]:
         database = open_database(url)
         try:
-            worker = Executions(database, clock=SystemClock(), holder=_KEPT["holder"])
+            worker = Executions(database, clock=SystemClock(), process_lock=_KEPT["holder"])
             _KEPT["barrier"].wait(SOON)
             return True, (await worker.acquire(NAME)).public_id
         except AlreadyRunningError as error:
@@ -231,11 +231,11 @@ async def test_what_fails_inside_the_guard_is_not_written(running: Executions, d
 
 
 async def test_a_recovery_waits_for_a_guarded_write_and_then_sees_its_sign_of_life(
-    database_url: str, clock: FakeClock, holder: Holder
+    database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """C4, C5: inside the guard the execution cannot be taken away, not even when its heartbeat was too old."""
     async with open_several(database_url, 2) as databases:
-        mine, other = (Executions(database, clock=clock, holder=holder) for database in databases)
+        mine, other = (Executions(database, clock=clock, process_lock=process_lock) for database in databases)
         execution = await mine.acquire(NAME)
         clock.advance(timedelta(minutes=31))
         async with mine.guard(execution) as connection:
@@ -396,8 +396,8 @@ async def test_what_a_dead_execution_had_saved_is_in_its_result(
     running: Executions, database: Database, clock: FakeClock, tmp_path: Path
 ) -> None:
     """A37: the figures of its last progress are kept, beside the reason of its end."""
-    gone = Holder(tmp_path)
-    dying = Executions(database, clock=clock, holder=gone)
+    gone = ProcessLock(tmp_path)
+    dying = Executions(database, clock=clock, process_lock=gone)
     execution = await dying.acquire(NAME)
     async with dying.guard(execution) as connection:
         await dying.save_progress(connection, execution, processed=7, failed=1, progress={"submitted": 6})
@@ -415,13 +415,13 @@ async def test_what_a_dead_execution_had_saved_is_in_its_result(
 
 @pytest.mark.parametrize("end", ["silent", "dead"])
 async def test_eight_that_recover_at_once_recover_each_execution_once(
-    database_url: str, clock: FakeClock, holder: Holder, tmp_path: Path, end: str
+    database_url: str, clock: FakeClock, process_lock: ProcessLock, tmp_path: Path, end: str
 ) -> None:
     """C5: of several answers, exactly one has it; what is alive is in none."""
-    gone = Holder(tmp_path)
+    gone = ProcessLock(tmp_path)
     async with open_several(database_url, PROCESSES) as databases:
-        workers = [Executions(database, clock=clock, holder=holder) for database in databases]
-        dying = Executions(databases[0], clock=clock, holder=gone)
+        workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
+        dying = Executions(databases[0], clock=clock, process_lock=gone)
         ended = {(await dying.acquire(f"announce:{number}")).public_id for number in range(3)}
         if end == "silent":
             clock.advance(timedelta(minutes=30) + SECOND)
@@ -436,7 +436,7 @@ def hold_in_process(url: str, data_dir: str, pipe: Any) -> None:
     """In another process: acquire, say so, and then do nothing until it is killed."""
 
     async def run() -> None:
-        worker = Executions(open_database(url), clock=SystemClock(), holder=Holder(Path(data_dir)))
+        worker = Executions(open_database(url), clock=SystemClock(), process_lock=ProcessLock(Path(data_dir)))
         pipe.send((await worker.acquire(NAME)).public_id)
         pipe.recv()
 
@@ -444,10 +444,10 @@ def hold_in_process(url: str, data_dir: str, pipe: Any) -> None:
 
 
 async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
-    database: Database, database_url: str, holder: Holder, tmp_path: Path
+    database: Database, database_url: str, process_lock: ProcessLock, tmp_path: Path
 ) -> None:
     """A39, C3, decision 4: on one data directory nobody waits 30 minutes for a dead process."""
-    running = Executions(database, clock=SystemClock(), holder=holder)
+    running = Executions(database, clock=SystemClock(), process_lock=process_lock)
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     process = spawn.Process(target=hold_in_process, args=(database_url, str(tmp_path), there))
@@ -472,11 +472,11 @@ async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
 
 
 async def test_a_holder_of_another_data_directory_is_judged_by_its_heartbeat_alone(
-    running: Executions, database: Database, clock: FakeClock, elsewhere: Holder, tmp_path: Path
+    running: Executions, database: Database, clock: FakeClock, elsewhere: ProcessLock, tmp_path: Path
 ) -> None:
     """A39, C5: dead or not, it keeps its execution for 30 minutes."""
-    gone = Holder(tmp_path / "elsewhere")
-    execution = await Executions(database, clock=clock, holder=gone).acquire(NAME)
+    gone = ProcessLock(tmp_path / "elsewhere")
+    execution = await Executions(database, clock=clock, process_lock=gone).acquire(NAME)
     gone.close()
     clock.advance(timedelta(minutes=29, seconds=59))
     with pytest.raises(AlreadyRunningError):

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tidings.core.addresses import parse_networks
-from tidings.core.http import (
+from tidings.core.net.addresses import parse_networks
+from tidings.core.net.client import (
     AnswerTooLargeError,
     FetchError,
     FetchTimeoutError,

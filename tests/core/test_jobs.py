@@ -4,8 +4,8 @@ import asyncio
 from datetime import timedelta
 
 from tests.fakes import FakeClock
-from tidings.core.database import Database, open_database
-from tidings.core.jobs import Jobs
+from tidings.core.db.database import Database, open_database
+from tidings.core.queue.jobs import Jobs
 
 EVERY = timedelta(minutes=15)
 SECOND = timedelta(seconds=1)

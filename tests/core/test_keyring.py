@@ -15,8 +15,8 @@ import pytest
 from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tidings.core.keyring import DecryptionError, KeyRing, UnknownKeyError
-from tidings.core.master_key import (
+from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError
+from tidings.core.secrets.master_key import (
     KeyFileError,
     KeyRingError,
     MalformedKeyError,
@@ -24,7 +24,7 @@ from tidings.core.master_key import (
     load_or_create_key_file,
     new_master_key,
 )
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 
 CANARY = "canary-5ecret; 饼干 \ud800"
 KEY_1 = "pUR4tVd3cZ0u1yE8mJq6wN9xK2sLhGfB7oTiA5eXvQk="

@@ -21,7 +21,7 @@ import pytest
 import structlog
 from structlog.stdlib import BoundLogger
 
-from tidings.core.logs import (
+from tidings.core.logs.logger import (
     FILE_SIZE,
     LogFormat,
     bind_request_id,
@@ -30,9 +30,9 @@ from tidings.core.logs import (
     get_logger,
     request_id_scope,
 )
-from tidings.core.redaction import Redactor
-from tidings.core.secret_patterns import MARKER
-from tidings.core.secrets import Secret
+from tidings.core.secrets.patterns import MARKER
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 CANARY = "Zk3/canary+9Qw\"7' Lm2é8R"
 FORMS = {
@@ -376,7 +376,7 @@ def test_every_line_says_when_what_and_who(sink: Sink) -> None:
     assert list(ours)[:5] == ["timestamp", "level", "logger", "event", "request_id"]
     assert datetime.fromisoformat(str(ours["timestamp"])).utcoffset() == timedelta(0)
     assert [ours[each] for each in ("level", "logger", "event", "retry", "request_id")] == [
-        "warning", "tidings.announce.pipeline", "batch.retried", "2/3", "test-request",
+        "warning", "tidings.announce.execution.pipeline", "batch.retried", "2/3", "test-request",
     ]  # fmt: skip
     assert [theirs[each] for each in ("level", "logger", "event", "request_id")] == [
         "error", LIBRARY, "took 3 s", "test-request",
@@ -479,7 +479,7 @@ def test_configuring_again_replaces_the_former_lines(tmp_path: Path) -> None:
 
 def test_nothing_is_written_before_logging_is_configured() -> None:
     """C7: structlog's own default would print every field in clear."""
-    script = "from tidings.core.logs import get_logger; get_logger('x').error('sent', body='canary')"
+    script = "from tidings.core.logs.logger import get_logger; get_logger('x').error('sent', body='canary')"
     result = run_script(script)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -529,8 +529,8 @@ def test_uncaught_exceptions_are_redacted_too() -> None:
     """C7: in the main thread, in another one and where Python can only ignore it."""
     script = f"""
 import threading
-from tidings.core.logs import LogFormat, configure_logging, log_uncaught_exceptions
-from tidings.core.redaction import Redactor
+from tidings.core.logs.logger import LogFormat, configure_logging, log_uncaught_exceptions
+from tidings.core.secrets.redaction import Redactor
 canary = {CANARY!r}
 configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor([canary]))
 log_uncaught_exceptions()

@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 import tidings.wiring
-from tidings.core.database import (
+from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
     downgrade_database,

@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import select, text
 
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
-from tidings.core.pace import ACCEPTED_UNTIL_NORMAL, Pace, pace
-from tidings.core.stopping import Stop, StopRequestedError
+from tidings.core.db.database import Database, open_database
+from tidings.core.net.pace import ACCEPTED_UNTIL_NORMAL, Pace, pace
+from tidings.core.stop import Stop, StopRequestedError
 
 HOST = "engine.example"
 INTERVAL = timedelta(milliseconds=25)
@@ -224,13 +224,13 @@ async def test_a_hundred_accepted_in_a_row_bring_the_interval_back(database_url:
         await workers[0].slow_down(HOST)
         await take_turns(workers[1], [])
         for number in range(ACCEPTED_UNTIL_NORMAL - 1):
-            await workers[number % 2].note_accepted(HOST)
+            await workers[number % 2].record_accepted(HOST)
         assert await read_row(database) == (50_000, 99)
         await workers[1].slow_down(HOST)
         assert await read_row(database) == (100_000, 0)
         for number in range(ACCEPTED_UNTIL_NORMAL):
             assert await read_row(database) == (100_000, number)
-            await workers[number % 2].note_accepted(HOST)
+            await workers[number % 2].record_accepted(HOST)
         assert await read_row(database) == (0, 0)
         await asyncio.gather(*(take_turns(worker, moments, turns=4) for worker in workers))
     assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
@@ -242,5 +242,5 @@ async def test_accepted_requests_of_a_host_that_is_not_slowed_cost_no_write(
     """A21: the ordinary course counts nothing."""
     async with open_workers(database_url, 1) as [worker]:
         await take_turns(worker, [])
-        await worker.note_accepted(HOST)
+        await worker.record_accepted(HOST)
     assert await read_row(database) == (0, 0)

@@ -8,7 +8,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tidings.core.database import Database, DatabaseUrlError, ReadableDatabase, open_database, open_read_only_database
+from tidings.core.db.database import (
+    Database,
+    DatabaseUrlError,
+    ReadableDatabase,
+    open_database,
+    open_read_only_database,
+)
 
 WRITING = (
     "INSERT INTO pace (host, next_at) VALUES ('two', 0)",

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tidings.core.redaction import Redactor
-from tidings.core.secret_patterns import MARKER
-from tidings.core.secrets import Secret
+from tidings.core.secrets.patterns import MARKER
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 PLAIN = "Zk3canary9Qw7Lm2Xv8R"
 AWKWARD = "pä ss/w+ö\"r'd\\%41&=;🔑?"

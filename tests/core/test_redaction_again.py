@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidings.core.redaction import Redactor
-from tidings.core.secret_patterns import MARKER
+from tidings.core.secrets.patterns import MARKER
+from tidings.core.secrets.redaction import Redactor
 
 
 def test_a_text_that_was_harmless_is_not_once_it_holds_a_new_secret() -> None:

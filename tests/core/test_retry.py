@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidings.core.retry import RetryPolicy, Trouble, parse_retry_after
+from tidings.core.net.retry import RetryPolicy, Trouble, parse_retry_after
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 MOST_ATTEMPTS = 50

@@ -8,13 +8,13 @@ from string import Template
 
 import pytest
 
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 
 CANARY = "canary-5ecret-0123456789"
 
 
 @dataclasses.dataclass(frozen=True)
-class Holder:
+class ProcessLock:
     name: str
     key: Secret
 
@@ -29,8 +29,8 @@ class Holder:
         pytest.param(lambda secret: "%s %r" % (secret, secret), id="percent"),  # noqa: UP031 - this way is tested too
         pytest.param(lambda secret: Template("$s").substitute(s=secret), id="template"),
         pytest.param(lambda secret: repr([secret, {"a": secret}]), id="inside containers"),
-        pytest.param(lambda secret: repr(Holder("x", secret)), id="inside a dataclass"),
-        pytest.param(lambda secret: repr(dataclasses.asdict(Holder("x", secret))), id="asdict"),
+        pytest.param(lambda secret: repr(ProcessLock("x", secret)), id="inside a dataclass"),
+        pytest.param(lambda secret: repr(dataclasses.asdict(ProcessLock("x", secret))), id="asdict"),
         pytest.param(lambda secret: json.dumps({"a": secret}, default=str), id="json with default"),
     ],
 )

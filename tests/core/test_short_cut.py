@@ -4,8 +4,8 @@ import asyncio
 
 from sqlalchemy import bindparam, select
 
-from tidings.core.database import Database
-from tidings.core.tokens import tokens
+from tidings.core.db.database import Database
+from tidings.core.secrets.tokens import tokens
 
 _BY_NAME = select(tokens.c.place, tokens.c.site.label("number")).where(
     tokens.c.name == bindparam("name"), tokens.c.scope == "site"

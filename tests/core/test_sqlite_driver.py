@@ -8,8 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.database import Database, open_database
-from tidings.core.sqlite_driver import connect
+from tidings.core.db.database import Database, open_database
+from tidings.core.db.sqlite_driver import connect
 
 MANY = 2_500
 COUNT_UP = (

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.core.clock import SystemClock
-from tidings.core.stopping import Stop, StopRequestedError
+from tidings.core.stop import Stop, StopRequestedError
 
 HOUR = timedelta(hours=1)
 SOON = 5.0

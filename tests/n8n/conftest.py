@@ -15,9 +15,9 @@ from tests.n8n.driver import N8n, find_port
 from tests.n8n.install import find_place
 from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
 from tests.n8n.wire import open_wire
-from tidings.collect.workflow import Keywords
+from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
-from tidings.core.database import open_database, prepare_database
+from tidings.core.db.database import open_database, prepare_database
 from tidings.sandbox import bilibili
 
 

@@ -14,7 +14,7 @@ from tests.cli.terminal import Terminal, end
 from tests.n8n.driver import N8n, Run
 from tests.n8n.wire import Wire
 from tests.test_serve import PATIENCE, Served
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.sandbox import bilibili
 
 TOKEN = "the-token-that-n8n-has"

@@ -9,11 +9,11 @@ import pytest
 from tests.n8n.driver import COLLECT, DISCOVER
 from tests.n8n.stage import KEYWORD, Stage
 from tests.n8n.test_workflows import FOUND
-from tidings.collect.workflow import Keywords
+from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
 from tidings.sandbox import Fault
 from tidings.sandbox.bilibili import name_video
-from tidings.web.limits import LARGEST_NOTES
+from tidings.web.middleware.body import LARGEST_NOTES
 
 pytestmark = pytest.mark.n8n
 

@@ -10,9 +10,9 @@ from structlog.typing import EventDict
 from tests.fakes import FakeClock
 from tests.web.stage import BUSY_ROW, FIXED, Stage, make_odd_router, make_router
 from tidings.core.clock import Clock
-from tidings.core.database import Database, open_database
-from tidings.core.stopping import Stop
-from tidings.core.tokens import Tokens
+from tidings.core.db.database import Database, open_database
+from tidings.core.secrets.tokens import Tokens
+from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 
 StageMaker = Callable[..., Stage]

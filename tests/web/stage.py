@@ -14,12 +14,12 @@ from fastapi import APIRouter, FastAPI, Query, Response
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
-from tidings.core.tokens import Grant, Scope, Tokens
-from tidings.web.auth import require
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Grant, Scope, Tokens
+from tidings.core.stop import Stop
 from tidings.web.description import problem_answers
 from tidings.web.errors import Problem, problem
+from tidings.web.middleware.auth import require
 from tidings.web.server import serve
 
 SOON = 20.0

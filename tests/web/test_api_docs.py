@@ -13,9 +13,9 @@ from tests.web.stage import Answer
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
 from tidings.sandbox.openweb import SandboxOpenWeb
 from tidings.settings import CollectSettings
-from tidings.web.crawler import STATUSES
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
 from tidings.web.errors import Problem, ProblemResponse
+from tidings.web.routes.crawler import STATUSES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 SITE = "example.com"

@@ -14,11 +14,11 @@ from structlog.typing import EventDict
 
 from tests.web.api_stage import BING_KEY, KEY, ApiStage, open_api, serve
 from tests.web.stage import ADMIN, Answer, send_raw
-from tidings.core.logs import LogFormat, configure_logging
+from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.sandbox import Fault
-from tidings.web.callers import WRONG_TRIES
 from tidings.web.description import is_enveloped, list_operations
-from tidings.web.limits import LARGEST_BODY
+from tidings.web.middleware.body import LARGEST_BODY
+from tidings.web.middleware.callers import WRONG_TRIES
 
 SITE: Final = "example.com"
 HUNDRED_MB: Final = 100_000_000

@@ -10,9 +10,9 @@ from structlog.typing import EventDict
 from tests.fakes import FakeClock
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, FIXED, SOON, Stage
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope
-from tidings.web.callers import MOST_ADDRESSES, WRONG_TRIES, WrongTries, find_caller
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope
+from tidings.web.middleware.callers import MOST_ADDRESSES, WRONG_TRIES, WrongTries, find_caller
 
 WRONG = "tid_" + "A" * 43
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))

@@ -21,8 +21,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import ADMIN, SOON
-from tidings.announce.site_records import Origin
-from tidings.announce.sites import Site
+from tidings.announce.site.site import Site
+from tidings.announce.site.table import Origin
 from tidings.sandbox import SandboxSite
 
 LEAST_CASES: Final = 2_000

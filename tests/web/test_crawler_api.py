@@ -14,18 +14,18 @@ from tests.collect.crawl_stage import CrawlStage, open_crawl, open_weibo, sessio
 from tests.collect.test_cookie_secrets import COOKIE, find_traces
 from tests.web.conftest import StageMaker
 from tests.web.stage import CANARY, FIXED, Answer, Stage, make_odd_router, make_router, run_server, send_raw
-from tidings.collect.crawl import Crawler, CrawlLimits
-from tidings.core.keyring import KeyRing
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
-from tidings.core.tokens import Scope
+from tidings.collect.crawl.crawler import Crawler, CrawlLimits
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.tokens import Scope
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox import weibo as sandbox
 from tidings.sandbox.weibo import SandboxWeibo, name_post
-from tidings.web.auth import require
-from tidings.web.crawler import make_crawler_router
 from tidings.web.description import PROBLEM_TYPE, list_operations
-from tidings.web.limits import LARGEST_BODY
+from tidings.web.middleware.auth import require
+from tidings.web.middleware.body import LARGEST_BODY
+from tidings.web.routes.crawler import make_crawler_router
 
 TOKEN = FIXED[Scope.CRAWL].reveal()
 ACCOUNT = "account"

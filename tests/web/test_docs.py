@@ -10,9 +10,9 @@ from fastapi import APIRouter
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, Stage
-from tidings.core.tokens import Grant, Scope
-from tidings.web.auth import require
+from tidings.core.secrets.tokens import Grant, Scope
 from tidings.web.description import UnguardedRouteError
+from tidings.web.middleware.auth import require
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 BASE = "http://tidings.test"

@@ -9,8 +9,8 @@ import pytest
 from structlog.typing import EventDict
 
 from tests.web.stage import CANARY, Stage
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.secrets.redaction import Redactor
 from tidings.web.description import PROBLEM_TYPE
 from tidings.web.errors import ProblemBody
 

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import Stage
-from tidings.core.database import Database, open_database
-from tidings.web.health import check_database, make_health_router
+from tidings.core.db.database import Database, open_database
+from tidings.web.routes.health import check_database, make_health_router
 
 
 async def pass_check() -> bool:

@@ -11,8 +11,8 @@ from sqlalchemy import insert
 
 from tests.web.api_stage import BING_KEY, KEY, ApiStage, hold, open_api
 from tests.web.stage import ADMIN
-from tidings.announce.daily import daily_stats
-from tidings.announce.ledger import Channel
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import daily_stats
 from tidings.sandbox import Fault
 from tidings.sandbox.bing import INVALID_API_KEY
 from tidings.sandbox.indexnow import FORBIDDEN

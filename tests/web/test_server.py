@@ -14,7 +14,7 @@ from structlog.typing import EventDict
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, CANARY, SOON, Stage, run_server, send_raw
 from tidings.core.clock import SystemClock
-from tidings.web.callers import WRONG_TRIES
+from tidings.web.middleware.callers import WRONG_TRIES
 from tidings.web.server import bind_sockets, serve
 
 TOKEN = {"Authorization": f"Bearer {ADMIN}"}

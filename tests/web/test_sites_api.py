@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import select, text
 
 from tests.web.api_stage import BING_KEY, KEY, MASK, ApiStage, open_api
-from tidings.announce.site_records import sites
-from tidings.core.database import metadata
-from tidings.core.secrets import Secret
+from tidings.announce.site.table import sites
+from tidings.core.db.database import metadata
+from tidings.core.secrets.secret import Secret
 from tidings.settings import SiteSettings
 
 OTHER_KEY = "another-key-2b9e4d10"

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from tests.fakes import FakeClock
 from tidings.core.clock import SystemClock
-from tidings.core.database import Database, open_database
-from tidings.core.tokens import FIRST_NAME, Grant, Scope, Tokens
+from tidings.core.db.database import Database, open_database
+from tidings.core.secrets.tokens import FIRST_NAME, Grant, Scope, Tokens
 
 SOON = 30.0
 PROCESSES = 4

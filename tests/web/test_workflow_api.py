@@ -16,18 +16,18 @@ from tests.collect.test_cookie_secrets import COOKIE, find_traces
 from tests.web.stage import ADMIN, CANARY, FIXED
 from tests.web.test_crawler_api import check_refusal
 from tests.web.workflow_stage import ACCOUNT, NOTE, PLATFORM, TOKEN, Driver, fail, list_requests, open_driver, succeed
-from tidings.collect.cookies.rows import cookies
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.errors import BACKOFF, RULES
 from tidings.collect.tables import candidates, sources, watched_keywords
 from tidings.core.executions import ExecutionStatus, executions
-from tidings.core.logs import LogFormat, configure_logging
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope
+from tidings.core.logs.logger import LogFormat, configure_logging
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope
 from tidings.sandbox import Fault
 from tidings.sandbox.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings
-from tidings.web.limits import LARGEST_BODY, LARGEST_NOTES
+from tidings.web.middleware.body import LARGEST_BODY, LARGEST_NOTES
 
 NOBODY: Final = "exec-1794873600000-0a1b2c3d"
 

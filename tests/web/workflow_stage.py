@@ -17,13 +17,13 @@ from tests.collect.crawl_stage import session_of
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import FIXED, Answer, run_server
 from tests.web.test_crawler_api import check_described
-from tidings.collect.cookies.records import make_cookie
-from tidings.collect.cookies.rows import cookies
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.tables import candidates, collect_minutes, sources, watched_keywords
+from tidings.collect.write.cookies import make_cookie
 from tidings.core.clock import to_milliseconds
 from tidings.core.executions import executions
-from tidings.core.secrets import Secret
-from tidings.core.tokens import Scope
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope
 from tidings.settings import CollectSettings, CrawlSettings
 
 TOKEN: Final = FIXED[Scope.WORKFLOW].reveal()

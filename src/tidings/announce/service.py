@@ -9,22 +9,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tidings.announce.given import GivenPages
-from tidings.announce.ledger import Channel
-from tidings.announce.live import LiveExecutions
-from tidings.announce.memory import BrokenEngines
-from tidings.announce.pipeline import Announcer, ChannelChoice, choose_channels
-from tidings.announce.reports import Report
-from tidings.announce.schedule import Claim, ClaimLostError, LateSite, Schedules
-from tidings.announce.site_records import SiteRecords
-from tidings.announce.sites import WORKFLOW_PREFIX, Site
-from tidings.announce.summary import KINDS
+from tidings.announce.execution.alerts import KINDS
+from tidings.announce.execution.given import GivenPages
+from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.pipeline import Announcer, ChannelChoice, choose_channels
+from tidings.announce.execution.report import Report
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.schedule.table import Claim, ClaimLostError, LateSite, Schedules
+from tidings.announce.site.site import WORKFLOW_PREFIX, Site
+from tidings.announce.site.table import SiteRecords
+from tidings.announce.sitemap.memory import BrokenEngines
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
-from tidings.core.database import Database
-from tidings.core.dispatch import Runner
+from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, Executions, ExecutionStatus
-from tidings.core.logs import bind_request_id, get_logger
+from tidings.core.logs.logger import bind_request_id, get_logger
+from tidings.core.queue.dispatch import Runner
 
 MOST_WAITING = 1_000
 # A minute's round tells people of so many late sites at the most.
@@ -111,7 +111,7 @@ class AnnounceService:
         try:
             async with self.executions.guard(execution) as connection:
                 await self.schedules.begin(connection, claim)
-                await self.alerts.end(connection, "not_run", site.id)
+                await self.alerts.resolve_alert(connection, "not_run", site.id)
         except BaseException:
             # Whatever it was, the site must not count as running.
             await self.executions.abandon(execution)
@@ -145,10 +145,12 @@ class AnnounceService:
         told = {each.id for each in late}
         async with self.database.write() as connection:
             for each in late:
-                await self.alerts.hold(connection, describe_lateness(each))
+                await self.alerts.raise_alert(connection, describe_lateness(each))
             if len(late) < MOST_LATE:
                 # Whoever was paused or disabled since is late no longer.
-                await self.alerts.end_all(connection, lambda kind, subject: kind == "not_run" and subject not in told)
+                await self.alerts.resolve_matching(
+                    connection, lambda kind, subject: kind == "not_run" and subject not in told
+                )
         self.alerts.wake()
 
     async def free(self, site: Site) -> int:
@@ -163,7 +165,7 @@ class AnnounceService:
         """Take a site away; what people were told of it is over with it."""
         await self.sites.remove(site.id)
         async with self.database.write() as connection:
-            await self.alerts.end_all(
+            await self.alerts.resolve_matching(
                 connection,
                 lambda kind, subject: kind in KINDS and (subject == site.id or subject.startswith(f"{site.id} at ")),
             )

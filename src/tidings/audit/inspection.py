@@ -26,10 +26,10 @@ from tidings.audit.separation import check_one_writer
 from tidings.audit.strength import MasterKey, check_master_key, check_tokens
 from tidings.audit.tables import reflect_tables, scan_tables
 from tidings.audit.traces import KnownSecret, TraceFinder
-from tidings.core.database import DatabaseUrlError, ReadableDatabase, open_read_only_database
-from tidings.core.keyring import KeyRing
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.db.database import DatabaseUrlError, ReadableDatabase, open_read_only_database
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from tidings.core.redaction import Redactor
+from tidings.core.secrets.redaction import Redactor
 
 _MOST_TOLD: Final = 50
 

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.audit.report import Notes
 from tidings.audit.traces import KnownSecret, cut_cookie
-from tidings.core.keyring import KeyRing, UnknownKeyError
-from tidings.core.master_key import KeyRingError
+from tidings.core.secrets.keyring import KeyRing, UnknownKeyError
+from tidings.core.secrets.master_key import KeyRingError
 
 _KEY_ID: Final = "encryption_key_id"
 

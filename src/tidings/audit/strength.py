@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tidings.audit.report import Check, CheckName, Notes
-from tidings.core.keyring import KeyRing
-from tidings.core.master_key import KeyRingError
-from tidings.core.secrets import Secret
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError
+from tidings.core.secrets.secret import Secret
 
 _SHORTEST_TOKEN: Final = 16
 _FEWEST_LETTERS: Final = 8

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote
 
-from tidings.core.secret_patterns import MARKER
-from tidings.core.secrets import Secret
+from tidings.core.secrets.patterns import MARKER
+from tidings.core.secrets.secret import Secret
 
 _SHORTEST: Final = 8
 _SHORTEST_PART: Final = 16

@@ -11,18 +11,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidings.announce.bing import BingApi
-from tidings.announce.bing_status import check_bing, make_quota
-from tidings.announce.keycheck import check_site
-from tidings.announce.pipeline import ChannelChoice
-from tidings.announce.preview import preview
-from tidings.announce.reports import Report
-from tidings.announce.sites import Site, SubmitMethod, make_site
+from tidings.announce.channels.bing import BingApi
+from tidings.announce.channels.bing_status import check_bing, make_quota
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.execution.preview import preview
+from tidings.announce.execution.report import Report
+from tidings.announce.site.key_check import check_site
+from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.cli.screen import make_console, print_report, show_progress
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
-from tidings.core.addresses import is_allowed_address, parse_url
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.net.addresses import is_allowed_address, parse_url
+from tidings.core.stop import Stop
 from tidings.settings import Settings
 from tidings.wiring import Installation
 

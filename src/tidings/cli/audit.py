@@ -20,7 +20,7 @@ from tidings.cli.announce import JsonOption
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, load_settings, run
 from tidings.core.alerts import split_urls
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 from tidings.settings import Settings
 from tidings.wiring import find_database_url
 

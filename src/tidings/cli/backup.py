@@ -14,17 +14,17 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
 from tidings import __version__
-from tidings.announce.pauses import Pauses, keep_pauses, read_pauses
-from tidings.announce.site_records import SiteRecords, sites
+from tidings.announce.schedule.pauses import Pauses, keep_pauses, read_pauses
+from tidings.announce.site.table import SiteRecords, sites
 from tidings.cli.announce import JsonOption
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, run
-from tidings.core.backup import Restored, check_restorable, count_rows, restore_backup, write_backup
-from tidings.core.backup_file import BackupError, BackupReader, Header, Totals, open_backup
+from tidings.core.backup.backup import Restored, check_restorable, count_rows, restore_backup, write_backup
+from tidings.core.backup.file import BackupError, BackupReader, Header, Totals, open_backup
 from tidings.core.clock import SystemClock, to_text
-from tidings.core.database import Database, open_database
-from tidings.core.holders import Holder
-from tidings.core.master_key import KeyRingError
-from tidings.core.redaction import Redactor
+from tidings.core.db.database import Database, open_database
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.master_key import KeyRingError
+from tidings.core.secrets.redaction import Redactor
 from tidings.settings import Settings
 from tidings.wiring import find_database_url, open_key_ring, prepare_data_dir
 
@@ -85,8 +85,8 @@ def restore(
 
 async def _restore(settings: Settings, reader: BackupReader, *, replace: bool, yes: bool) -> tuple[Restored, Pauses]:
     clock, data_dir = SystemClock(), settings.data_dir
-    async with _open_store(settings) as (database, holder):
-        await check_restorable(database, reader, holder=holder, data_dir=data_dir, clock=clock)
+    async with _open_store(settings) as (database, process_lock):
+        await check_restorable(database, reader, process_lock=process_lock, data_dir=data_dir, clock=clock)
         held = await count_rows(database)
         _require_consent(held, replace=replace, yes=yes, reader=reader)
         pauses = await read_pauses(database) if "schedules" in held else Pauses()
@@ -94,7 +94,7 @@ async def _restore(settings: Settings, reader: BackupReader, *, replace: bool, y
             restored = await restore_backup(
                 database,
                 reader,
-                holder=holder,
+                process_lock=process_lock,
                 data_dir=data_dir,
                 clock=clock,
                 protect=() if replace else _PRECIOUS,
@@ -117,15 +117,15 @@ def _require_consent(held: Mapping[str, int], *, replace: bool, yes: bool, reade
 
 
 @asynccontextmanager
-async def _open_store(settings: Settings) -> AsyncIterator[tuple[Database, Holder]]:
+async def _open_store(settings: Settings) -> AsyncIterator[tuple[Database, ProcessLock]]:
     """The database as it is, without bringing its tables up to date."""
     prepare_data_dir(settings.data_dir)
-    holder = Holder(settings.data_dir)
+    process_lock = ProcessLock(settings.data_dir)
     try:
         async with _open_database(settings) as database:
-            yield database, holder
+            yield database, process_lock
     finally:
-        holder.close()
+        process_lock.close()
 
 
 @asynccontextmanager

@@ -16,20 +16,20 @@ from tidings.cli.keywords import require_platform
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
 from tidings.collect.feishu.mirror import Delivered, Mirror
-from tidings.collect.overview import FailedCandidate, list_failed
-from tidings.collect.reports import Ended
-from tidings.collect.workflow import Recovered
-from tidings.collect.workflow.failures import note_end
+from tidings.collect.run.report import Ended
+from tidings.collect.status import FailedCandidate, list_failed
+from tidings.collect.write import Recovered
+from tidings.collect.write.failures import note_end
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 from tidings.settings import Settings
 from tidings.wiring import Installation, make_collect_runner, make_watch, open_crawler
 
 if TYPE_CHECKING:
     # What crawls is loaded by the commands that do.
-    from tidings.collect.runner import CollectRunner
-    from tidings.collect.watch import Watch
+    from tidings.collect.alerts import Watch
+    from tidings.collect.run.runner import CollectRunner
 
 app = typer.Typer(
     help="Gather content from media platforms: what is watched, found and collected.",

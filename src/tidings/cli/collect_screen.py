@@ -11,11 +11,11 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 
 from tidings.cli.screen import COLOURS
-from tidings.collect.overview import FailedCandidate
-from tidings.collect.reports import CollectReport, DiscoverReport, Ended, SearchReport
-from tidings.collect.workflow import Settled, SettledAction
-from tidings.core.escapes import escape_controls
+from tidings.collect.run.report import CollectReport, DiscoverReport, Ended, SearchReport
+from tidings.collect.status import FailedCandidate
+from tidings.collect.write import Settled, SettledAction
 from tidings.core.executions import ExecutionStatus
+from tidings.core.secrets.escapes import escape_controls
 
 _TITLES = {
     SettledAction.CREATED: "collected",

@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tidings.cli.collect_screen import escape
-from tidings.collect.cookies.rows import Cookie
+from tidings.collect.alerts import KINDS, find_obstacle
+from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import ALERT_KIND
 from tidings.collect.feishu.status import MirrorStatus
-from tidings.collect.overview import count_candidates, list_executions
+from tidings.collect.status import count_candidates, list_executions
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.watch import KINDS, find_obstacle
-from tidings.collect.workflow import Keyword
-from tidings.collect.workflow.failures import KIND
+from tidings.collect.write import Keyword
+from tidings.collect.write.failures import KIND
 from tidings.core.alerts import OpenCondition
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord

@@ -12,16 +12,16 @@ from rich.table import Table
 from tidings.cli.announce import JsonOption
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.collect.cookies.records import (
+from tidings.collect.crawl.cookies.table import Cookie
+from tidings.collect.write.cookies import (
     DEFAULT_DAILY_LIMIT,
     DEFAULT_PRIORITY,
     CookieError,
     CookieRecords,
     make_cookie,
 )
-from tidings.collect.cookies.rows import Cookie
 from tidings.core.clock import to_text
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 from tidings.wiring import Installation
 
 app = typer.Typer(help="Set up the cookies of your accounts.", no_args_is_help=True, rich_markup_mode=None)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidings.announce.sites import make_bing_settings, make_site
+from tidings.announce.site.site import make_bing_settings, make_site
 from tidings.cli.announce import announce_site
 from tidings.cli.demo_collect import Platforms, open_platforms, tell_collecting
 from tidings.cli.screen import make_console

@@ -11,10 +11,10 @@ from rich.markup import escape
 from sqlalchemy import func, select
 
 from tidings.cli.collect_screen import print_collections, print_discovery
-from tidings.collect.cookies.records import make_cookie
 from tidings.collect.tables import candidates, sources
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
+from tidings.collect.write.cookies import make_cookie
+from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.settings import Settings
 from tidings.wiring import Installation, make_collect_runner, open_crawler
 

@@ -9,7 +9,7 @@ import typer
 
 from tidings.cli.announce import JsonOption
 from tidings.cli.session import load_settings, open_session, run
-from tidings.core.master_key import new_master_key
+from tidings.core.secrets.master_key import new_master_key
 
 app = typer.Typer(help="Make and rotate keys.", no_args_is_help=True, rich_markup_mode=None)
 

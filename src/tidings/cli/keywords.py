@@ -10,10 +10,10 @@ from tidings.cli.announce import JsonOption
 from tidings.cli.collect_screen import escape
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
+from tidings.collect.crawl.platforms.protocol import check_search
+from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
-from tidings.collect.platforms.protocol import check_search
-from tidings.collect.platforms.registry import list_platforms
-from tidings.collect.workflow import Keyword
+from tidings.collect.write import Keyword
 from tidings.core.clock import to_text
 
 app = typer.Typer(help="Say what is watched.", no_args_is_help=True, rich_markup_mode=None)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from tidings.announce.corrections import forget_since
-from tidings.announce.pipeline import ChannelChoice
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.ledger.corrections import forget_since
 from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.core.clock import read_moment
-from tidings.core.database import Database, downgrade_database, find_revision, open_database, prepare_database
+from tidings.core.clock import parse_timestamp
+from tidings.core.db.database import Database, downgrade_database, find_revision, open_database, prepare_database
 from tidings.wiring import find_database_url, prepare_data_dir
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
@@ -94,7 +94,7 @@ def forget(
 
 
 def _parse_moment(text: str) -> datetime:
-    moment = read_moment(text)
+    moment = parse_timestamp(text)
     if moment is None:
         fail("--since: it must be a moment such as 2026-11-15T10:00Z, or a day such as 2026-11-15")
     return moment

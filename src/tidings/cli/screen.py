@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tidings.announce.quota import QuotaState
-from tidings.announce.reports import EngineReport, Report
+from tidings.announce.channels.quota import QuotaState
+from tidings.announce.execution.report import EngineReport, Report
 from tidings.core.executions import ExecutionStatus
 
 COLOURS = {

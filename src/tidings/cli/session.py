@@ -12,16 +12,16 @@ from typing import Any, NoReturn, TypeVar
 import typer
 from sqlalchemy.exc import DBAPIError
 
-from tidings.announce.pipeline import BingDisabledError
-from tidings.announce.sites import SiteError
+from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.site.site import SiteError
 from tidings.core.alerts import DestinationError
-from tidings.core.database import DatabaseUrlError, NewerDatabaseError
+from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError
 from tidings.core.executions import ExecutionError
 from tidings.core.heap import spare_the_collector
-from tidings.core.logs import bind_request_id, configure_logging, get_logger, log_uncaught_exceptions
-from tidings.core.master_key import KeyFileError, KeyRingError
-from tidings.core.redaction import Redactor
-from tidings.core.stopping import Stop
+from tidings.core.logs.logger import bind_request_id, configure_logging, get_logger, log_uncaught_exceptions
+from tidings.core.secrets.master_key import KeyFileError, KeyRingError
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.stop import Stop
 from tidings.settings import SettingError, Settings, read_settings
 from tidings.wiring import Installation, open_installation, prepare_data_dir
 

@@ -7,13 +7,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidings.announce.site_documents import change_site, describe_site, read_site
-from tidings.announce.site_records import Origin
-from tidings.announce.sites import BingPriority, Site, SubmitMethod
+from tidings.announce.site.document import change_site, describe_site, read_site
+from tidings.announce.site.site import BingPriority, Site, SubmitMethod
+from tidings.announce.site.table import Origin
 from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.core.tokens import Scope
+from tidings.core.secrets.tokens import Scope
 
 app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tidings.announce.bing_status import BingStatus, read_bing_status
-from tidings.announce.ledger import Channel
-from tidings.announce.overview import SiteOverview, SiteState, describe_execution, read_overview
-from tidings.announce.undelivered import FailedPage, Undelivered
+from tidings.announce.channels.bing_status import BingStatus, read_bing_status
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.undelivered import FailedPage, Undelivered
+from tidings.announce.status import SiteOverview, SiteState, describe_execution, read_overview
 from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.screen import describe_quota_line, make_console
 from tidings.cli.session import load_settings, open_session, run

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from tidings.core.clock import read_moment, to_text
+from tidings.core.clock import parse_timestamp, to_text
 
 _MOST: Final = 10**15
 _COUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([^\d\s+.]{0,3})\s*\+?")
@@ -124,8 +124,8 @@ def read_note(described: Mapping[str, Any]) -> Note:
         **{name: described[name] for name in names},
         kind=NoteKind(described["kind"]),
         author=Author(**described["author"]),
-        published_at=read_moment(described["published_at"] or ""),
-        updated_at=read_moment(described["updated_at"] or ""),
+        published_at=parse_timestamp(described["published_at"] or ""),
+        updated_at=parse_timestamp(described["updated_at"] or ""),
         counts=Counts(**described["counts"]),
         tags=tuple(described["tags"]),
         images=tuple(described["images"]),
@@ -165,7 +165,7 @@ def parse_moment(value: object) -> datetime | None:
     text = value[:64].strip()
     if _NUMBER.fullmatch(text) and len(text) > 4:
         return _read_stamp(float(text))
-    moment = read_moment(_complete_day(text)) or _read_rfc822(text)
+    moment = parse_timestamp(_complete_day(text)) or _read_rfc822(text)
     return moment if moment is not None and moment >= _EPOCH else None
 
 

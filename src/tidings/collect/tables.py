@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from tidings.core.database import RowId, metadata
+from tidings.core.db.database import RowId, metadata
 
 # The workflows of the other pipeline, which are none of collect's.
 OTHER_WORKFLOWS: Final = "announce:"

@@ -55,7 +55,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def read_moment(text: str) -> datetime | None:
+def parse_timestamp(text: str) -> datetime | None:
     """A moment as people write it, such as 2026-11-15T10:00Z, or a day; in UTC where no zone is named. None for
     anything else."""
     try:

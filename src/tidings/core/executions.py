@@ -18,8 +18,8 @@ from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
-from tidings.core.database import Database
-from tidings.core.execution_rows import (
+from tidings.core.db.database import Database
+from tidings.core.execution_table import (
     AlreadyRunningError,
     Execution,
     ExecutionError,
@@ -31,8 +31,8 @@ from tidings.core.execution_rows import (
     read_execution,
     read_record,
 )
-from tidings.core.holders import Holder
-from tidings.core.logs import get_logger
+from tidings.core.logs.logger import get_logger
+from tidings.core.process_lock import ProcessLock
 
 __all__ = [
     "HEARTBEAT_EVERY",
@@ -52,7 +52,7 @@ __all__ = [
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
 # The holder of an execution that is worked on from outside, through the API: only its heartbeat tells that it lives.
-# Behind a stroke it may name the call that asked for it.
+# An idempotency key may follow a slash.
 REMOTE = "remote"
 
 _log = get_logger(__name__)
@@ -79,19 +79,23 @@ _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, Execu
 class Executions:
     """The table, and this process's dealings with it."""
 
-    def __init__(self, database: Database, *, clock: Clock, holder: Holder, silent_for: timedelta = SILENT_FOR) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, process_lock: ProcessLock, silent_for: timedelta = SILENT_FOR
+    ) -> None:
         self._database = database
         self._clock = clock
-        self._holder = holder
+        self._process_lock = process_lock
         self._silent_for = silent_for
 
-    async def acquire(self, workflow_name: str, *, remote: bool = False, call: str | None = None) -> Execution:
+    async def acquire(
+        self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
+    ) -> Execution:
         """Take the right to run, from a dead holder too. Raises AlreadyRunningError.
 
-        `remote`: whoever works on it is not this process, and outlives it. The same `call` of theirs, made again
+        `remote`: whoever works on it is not this process, and outlives it. The same `idempotency_key`, sent again
         because its answer got lost, is answered with the execution that it began, as long as that runs.
         """
-        holder = _name_remote(call) if remote else self._holder.id
+        holder = _name_remote(idempotency_key) if remote else self._process_lock.id
         while True:
             await self.recover(workflow_name=workflow_name)
             execution = await self._insert(workflow_name, holder=holder)
@@ -101,7 +105,7 @@ class Executions:
             # None: it has ended between the two looks, and the way is free.
             if running is None:
                 continue
-            if remote and call is not None and running.holder == holder:
+            if remote and idempotency_key is not None and running.holder == holder:
                 return read_execution(running)
             since = from_milliseconds(running.started_at)
             raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
@@ -293,7 +297,7 @@ class Executions:
         for row in running:
             if row.heartbeat_at < too_old:
                 recovered += await self._end_silent(row.id, before=too_old)
-            elif self._holder.is_dead(row.holder):
+            elif self._process_lock.is_dead(row.holder):
                 recovered += await self._end(row.id, ExecutionStatus.INTERRUPTED, "its process ended without a word")
         return recovered
 
@@ -355,8 +359,8 @@ class Executions:
             return [read_record(row) for row in await connection.execute(statement)]
 
 
-def _name_remote(call: str | None) -> str:
-    return REMOTE if call is None else f"{REMOTE}/{call}"
+def _name_remote(idempotency_key: str | None) -> str:
+    return REMOTE if idempotency_key is None else f"{REMOTE}/{idempotency_key}"
 
 
 def _is_remote(row: Any) -> bool:

@@ -14,13 +14,11 @@ from fastapi import APIRouter, FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 
-from tidings.core.addresses import Network
 from tidings.core.clock import Clock
-from tidings.core.secrets import Secret
-from tidings.core.stopping import Stop
-from tidings.core.tokens import Scope, Tokens
-from tidings.web.auth import Authenticator, AuthMiddleware
-from tidings.web.callers import WrongTries
+from tidings.core.net.addresses import Network
+from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.tokens import Scope, Tokens
+from tidings.core.stop import Stop
 from tidings.web.description import (
     OF_EVERY_ROUTE,
     OF_GUARDED_ROUTES,
@@ -29,13 +27,15 @@ from tidings.web.description import (
     name_operation,
     problem_answers,
 )
-from tidings.web.docs import make_docs_router
-from tidings.web.envelope import EnvelopeMiddleware
 from tidings.web.errors import ProblemBody, ProblemRow, install_problems
-from tidings.web.health import LIVE_PATH, READY_PATH, Check, make_health_router
-from tidings.web.limits import SLOWEST_BODY, BodyMiddleware
-from tidings.web.metrics import Collect, HttpMetrics, make_metrics_router
-from tidings.web.streams import StreamMiddleware
+from tidings.web.middleware.auth import Authenticator, AuthMiddleware
+from tidings.web.middleware.body import SLOWEST_BODY, BodyMiddleware
+from tidings.web.middleware.callers import WrongTries
+from tidings.web.middleware.request_context import EnvelopeMiddleware
+from tidings.web.middleware.streams import StreamMiddleware
+from tidings.web.routes.docs import make_docs_router
+from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
+from tidings.web.routes.metrics import Collect, HttpMetrics, make_metrics_router
 
 OPEN_PATHS: Final = frozenset({LIVE_PATH, READY_PATH})
 

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from tidings.web.crawler_models import Failure
+from tidings.web.models.crawler import Failure
 
 Json = Mapping[str, Any]
 

@@ -24,9 +24,9 @@ from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from tidings.collect.envelope import Envelope, ErrorInfo, Meta
+from tidings.collect.crawl.envelope import Envelope, ErrorInfo, Meta
 from tidings.collect.errors import ErrorCode
-from tidings.core.request_id import current_request_id
+from tidings.core.logs.request_id import current_request_id
 from tidings.web.description import PROBLEM_TYPE, is_enveloped, list_body_fields
 
 # Without digits, which no field of ours has, and a key that was sent as a name nearly always.

@@ -10,7 +10,7 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from tidings.core.stopping import Stop
+from tidings.core.stop import Stop
 
 # Ten seconds are promised for all of the shutdown, and this is only its first part.
 _GRACE_SECONDS: Final = 5

@@ -9,26 +9,26 @@ from datetime import timedelta
 from fastapi import FastAPI
 
 from tidings import __version__
-from tidings.announce.pipeline import BingDisabledError
-from tidings.announce.scheduler import Scheduler
+from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.schedule.scheduler import Scheduler
 from tidings.announce.service import BusyError
-from tidings.announce.sites import SiteError
-from tidings.collect.crawl import Crawler
-from tidings.collect.workflow import WorkflowNameError
-from tidings.core.dispatch import Runner
+from tidings.announce.site.site import SiteError
+from tidings.collect.crawl.crawler import Crawler
+from tidings.collect.write import WorkflowNameError
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
-from tidings.core.logs import get_logger
-from tidings.core.stopping import Stop
-from tidings.web.announce_metrics import collect_announce
+from tidings.core.logs.logger import get_logger
+from tidings.core.queue.dispatch import Runner
+from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
-from tidings.web.crawler import make_crawler_router
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
-from tidings.web.executions import make_executions_router
-from tidings.web.health import check_database
-from tidings.web.operations import make_operations_router
+from tidings.web.routes.announce_metrics import collect_announce
+from tidings.web.routes.crawler import make_crawler_router
+from tidings.web.routes.executions import make_executions_router
+from tidings.web.routes.health import check_database
+from tidings.web.routes.operations import make_operations_router
+from tidings.web.routes.sites import make_sites_router
+from tidings.web.routes.workflow import make_workflow_router
 from tidings.web.server import serve
-from tidings.web.sites import make_sites_router
-from tidings.web.workflow import make_workflow_router
 from tidings.wiring import Installation, make_collect_jobs
 
 # Requests under way have five seconds for themselves; then everything must have ended within ten.

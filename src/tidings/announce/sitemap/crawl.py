@@ -8,14 +8,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidings.announce.site.site import Site
 from tidings.announce.sitemap.reader import Kind, RefusedSitemapError, SitemapReader
-from tidings.announce.sites import Site
-from tidings.core.addresses import show_url
 from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.http import FetchError, GuardedClient, NetworkError, Stream
-from tidings.core.logs import get_logger
-from tidings.core.retry import RetryPolicy, Trouble
-from tidings.core.stopping import Stop
+from tidings.core.logs.logger import get_logger
+from tidings.core.net.addresses import show_url
+from tidings.core.net.client import FetchError, GuardedClient, NetworkError, Stream
+from tidings.core.net.retry import RetryPolicy, Trouble
+from tidings.core.stop import Stop
 
 FETCH_TIMEOUT = timedelta(seconds=30)
 MOST_CHILDREN = 50_000

@@ -15,8 +15,8 @@ from tidings.collect.feishu.fields import KEY_FIELD, OWNER_FIELD, Cell, FieldTyp
 from tidings.collect.feishu.library import Library, load_library
 from tidings.collect.feishu.target import FeishuTarget
 from tidings.core.clock import Clock
-from tidings.core.redaction import Redactor
-from tidings.core.secrets import Secret
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 TIMEOUT: Final = timedelta(seconds=30)
 # An `or` of more is refused.

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, Table, select, tuple_
 from tidings.collect.feishu.fields import Key
 from tidings.collect.feishu.ledger import TABLES, Ledger
 from tidings.collect.tables import candidates, mirror_records, sources
-from tidings.core.database import ReadableDatabase
+from tidings.core.db.database import ReadableDatabase
 
 # A note may be long.
 BLOCKS: Final[Mapping[str, int]] = {candidates.name: 1_000, sources.name: 100, mirror_records.name: 1_000}

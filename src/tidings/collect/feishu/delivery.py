@@ -19,8 +19,8 @@ from tidings.collect.feishu.finding import Finder
 from tidings.collect.feishu.ledger import Ledger
 from tidings.collect.feishu.sending import Kind, Sender, Tally
 from tidings.core.clock import Clock
-from tidings.core.database import Database
-from tidings.core.logs import get_logger
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
 
 _WAITS: Final = (timedelta(seconds=0.5), timedelta(seconds=1), timedelta(seconds=1))
 # Anything longer is waited for outside of the round, so that another process can have its turn.

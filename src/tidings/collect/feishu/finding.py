@@ -10,7 +10,7 @@ from tidings.collect.feishu.answers import FeishuError, Verdict, judge_unsettled
 from tidings.collect.feishu.client import MOST_CONDITIONS, MOST_LOOKED_UP, BitableClient, Found
 from tidings.collect.feishu.fields import Key, parse_key
 from tidings.collect.feishu.ledger import Ledger
-from tidings.core.logs import get_logger
+from tidings.core.logs.logger import get_logger
 
 _MOST_IN_A_BATCH: Final = 500
 

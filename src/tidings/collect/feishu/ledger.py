@@ -22,7 +22,7 @@ from tidings.collect.feishu.fields import Key, Shown, show_row
 from tidings.collect.feishu.tables import mirror_failures, mirror_intents, mirror_state
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions
 
 # What a page may hold before it is cut short.

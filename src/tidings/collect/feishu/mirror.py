@@ -27,11 +27,11 @@ from tidings.collect.feishu.target import FeishuTarget
 from tidings.collect.tables import mirror_outbox
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
-from tidings.core.logs import get_logger
-from tidings.core.redaction import Redactor
-from tidings.core.stopping import Stop, StopRequestedError
+from tidings.core.logs.logger import get_logger
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.stop import Stop, StopRequestedError
 
 __all__ = ["ALERT_KIND", "TOLD_AFTER", "Delivered", "Mirror"]
 

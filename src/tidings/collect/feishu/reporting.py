@@ -10,7 +10,7 @@ from tidings.collect.feishu.ledger import Ledger
 from tidings.collect.feishu.tables import mirror_state
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.database import Database
+from tidings.core.db.database import Database
 
 ALERT_KIND: Final = "mirror_failed"
 # An outage is told once it has lasted so long; what needs a person is told at once.
@@ -41,12 +41,12 @@ class Reporter:
             if error is not None:
                 alert = Alert(ALERT_KIND, name, str(error), error.action)
                 after = TOLD_AFTER if error.verdict in _PASSING else timedelta(0)
-                await self._alerts.hold(connection, alert, after=after)
+                await self._alerts.raise_alert(connection, alert, after=after)
             elif refused is not None:
                 count, reason, action = refused
-                await self._alerts.hold(connection, Alert(ALERT_KIND, name, reason, action, count))
+                await self._alerts.raise_alert(connection, Alert(ALERT_KIND, name, reason, action, count))
             else:
-                await self._alerts.end(connection, ALERT_KIND, name)
+                await self._alerts.resolve_alert(connection, ALERT_KIND, name)
         self._alerts.wake()
 
     async def note_rival(self, ledger: Ledger, error: FeishuError | None) -> None:
@@ -57,7 +57,7 @@ class Reporter:
         subject = f"{ledger.table_name} in two places"
         async with ledger.guard() as connection:
             if error is None:
-                await self._alerts.end(connection, ALERT_KIND, subject)
+                await self._alerts.resolve_alert(connection, ALERT_KIND, subject)
             else:
-                await self._alerts.hold(connection, Alert(ALERT_KIND, subject, str(error), error.action))
+                await self._alerts.raise_alert(connection, Alert(ALERT_KIND, subject, str(error), error.action))
         self._alerts.wake()

@@ -19,7 +19,7 @@ from tidings.collect.feishu.client import BitableClient
 from tidings.collect.feishu.fields import Key, drop_empty
 from tidings.collect.feishu.finding import Finder
 from tidings.collect.feishu.ledger import Ledger
-from tidings.core.logs import get_logger
+from tidings.core.logs.logger import get_logger
 
 MOST_IN_A_BATCH: Final = 500
 # How large a request may be is not documented; and lark-oapi writes it out on the event loop.

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from tidings.collect.feishu.tables import mirror_failures, mirror_state
 from tidings.collect.tables import mirror_outbox
 from tidings.core.clock import from_milliseconds
-from tidings.core.database import ReadableDatabase
+from tidings.core.db.database import ReadableDatabase
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ taken, and how each table fares. Definitions only; `ledger` reads and writes the
 
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, Table, Text
 
-from tidings.core.database import metadata
+from tidings.core.db.database import metadata
 
 # The create that is under way for a table, until it is known what came of it. `body` is what was sent, to be repeated.
 mirror_intents = Table(

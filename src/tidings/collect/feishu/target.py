@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tidings.collect.tables import candidates, sources
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 
 FEISHU_DOMAIN: Final = "https://open.feishu.cn"
 LARK_DOMAIN: Final = "https://open.larksuite.com"

@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import from_milliseconds, to_milliseconds
-from tidings.core.database import Database, RowId, metadata
+from tidings.core.db.database import Database, RowId, metadata
 
 _has_not_fired = text("fired_at IS NULL")
 

@@ -10,8 +10,8 @@ from typing import Final
 from tidings.core.alerts.events import AlertEvent, DeliveryError, Destination
 from tidings.core.alerts.outbox import Claim, Outbox
 from tidings.core.clock import Clock, to_text
-from tidings.core.logs import get_logger
-from tidings.core.redaction import Redactor
+from tidings.core.logs.logger import get_logger
+from tidings.core.secrets.redaction import Redactor
 
 GIVE_UP_AFTER: Final = timedelta(days=3)
 

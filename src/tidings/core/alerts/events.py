@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from tidings.core.logs import get_logger
+from tidings.core.logs.logger import get_logger
 
 _log = get_logger(__name__)
 

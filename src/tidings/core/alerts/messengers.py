@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidings.core.alerts.events import AlertEvent, DeliveryError, DestinationError, EventType
 from tidings.core.alerts.wording import write_body, write_title
-from tidings.core.secrets import Secret
+from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
     from apprise import Apprise

@@ -35,7 +35,7 @@ from sqlalchemy.sql.expression import FromClause
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.events import AlertEvent, EventType, Language
 from tidings.core.clock import from_milliseconds, to_milliseconds
-from tidings.core.database import Database, RowId, metadata
+from tidings.core.db.database import Database, RowId, metadata
 
 LEASE = timedelta(minutes=5)
 

@@ -18,16 +18,16 @@ from tidings.core.alerts.delivery import Delivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType, Language, log_alert
 from tidings.core.alerts.outbox import Outbox
 from tidings.core.clock import Clock, from_milliseconds
-from tidings.core.database import Database
-from tidings.core.escapes import escape_controls
-from tidings.core.logs import get_logger
-from tidings.core.redaction import Redactor
-from tidings.core.stopping import Stop, StopRequestedError
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
+from tidings.core.secrets.escapes import escape_controls
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.stop import Stop, StopRequestedError
 
 KEPT_FOR: Final = timedelta(days=30)
 
 _PURGE_EVERY: Final = timedelta(days=1)
-# Another process may have written an event, or a caller of `hold` may not have called `wake`.
+# Another process may have written an event, or a caller of `raise_alert` may not have called `wake`.
 _LONGEST_NAP: Final = timedelta(seconds=15)
 # What is due may be in another process's hands for a moment.
 _SHORTEST_NAP: Final = timedelta(milliseconds=100)
@@ -62,7 +62,7 @@ class Alerts:
         self._woken = asyncio.Event()
         self._purge_at = clock.now()
 
-    async def hold(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
+    async def raise_alert(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
         """In the caller's transaction: this condition (kind and subject) holds now.
 
         The first time, its beginning is noted. Once it has held for `after` it fires, once: an ERROR line `alert` and
@@ -76,18 +76,18 @@ class Alerts:
             await self._add_event(connection, fired, EventType.FIRED, at=now)
             log_alert(_read_alert(fired))
 
-    async def end(self, connection: AsyncConnection, kind: str, subject: str) -> None:
+    async def resolve_alert(self, connection: AsyncConnection, kind: str, subject: str) -> None:
         """In the caller's transaction: the condition no longer holds. One that had fired is resolved, once."""
         over = await self._conditions.remove(connection, kind, escape_controls(subject))
         if over is not None and over.fired_at is not None:
             await self._add_event(connection, over, EventType.RESOLVED, at=self._clock.now())
             _log.info("alert.resolved", kind=over.kind, subject=over.subject)
 
-    async def end_all(self, connection: AsyncConnection, fits: Callable[[str, str], bool]) -> None:
+    async def resolve_matching(self, connection: AsyncConnection, fits: Callable[[str, str], bool]) -> None:
         """In the caller's transaction: end every condition whose kind and subject fit."""
         for kind, subject in await self._conditions.list_names(connection):
             if fits(kind, subject):
-                await self.end(connection, kind, subject)
+                await self.resolve_alert(connection, kind, subject)
 
     async def has_fired(self, connection: AsyncConnection, kind: str, subject: str) -> bool:
         """Whether people were told of this condition, and not yet that it is over."""

@@ -11,13 +11,13 @@ import secrets
 from datetime import timedelta
 from typing import Final
 
-from tidings.core.addresses import UrlError, parse_url
 from tidings.core.alerts.events import AlertEvent, DeliveryError, DestinationError
 from tidings.core.alerts.wording import write_title
 from tidings.core.clock import Clock, to_text
-from tidings.core.http import FetchError, GuardedClient
-from tidings.core.retry import parse_retry_after
-from tidings.core.secrets import Secret
+from tidings.core.net.addresses import UrlError, parse_url
+from tidings.core.net.client import FetchError, GuardedClient
+from tidings.core.net.retry import parse_retry_after
+from tidings.core.secrets.secret import Secret
 
 _PREFIX: Final = "whsec_"
 _SHORTEST_KEY: Final = 24

@@ -1,0 +1,1 @@
+"""The channels that pages are announced on: protocols, quotas and ranking of IndexNow engines and Bing."""

@@ -1,0 +1,326 @@
+"""Which pages go to Bing, where more are due than its quota allows.
+
+Every page gets a rank: the later its lastmod the higher, and below all of those a random one for pages without.
+(`random` gives all of them random ranks.) Only the best are kept, so a site of millions takes no more memory than a
+small one, and most pages are passed over by a look at the text of their lastmod.
+"""
+
+import heapq
+import math
+import random
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import compress, count
+from operator import not_
+from typing import NamedTuple
+
+from tidings.announce.due.pages import NO_LASTMOD, Listing
+from tidings.announce.due.rules import DueRules, Standing
+from tidings.announce.ledger.ledger import Entry, Ledger
+from tidings.announce.site.site import BingPriority
+from tidings.announce.sitemap.crawl import SitemapFile
+from tidings.announce.sitemap.lastmod import parse_lastmod
+from tidings.core.clock import from_milliseconds, to_milliseconds
+
+# So many known pages are held in memory; beyond that, which takes a long time to live, the ledger is asked each time.
+MOST_KNOWN = 100_000
+
+_DATED = 1 << 64
+_BELOW_ALL = -1
+_DAY = timedelta(days=1)
+_BEGIN = from_milliseconds(0)
+# Some days before the end of time, so that no time zone leads beyond it.
+_LAST_FLOOR = to_milliseconds(datetime(9999, 12, 20, tzinfo=UTC))
+_MANY = 1_000
+_ONES = bytes.maketrans(b"0123456789", b"1111111111")
+_OFFSET = re.compile(rb"Z?|(?P<hours>(?P<sign>[+-])\d\d):(?P<minutes>\d\d)")
+
+
+@dataclass(slots=True, eq=False)
+class FileStanding:
+    """How one sitemap file stands with Bing: how many of its pages are due, and the oldest entry of the others."""
+
+    file: SitemapFile
+    due: int = 0
+    oldest: int | None = None
+    clean: bool = True
+
+
+class Candidate(NamedTuple):
+    """One page that may be chosen."""
+
+    rank: int
+    url: bytes
+    lastmod: int
+    standing: FileStanding
+
+
+class Best:
+    """The best `size` of all candidates it was given, each page once."""
+
+    def __init__(self, size: int, *, floor: int = _BELOW_ALL) -> None:
+        self.floor = floor
+        self._size = size
+        self._kept: dict[int, Candidate] = {}
+
+    def add(self, url_hash: int, candidate: Candidate) -> None:
+        if candidate.rank <= self.floor or not self._size:
+            return
+        known = self._kept.get(url_hash)
+        if known is None or known.rank < candidate.rank:
+            self._kept[url_hash] = candidate
+        if len(self._kept) >= 2 * self._size:
+            self._prune()
+
+    def merge(self, other: "Best") -> None:
+        for url_hash, candidate in other.list():
+            self.add(url_hash, candidate)
+
+    def list(self) -> "list[tuple[int, Candidate]]":
+        """Those kept, the best first."""
+        self._prune()
+        return list(self._kept.items())
+
+    def _prune(self) -> None:
+        best = heapq.nlargest(self._size, self._kept.items(), key=lambda item: item[1].rank)
+        self._kept = dict(best)
+        if len(best) == self._size and best:
+            self.floor = max(self.floor, best[-1][1].rank)
+
+
+class Chooser:
+    """Goes along with one crawl and keeps the best of what is due on Bing.
+
+    What a file brings counts once the file is known to be good (`release`); before that it can be taken back.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        priority: BingPriority,
+        ledger: Ledger,
+        rules: DueRules,
+        skip: Collection[int] = (),
+        seed: random.Random | None = None,
+    ) -> None:
+        self._size = size
+        self._by_lastmod = priority is BingPriority.NEWEST
+        self._ledger = ledger
+        self._rules = rules
+        self._skip = frozenset(skip)
+        self._random = seed or random.SystemRandom()
+        self._best = Best(size)
+        self._read = 0
+        # Pages that were read and need nothing, and those of them that another listing of theirs makes due.
+        self._quiet: set[int] = set()
+        self._loud: set[int] = set()
+        self._known: dict[int, Entry] | None = None
+        self._apart = self._skip
+        self.take_back()
+
+    async def load(self, *, now: int) -> None:
+        """Read what has been submitted, where that is little enough to be held."""
+        self._known = await self._ledger.list_entries(since=self._rules.expired_before(now), most=MOST_KNOWN)
+        self._apart = self._skip.union(self._known or ())
+
+    def take_back(self) -> None:
+        """What came of the present file does not count."""
+        self._standing: FileStanding | None = None
+        self._file_quiet: set[int] = set()
+        self._file_loud: set[int] = set()
+        self._new = Best(self._size, floor=self._best.floor)
+        self._changed = Best(self._size, floor=self._best.floor)
+
+    async def consider(self, listing: Listing, file: SitemapFile, *, now: int) -> None:
+        """Look at a block of the present file's pages."""
+        standing = self._standing = self._standing or FileStanding(file)
+        known = self._known
+        if known is None:
+            known = await self._ask_ledger(listing.hashes, now=now)
+        apart = self._skip.union(known) if known is not self._known else self._apart
+        positions = list(compress(count(), map(apart.__contains__, listing.hashes))) if apart else []
+        self._judge_known(listing, positions, known, standing, now=now)
+        standing.due += len(listing) - len(positions)
+        self._offer(listing, range(len(listing)), self._new, standing, apart=apart)
+
+    def release(self, *, believed: bool) -> FileStanding | None:
+        """The file is good as far as it was read; without `believed`, its lastmods make no known page due."""
+        standing = self._standing
+        if standing is not None:
+            self._best.merge(self._new)
+            self._quiet |= self._file_quiet
+            if believed:
+                standing.due += len(self._file_loud)
+                self._loud |= self._file_loud
+                self._best.merge(self._changed)
+            elif self._file_loud:
+                standing.clean = False
+        self.take_back()
+        return standing
+
+    def note_read(self, pages: int) -> None:
+        """So many different pages were read in all."""
+        self._read = pages
+
+    def count_due(self) -> int:
+        """How many different pages are due, those that were left out from the start not counted."""
+        return max(0, self._read - len(self._quiet - self._loud))
+
+    def choose(self, count: int) -> list[tuple[int, Candidate]]:
+        """The best `count`, the best first."""
+        return self._best.list()[:count]
+
+    async def _ask_ledger(self, hashes: Sequence[int], *, now: int) -> dict[int, Entry]:
+        """The entries of those that were submitted and have not expired."""
+        expired_before = self._rules.expired_before(now)
+        entries = await self._ledger.find_entries(sorted(hashes))
+        return {h: entry for h, entry in entries.items() if entry.submitted_at >= expired_before}
+
+    def _judge_known(
+        self, listing: Listing, positions: Sequence[int], known: dict[int, Entry], standing: FileStanding, *, now: int
+    ) -> None:
+        """Those at `positions` were submitted before, or are left out from the start."""
+        changed = []
+        for at in positions:
+            url_hash = listing.hashes[at]
+            self._file_quiet.add(url_hash)
+            if url_hash in self._skip:
+                continue
+            entry = known[url_hash]
+            standing.oldest = min(entry.submitted_at, standing.oldest or entry.submitted_at)
+            moment = parse_lastmod(listing.lastmods[at])
+            verdict = self._rules.judge(moment and moment[1], entry, now=now)
+            standing.clean = standing.clean and verdict is not Standing.TOO_SOON
+            if verdict is Standing.CHANGED:
+                changed.append(at)
+        self._file_loud.update(listing.hashes[at] for at in changed)
+        self._offer(listing, changed, self._changed, standing)
+
+    def _offer(
+        self,
+        listing: Listing,
+        positions: Sequence[int],
+        best: Best,
+        standing: FileStanding,
+        *,
+        apart: Collection[int] = (),
+    ) -> None:
+        """Offer the pages at these positions, but for those whose hashes are in `apart`."""
+        offer = _Offer(listing, best, standing, apart, self._random)
+        if self._size and self._by_lastmod:
+            offer.offer_latest(positions)
+        elif self._size:
+            offer.offer_random(positions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A block of pages on their way to the best of its file."""
+
+    listing: Listing
+    best: Best
+    standing: FileStanding
+    apart: Collection[int]
+    random: random.Random
+
+    def offer_latest(self, positions: Sequence[int]) -> None:
+        lastmods, best = self.listing.lastmods, self.best
+        dated = positions if all(lastmods) else [at for at in positions if lastmods[at]]
+        if len(dated) < len(positions):
+            self.offer_random([at for at in positions if not lastmods[at]])
+        if are_wrong([lastmods[at] for at in dated]):
+            self.offer_random(dated)
+            return
+        likely, in_order = find_likely(lastmods, dated, floor=best.floor - _DATED)
+        if not in_order and len(likely) > _MANY:
+            # The last days first: after them, the floor lets little of the rest through.
+            latest, others = split_latest(lastmods, likely)
+            self._offer_dated(sorted(latest, key=lastmods.__getitem__, reverse=True))
+            likely, _ = find_likely(lastmods, others, floor=best.floor - _DATED)
+        self._offer_dated(likely, in_order=in_order)
+
+    def offer_random(self, positions: Sequence[int]) -> None:
+        """Offer them with random ranks. Those that would stay below the floor are passed over in leaps."""
+        place = -1
+        while (chance := 1 - (self.best.floor + 1) / _DATED) > 0:
+            place += 1 if chance == 1 else 1 + int(math.log(1 - self.random.random()) / math.log1p(-chance))
+            if place >= len(positions):
+                return
+            moment = parse_lastmod(self.listing.lastmods[positions[place]])
+            rank = self.random.randrange(self.best.floor + 1, _DATED)
+            self._add(positions[place], rank, NO_LASTMOD if moment is None else moment[1])
+
+    def _offer_dated(self, likely: Sequence[int], *, in_order: bool = False) -> None:
+        wrong = []
+        for at in likely:
+            if (moment := parse_lastmod(self.listing.lastmods[at])) is None:
+                wrong.append(at)
+            elif _DATED + moment[1] > self.best.floor:
+                self._add(at, _DATED + moment[1], moment[1])
+            elif in_order:
+                break
+        self.offer_random(wrong)
+
+    def _add(self, at: int, rank: int, lastmod: int) -> None:
+        url_hash = self.listing.hashes[at]
+        if url_hash not in self.apart:
+            self.best.add(url_hash, Candidate(rank, self.listing.urls[at], lastmod, self.standing))
+
+
+def are_wrong(texts: Sequence[bytes]) -> bool:
+    """Whether all of these count as no lastmod, by their form alone. A look at the first spares most the rest."""
+    if not texts or parse_lastmod(texts[0]) is not None:
+        return False
+    # A stamp of ones is a good one, where its form is.
+    return not any(map(parse_lastmod, set(b"\n".join(texts).translate(_ONES).split(b"\n"))))
+
+
+def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: int) -> tuple[Sequence[int], bool]:
+    """Those whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
+
+    Stamps of one form and one time zone compare as text: then they come with the latest first, and True. Others
+    compare up to a day, and a year or a month alone is always looked at closely.
+    """
+    texts = list(map(lastmods.__getitem__, positions))
+    offset = find_common_offset(texts)
+    if floor >= 0:
+        moment = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
+        if offset is None:
+            least = f"{moment - _DAY:%Y-%m-%d}".encode()
+            return [at for at, text in zip(positions, texts, strict=True) if text >= least or len(text) < 10], False
+        # Not to the second: a stamp without one means the whole minute.
+        least = f"{moment + offset:%Y-%m-%dT%H:%M}"[: len(texts[0])].encode()
+        positions = [at for at, text in zip(positions, texts, strict=True) if text >= least]
+    if offset is None:
+        return positions, False
+    return sorted(positions, key=lastmods.__getitem__, reverse=True), True
+
+
+def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Those of the last days, as far as their text tells, and the others."""
+    moment = parse_lastmod(max(map(lastmods.__getitem__, positions)))
+    if moment is None:
+        return [], positions
+    least = f"{_BEGIN + timedelta(milliseconds=min(max(0, moment[0]), _LAST_FLOOR)) - 2 * _DAY:%Y-%m-%d}".encode()
+    flags = [lastmods[at] >= least for at in positions]
+    return list(compress(positions, flags)), list(compress(positions, map(not_, flags)))
+
+
+def find_common_offset(texts: Sequence[bytes]) -> timedelta | None:
+    """The time zone's offset that all these stamps share, where they are of one length too; else None."""
+    if not texts or len(set(map(len, texts))) > 1:
+        return None
+    first = texts[0]
+    tail = b"" if len(first) == 10 else first[-1:] if first.endswith(b"Z") else first[-6:]
+    found = _OFFSET.fullmatch(tail)
+    # All are of one length, so the tails stand in columns; to compare those is much faster than text by text.
+    joined = b"".join(texts)
+    columns = (joined[len(first) - at :: len(first)] for at in range(1, len(tail) + 1))
+    if found is None or any(column.count(column[:1]) < len(texts) for column in columns):
+        return None
+    if found["hours"] is None:
+        return timedelta()
+    return timedelta(hours=int(found["hours"]), minutes=int(found["sign"] + found["minutes"]))

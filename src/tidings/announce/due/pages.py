@@ -1,0 +1,234 @@
+"""Pages: what a sitemap's entries become once they are known to be this site's own.
+
+Millions pass through here, so they are handled in columns, and nothing is worked out for a page before it is needed:
+a listing has the URLs, their 64-bit hashes and the raw lastmods; which of them are due is decided in `due`, and only
+those become `Pages`, with their lastmods read.
+"""
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from tidings.announce.site.site import Site, find_netloc
+from tidings.announce.sitemap.lastmod import parse_lastmod
+from tidings.core.net.addresses import MAX_URL_LENGTH, UrlError, parse_url
+
+NO_LASTMOD = -1
+
+# What a URL may consist of without a closer look; all of it stands for itself in a request.
+_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
+
+_CLIMB = re.compile(rb"/(?:\.|%2e){2}(?![^/?#\n])", re.IGNORECASE)
+
+
+class Page(NamedTuple):
+    """One page: the hash of its URL, the URL, and the latest moment that its lastmod can mean (milliseconds)."""
+
+    url_hash: int
+    url: str
+    lastmod: int | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """This site's own entries of a sitemap, in columns and in order; the lastmods as they stand there."""
+
+    urls: list[bytes] = field(default_factory=list)
+    hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    lastmods: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def extend(self, other: "Listing") -> None:
+        self.urls += other.urls
+        self.hashes += other.hashes
+        self.lastmods += other.lastmods
+
+    def pick(self, positions: Sequence[int]) -> "Pages":
+        """The pages at these positions, with their lastmods read."""
+        moments = [parse_lastmod(self.lastmods[at]) for at in positions]
+        return Pages(
+            [self.urls[at] for at in positions],
+            array("q", [self.hashes[at] for at in positions]),
+            array("q", [NO_LASTMOD if moment is None else moment[1] for moment in moments]),
+        )
+
+
+@dataclass(slots=True)
+class Pages:
+    """Pages to be announced, in columns: a third of the memory of as many objects. `removed`: they left the sitemap."""
+
+    urls: list[bytes] = field(default_factory=list)
+    hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    lastmods: "array[int]" = field(default_factory=lambda: array("q"))
+    removed: bool = False
+
+    @classmethod
+    def gather(cls, pages: Iterable[Page], *, removed: bool = False) -> "Pages":
+        rows = list(pages)
+        return cls(
+            [row.url.encode() for row in rows],
+            array("q", [row.url_hash for row in rows]),
+            array("q", [NO_LASTMOD if row.lastmod is None else row.lastmod for row in rows]),
+            removed,
+        )
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def __iter__(self) -> Iterator[Page]:
+        for url, url_hash, lastmod in zip(self.urls, self.hashes, self.lastmods, strict=True):
+            yield Page(url_hash, url.decode(), None if lastmod == NO_LASTMOD else lastmod)
+
+    def extend(self, other: "Pages") -> None:
+        self.urls += other.urls
+        self.hashes += other.hashes
+        self.lastmods += other.lastmods
+
+    def pick(self, positions: Sequence[int]) -> "Pages":
+        """Those at these positions."""
+        return Pages(
+            [self.urls[at] for at in positions],
+            array("q", [self.hashes[at] for at in positions]),
+            array("q", [self.lastmods[at] for at in positions]),
+            self.removed,
+        )
+
+    def cut(self, start: int, stop: int) -> "Pages":
+        """Those from `start` up to `stop`."""
+        return Pages(self.urls[start:stop], self.hashes[start:stop], self.lastmods[start:stop], self.removed)
+
+    def without(self, hashes: Collection[int]) -> "Pages":
+        """Those whose hashes are not among `hashes`."""
+        if not hashes:
+            return self
+        return self.pick([at for at, url_hash in enumerate(self.hashes) if url_hash not in hashes])
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Entries that are not announced, by reason."""
+
+    invalid: int = 0
+    foreign_host: int = 0
+    outside_key_location: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.invalid + self.foreign_host + self.outside_key_location
+
+    @property
+    def by_settings(self) -> int:
+        """Those that other settings of the site would let in."""
+        return self.foreign_host + self.outside_key_location
+
+    def add(self, other: "Dropped") -> None:
+        self.invalid += other.invalid
+        self.foreign_host += other.foreign_host
+        self.outside_key_location += other.outside_key_location
+
+
+class PageFilter:
+    """Turns a sitemap's entries into a listing of this site's own, and counts what it drops."""
+
+    def __init__(self, site: Site) -> None:
+        self.dropped = Dropped()
+        self._host = site.host
+        self._folder = site.key_folder
+        roots = [f"{scheme}://{site.host}{site.key_folder}".encode() for scheme in ("http", "https")]
+        self._roots = tuple(roots)
+        self._is_plain = re.compile(b"(?:%b)[%b]*" % (b"|".join(map(re.escape, roots)), re.escape(_PLAIN))).fullmatch
+
+    def forget_dropped(self) -> None:
+        """Begin to count anew."""
+        self.dropped = Dropped()
+
+    def read(self, pairs: Sequence[tuple[bytes, bytes]]) -> Listing:
+        """What is this site's own, among pairs of URL and lastmod."""
+        urls = [loc for loc, _ in pairs]
+        if self._are_plain(urls):
+            return Listing(urls, hash_urls(urls), [lastmod for _, lastmod in pairs])
+        kept = [(url, lastmod) for loc, lastmod in pairs if (url := self._read_url(loc)) is not None]
+        urls = [url for url, _ in kept]
+        return Listing(urls, hash_urls(urls), [lastmod for _, lastmod in kept])
+
+    def _are_plain(self, urls: list[bytes]) -> bool:
+        """Whether all are of this host, in the key's folder, with nothing to encode: one look for thousands of them."""
+        joined = b"\n".join([b"", *urls])
+        return joined.count(b"\n") == len(urls) == sum(joined.count(b"\n" + root) for root in self._roots) and not (
+            joined.translate(None, b"\n" + _PLAIN) or self._may_climb(joined)
+        )
+
+    def _may_climb(self, text: bytes) -> bool:
+        """Whether a `..` could lead out of the key's folder; out of the whole host none can."""
+        return self._folder != "/" and _CLIMB.search(text) is not None
+
+    def _read_url(self, loc: bytes) -> bytes | None:
+        """The URL as it is announced, or None where it is dropped."""
+        if self._is_plain(loc) and not self._may_climb(loc):
+            return loc
+        try:
+            url = parse_url(loc.decode())
+        except (UrlError, UnicodeDecodeError):
+            self.dropped.invalid += 1
+            return None
+        if find_netloc(url) != self._host:
+            self.dropped.foreign_host += 1
+            return None
+        if not url.path.startswith(self._folder) or self._may_climb(url.path.encode()):
+            self.dropped.outside_key_location += 1
+            return None
+        if len(url.text) > MAX_URL_LENGTH:
+            self.dropped.invalid += 1
+            return None
+        return url.text.encode()
+
+
+def hash_urls(urls: Iterable[bytes]) -> "array[int]":
+    """64 bits for each URL, the same on every machine: with a million URLs, 3 in 100 million for any clash."""
+    # The tables' integers have a sign, the hash has none: the same 64 bits are read in the other way.
+    return array("q", array("Q", [xxh3_64_intdigest(url) for url in urls]).tobytes())
+
+
+class DistinctCount:
+    """Counts how many different hashes it was given, exactly, in memory that does not grow with their number.
+
+    They are set aside in a temporary file, in buckets by their top bits, and each bucket is counted alone.
+    """
+
+    _BUCKETS = 64
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._places: list[list[tuple[int, int]]] = [[] for _ in range(self._BUCKETS)]
+
+    def add(self, ordered: "array[int]") -> None:
+        """Add hashes, which must be in order."""
+        start = 0
+        offset = self._file.seek(0, 2)
+        for number, places in enumerate(self._places):
+            stop = bisect_left(ordered, (number + 1) * ((1 << 64) // self._BUCKETS) - (1 << 63))
+            places.append((offset + start * ordered.itemsize, stop - start))
+            start = stop
+        ordered.tofile(self._file)
+
+    def count(self) -> int:
+        return sum(len(set(bucket)) for bucket in self._read_buckets())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read_buckets(self) -> Iterator["array[int]"]:
+        for places in self._places:
+            bucket = array("q")
+            for offset, length in places:
+                self._file.seek(offset)
+                bucket.fromfile(self._file, length)
+            yield bucket

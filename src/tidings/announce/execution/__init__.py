@@ -1,0 +1,1 @@
+"""One execution for one site: plan, send, report, alerts."""

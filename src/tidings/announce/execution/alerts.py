@@ -1,0 +1,198 @@
+"""How an execution went as a whole: its status, its lines in the log, and what people have to be told."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.bing import BING
+from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
+from tidings.announce.sitemap.crawl import CrawlResult
+from tidings.core.alerts import Alert, Alerts
+from tidings.core.executions import ExecutionStatus
+from tidings.core.logs.logger import get_logger
+from tidings.core.stop import Stop
+
+# All that people are told of a site; other pipelines have subjects of their own that may be called like one.
+KINDS = frozenset(
+    {
+        "channel_broken",
+        "channel_off",
+        "execution_failed",
+        "many_failures",
+        "no_urls",
+        "not_run",
+        "sitemap_shrank",
+    }
+)
+CHECK = "Check the sitemap's address and the key; `tidings check` says what is wrong."
+
+_log = get_logger(__name__)
+
+
+def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> ExecutionStatus:
+    """Gather what the crawl met into the report, and say how the execution went as a whole."""
+    report.add_crawl(crawl)
+    lines = report.lines
+    if report.cut_short or (stop.requested and _waits_for_time(report)):
+        report.warnings.append(
+            f"stopped early: {stop.reason}; all that was done is saved and the next execution goes on from there. "
+            "If this happens often, run it more often"
+        )
+        return ExecutionStatus.INTERRUPTED
+    if crawl.roots_read == 0:
+        return ExecutionStatus.FAILED
+    bing_failed = report.bing is not None and (
+        report.bing.trouble or report.bing.engine.broken or report.bing.engine.failed
+    )
+    if _is_lost(report) and not any(line.succeeded for line in lines):
+        return ExecutionStatus.FAILED
+    if crawl.troubles or bing_failed or any(e.failed or e.left or e.broken for e in report.engines.values()):
+        return ExecutionStatus.PARTIAL
+    return ExecutionStatus.SUCCEEDED
+
+
+def _waits_for_time(report: Report) -> bool:
+    """Whether more time would have helped. What waits for Bing's next quota would not have gone out either."""
+    bing = report.bing
+    waits_for_bing = bing is not None and bing.engine.left and (bing.quota is None or bing.quota.remaining > 0)
+    return bool(waits_for_bing or report.left)
+
+
+def _is_lost(report: Report) -> bool:
+    """Whether nothing came of what was asked for. Trouble with Bing alone never makes IndexNow's half a failure."""
+    engines = report.engines.values()
+    if not engines:
+        return report.bing is not None and (report.bing.trouble or report.bing.engine.broken)
+    return all(engine.broken for engine in engines) or (report.new > 0 and any(engine.failed for engine in engines))
+
+
+def log_summary(report: Report) -> None:
+    """One line for the execution, and one for each engine."""
+    log = _log.warning if report.warnings or report.status is not ExecutionStatus.SUCCEEDED else _log.info
+    (_log.error if report.status is ExecutionStatus.FAILED else log)(
+        "execution.finished",
+        site=report.site,
+        execution=report.execution_id,
+        status=report.status.value,
+        total=report.total,
+        new=report.new,
+        cached=report.cached,
+        submitted=report.submitted,
+        failed=report.failed,
+        seconds=round(report.duration.total_seconds(), 1),
+        warnings=report.warnings,
+        errors=report.errors,
+    )
+    for engine in report.lines:
+        _log.info(
+            "engine.summary",
+            site=report.site,
+            engine=engine.engine.host,
+            total=engine.attempted,
+            succeeded=engine.succeeded,
+            failed=engine.failed,
+            left=engine.left,
+            mean_ms=engine.mean_ms,
+        )
+        if engine.failed_share > ALERT_SHARE:
+            # Said each time it happens; people are told of it once, as long as it lasts.
+            _log.error(
+                "execution.many_failures",
+                site=report.site,
+                engine=engine.engine.host,
+                failed=engine.failed,
+                attempted=engine.attempted,
+                reason=engine.reason,
+                action=engine.advice,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition that was looked at: it holds where there is an alert, and is over where there is none."""
+
+    kind: str
+    subject: str
+    alert: Alert | None = None
+
+
+async def tell(connection: AsyncConnection, findings: Iterable[Finding], *, alerts: Alerts) -> None:
+    """Bring what people are told up to what was found, in the caller's transaction."""
+    for finding in findings:
+        if finding.alert is not None:
+            await alerts.raise_alert(connection, finding.alert)
+        else:
+            await alerts.resolve_alert(connection, finding.kind, finding.subject)
+
+
+def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
+    """Everything that an execution shows of what may need a person. `usual_total`: what the sitemap had lately."""
+    yield from _examine_status(report)
+    if not report.cut_short and not report.errors and report.crawled:
+        yield _examine_emptiness(report)
+        yield _examine_size(report, usual_total=usual_total)
+    for engine in report.lines:
+        subject = f"{report.site} at {engine.engine}"
+        if engine.attempted:
+            yield _examine_failures(engine, subject=subject)
+        if engine.broken or engine.succeeded:
+            yield _examine_refusal(engine, subject=subject)
+
+
+def _examine_status(report: Report) -> Iterator[Finding]:
+    if report.status is ExecutionStatus.FAILED:
+        yield _hold(
+            "execution_failed",
+            report.site,
+            reason="; ".join(report.errors) or _gather_reasons(report),
+            action=CHECK if report.errors else next((line.advice for line in report.lines if line.advice), CHECK),
+        )
+    elif report.status is not ExecutionStatus.INTERRUPTED:
+        yield Finding("execution_failed", report.site)
+
+
+def _examine_emptiness(report: Report) -> Finding:
+    if report.total:
+        return Finding("no_urls", report.site)
+    return _hold(
+        "no_urls",
+        report.site,
+        reason="the sitemap lists no URLs",
+        action="Check that the sitemap is complete.",
+        count=0,
+    )
+
+
+def _examine_size(report: Report, *, usual_total: int) -> Finding:
+    if report.total * 2 >= usual_total:
+        return Finding("sitemap_shrank", report.site)
+    return _hold(
+        "sitemap_shrank",
+        report.site,
+        reason=f"the sitemap lists {report.total:,} URLs, and {usual_total:,} lately",
+        action="Check that the sitemap is complete; pages that are missing are not announced.",
+        count=report.total,
+    )
+
+
+def _examine_failures(engine: EngineReport, *, subject: str) -> Finding:
+    if engine.failed_share <= ALERT_SHARE:
+        return Finding("many_failures", subject)
+    reason = f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}"
+    return _hold("many_failures", subject, reason=reason, action=engine.advice, count=engine.failed)
+
+
+def _examine_refusal(engine: EngineReport, *, subject: str) -> Finding:
+    kind = "channel_off" if engine.engine == BING else "channel_broken"
+    if not engine.broken:
+        return Finding(kind, subject)
+    return _hold(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
+
+
+def _hold(kind: str, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
+    return Finding(kind, subject, Alert(kind=kind, subject=subject, reason=reason, action=action, count=count))
+
+
+def _gather_reasons(report: Report) -> str:
+    return "; ".join(f"{engine.engine}: {engine.reason}" for engine in report.lines if engine.reason)

@@ -1,0 +1,88 @@
+"""Corrections of what counts as announced: undo a bad run, or have some pages sent again.
+
+Both are done as an execution of the site: one that ran meanwhile would remember what it had seen before.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.due.pages import PageFilter
+from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.site.site import Site
+from tidings.announce.sitemap.memory import SitemapMemory
+from tidings.core.clock import to_milliseconds, to_text
+from tidings.core.db.database import Database
+from tidings.core.executions import Executions, ExecutionStatus
+
+# What the result of a correction begins with: it stands in the history, and is no run of the site.
+CORRECTION = "forgotten"
+
+_LEDGERS = {
+    ChannelChoice.ALL: tuple(Channel),
+    ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
+    ChannelChoice.BING: (Channel.BING,),
+}
+
+
+async def forget_since(
+    site: Site, since: datetime, *, channel: ChannelChoice, database: Database, executions: Executions
+) -> int:
+    """What was announced since then counts as not announced. Returns how many entries; raises AlreadyRunningError."""
+
+    async def forget(connection: AsyncConnection) -> int:
+        counts = [
+            await Ledger(database, site=site.number, channel=each).forget(connection, since=to_milliseconds(since))
+            for each in _LEDGERS[channel]
+        ]
+        return sum(counts)
+
+    done = {"since": to_text(since), "channel": channel.value}
+    return await _correct(site, forget, done, database=database, executions=executions)
+
+
+async def requeue(
+    site: Site, urls: Sequence[str], *, channel: ChannelChoice, database: Database, executions: Executions
+) -> int:
+    """These pages are sent again by the next execution that finds them in the sitemap.
+
+    Returns how many entries were taken out; raises AlreadyRunningError.
+    """
+    listing = PageFilter(site).read([(url.strip().encode("utf-8", "replace"), b"") for url in urls])
+    hashes = sorted(listing.hashes)
+
+    async def take_out(connection: AsyncConnection) -> int:
+        counts = [
+            await Ledger(database, site=site.number, channel=each).remove(connection, hashes)
+            for each in _LEDGERS[channel]
+        ]
+        return sum(counts)
+
+    done = {"urls": len(urls), "channel": channel.value}
+    return await _correct(site, take_out, done, database=database, executions=executions)
+
+
+async def _correct(
+    site: Site,
+    work: Callable[[AsyncConnection], Awaitable[int]],
+    done: dict[str, Any],
+    *,
+    database: Database,
+    executions: Executions,
+) -> int:
+    execution = await executions.acquire(site.workflow_name)
+    result: dict[str, Any] = {CORRECTION: 0, **done}
+
+    async def correct(connection: AsyncConnection) -> None:
+        await SitemapMemory(database, site=site.number).forget(connection)
+        result[CORRECTION] = await work(connection)
+
+    try:
+        await executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result, also=correct)
+    except BaseException:
+        await executions.abandon(execution)
+        raise
+    return int(result[CORRECTION])

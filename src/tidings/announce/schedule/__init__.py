@@ -1,0 +1,1 @@
+"""When sites run: cron times, due times in the database, and pauses."""

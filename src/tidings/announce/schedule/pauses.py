@@ -1,0 +1,45 @@
+"""What is paused stays paused when the database is restored from a backup that knows nothing of it: whoever pauses
+before a restore wants to look at what came of it before anything runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.schedule.table import EVERYTHING, schedules
+from tidings.announce.site.table import sites
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Whether everything is paused, and the ids of the sites that are paused by themselves."""
+
+    everything: bool = False
+    sites: Sequence[str] = ()
+
+
+async def read_pauses(database: Database) -> Pauses:
+    """What is paused now. The tables must be there."""
+    paused = schedules.c.paused_at.is_not(None)
+    everything = select(schedules.c.site).where(schedules.c.site == EVERYTHING, paused)
+    by_itself = select(sites.c.id).join(schedules, schedules.c.site == sites.c.number).where(paused)
+    async with database.read() as connection:
+        return Pauses(
+            (await connection.execute(everything)).first() is not None,
+            list((await connection.execute(by_itself)).scalars()),
+        )
+
+
+async def keep_pauses(connection: AsyncConnection, pauses: Pauses, *, database: Database, clock: Clock) -> None:
+    """In the caller's transaction: pause the same again, as far as it is there."""
+    paused_at = to_milliseconds(clock.now())
+    if pauses.everything:
+        everything = database.insert(schedules).values(site=EVERYTHING, cron="", paused_at=paused_at)
+        pause = everything.on_conflict_do_update(index_elements=["site"], set_={"paused_at": paused_at})
+        await connection.execute(pause)
+    for site_id in pauses.sites:
+        number = select(sites.c.number).where(sites.c.id == site_id).scalar_subquery()
+        await connection.execute(update(schedules).where(schedules.c.site == number).values(paused_at=paused_at))

@@ -1,0 +1,104 @@
+"""A site as people and scripts write and read it: the field names of the API. Every key is masked on the way out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidings.announce.site.site import (
+    DEFAULT_BING_QUOTA,
+    DEFAULT_ENGINE,
+    DEFAULT_SCHEDULE,
+    BingPriority,
+    Site,
+    SiteError,
+    SubmitMethod,
+    make_bing_settings,
+    make_site,
+)
+
+
+def describe_site(site: Site) -> dict[str, Any]:
+    """A site for people: its keys are masked, also where one is part of the key file's name."""
+    return {
+        "id": site.id,
+        "host": site.host,
+        "sitemapUrl": site.sitemap_urls[0],
+        "sitemapUrls": list(site.sitemap_urls),
+        "backupSitemapUrls": list(site.backup_sitemap_urls),
+        "indexnowKey": site.key.masked,
+        "keyLocation": site.key_location.replace(site.key.reveal(), site.key.masked),
+        "searchEngines": [engine.endpoint for engine in site.engines],
+        "submitMethod": site.submit_method.value,
+        "schedule": site.schedule,
+        "announceRemoved": site.announce_removed,
+        "enabled": site.enabled,
+        "bingEnabled": site.bing.enabled,
+        "bingApiKey": None if site.bing.key is None else site.bing.key.masked,
+        "bingDailyQuota": site.bing.daily_quota,
+        "bingPriority": site.bing.priority.value,
+    }
+
+
+def read_site(
+    document: Mapping[str, Any],
+    *,
+    engines: Sequence[str] = (DEFAULT_ENGINE,),
+    schedule: str = DEFAULT_SCHEDULE,
+) -> Site:
+    """A site from its fields; what is missing or null gets its default. Raises SiteError."""
+    given = {name: value for name, value in document.items() if value is not None}
+    if "indexnowKey" not in given:
+        raise SiteError("indexnowKey", "it is required; `tidings keys new --indexnow` makes one")
+    return make_site(
+        site_id=given.get("id"),
+        host=given.get("host"),
+        sitemap_urls=_read_sitemaps(given),
+        backup_sitemap_urls=given.get("backupSitemapUrls", ()),
+        key=given["indexnowKey"],
+        key_location=given.get("keyLocation"),
+        engines=given.get("searchEngines", engines),
+        submit_method=SubmitMethod(given.get("submitMethod", SubmitMethod.AUTO)),
+        schedule=given.get("schedule", schedule),
+        announce_removed=given.get("announceRemoved", False),
+        enabled=given.get("enabled", True),
+        bing=make_bing_settings(
+            enabled=given.get("bingEnabled", False),
+            key=given.get("bingApiKey"),
+            daily_quota=given.get("bingDailyQuota", DEFAULT_BING_QUOTA),
+            priority=BingPriority(given.get("bingPriority", BingPriority.NEWEST)),
+        ),
+    )
+
+
+def change_site(
+    site: Site,
+    changes: Mapping[str, Any],
+    *,
+    engines: Sequence[str] = (DEFAULT_ENGINE,),
+    schedule: str = DEFAULT_SCHEDULE,
+) -> Site:
+    """The same site with some fields changed; null sets one back to its default. Raises SiteError."""
+    if "sitemapUrl" in changes or "sitemapUrls" in changes:
+        changes = {"sitemapUrl": None, "sitemapUrls": None, **changes}
+    key = changes.get("indexnowKey") or site.key.reveal()
+    return read_site({**_write_site(site, key=key), **changes, "id": site.id}, engines=engines, schedule=schedule)
+
+
+def _write_site(site: Site, *, key: str) -> dict[str, Any]:
+    """All fields with their true values, keys too: only for making another site of them, with this IndexNow key."""
+    default_location = f"{site.origin.partition('://')[0]}://{site.host}/{site.key.reveal()}.txt"
+    # A key file that is named after the key goes along with another key: the old one would stand there in clear.
+    location = site.key_location.replace(site.key.reveal(), key)
+    return {
+        **describe_site(site),
+        "sitemapUrl": None,
+        "indexnowKey": key,
+        # Left out where it is the default, so that it goes along with another host.
+        "keyLocation": None if site.key_location == default_location else location,
+        "bingApiKey": None if site.bing.key is None else site.bing.key.reveal(),
+    }
+
+
+def _read_sitemaps(given: Mapping[str, Any]) -> list[str]:
+    """`sitemapUrl` and `sitemapUrls` together, each address once."""
+    first = [given["sitemapUrl"]] if "sitemapUrl" in given else []
+    return list(dict.fromkeys([*first, *given.get("sitemapUrls", ())]))

@@ -1,0 +1,109 @@
+"""Checks a site before anything is sent: fetches the key file as an engine would, and begins to read the sitemap."""
+
+import re
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidings.announce.due.pages import PageFilter
+from tidings.announce.site.site import Site
+from tidings.announce.sitemap.crawl import Crawl, PagesRead, Remembered
+from tidings.core.clock import Clock
+from tidings.core.net.client import Answer, FetchError, GuardedClient
+from tidings.core.net.retry import RetryPolicy
+from tidings.core.stop import Stop
+
+KEY_FILE_TIMEOUT = timedelta(seconds=30)
+LONGEST_KEY_FILE = 64 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `advice` says what to do where it is not good."""
+
+    subject: str
+    good: bool
+    message: str
+    advice: str = ""
+
+
+async def check_site(site: Site, *, client: GuardedClient, clock: Clock) -> list[Finding]:
+    """Everything that can be known before sending."""
+    return [await check_key_file(site, client=client), await check_sitemap(site, client=client, clock=clock)]
+
+
+async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
+    """Is the key file where the engines will look for it, and does it hold the key and nothing else?"""
+    place = site.key_location.replace(site.key.reveal(), site.key.hint)
+    try:
+        answer = await client.request(
+            "GET", site.key_location, timeout=KEY_FILE_TIMEOUT, limit=LONGEST_KEY_FILE, follow_redirects=True
+        )
+    except FetchError as error:
+        # Without the address, which the error may have cut in the middle of the key.
+        reason = re.split(r" (?:refused|failed): ", str(error), maxsplit=1)[-1]
+        return Finding(
+            "key file", good=False, message=f"{place}: {reason}", advice="Make it reachable from the internet."
+        )
+    problem = _judge_key_file(answer, site)
+    if problem is None:
+        redirected = (
+            " (after a redirect, which not every engine follows)" if answer.url.text != site.key_location else ""
+        )
+        return Finding("key file", good=True, message=f"{place} holds the key{redirected}")
+    message, advice = problem
+    return Finding("key file", good=False, message=f"{place} {message}", advice=advice)
+
+
+def _judge_key_file(answer: Answer, site: Site) -> tuple[str, str] | None:
+    """What is wrong with it, and what to do; None where it is right."""
+    put = "Put a plain text file there that holds the key and nothing else."
+    if answer.status in (404, 410):
+        return f"is missing (HTTP {answer.status})", put
+    if answer.status != 200:
+        return f"answers HTTP {answer.status} instead of the key", "Let everybody read the file, search engines too."
+    key = site.key.reveal().encode()
+    text = answer.body.removeprefix(_BOM).strip()
+    if text == key:
+        return None
+    if text.lower().startswith((b"<!doctype", b"<html")):
+        return "is an HTML page, not the key", f"{put} Many sites answer every unknown address with a page."
+    if not text:
+        return "is empty", put
+    if key in text:
+        return "holds more than the key", put
+    if text.lower() == key.lower():
+        return "differs from the key in upper and lower case", "Use the key exactly as the file has it."
+    return "holds another key", "Set the key that is in the file, or put this key into the file."
+
+
+async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> Finding:
+    """Can the sitemap be read, and are its first pages this site's own?"""
+    crawl = Crawl(
+        site,
+        client=client,
+        clock=clock,
+        policy=RetryPolicy(retries=0),
+        stop=Stop(clock=clock),
+        recall=_recall_nothing,
+    )
+    pages = PageFilter(site)
+    async with aclosing(crawl.events()) as events:
+        async for event in events:
+            if isinstance(event, PagesRead) and pages.read(event.pairs):
+                return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
+    dropped = pages.dropped
+    if dropped.outside_key_location:
+        advice = "Put the key file at the root of the site, or in a folder above its pages."
+        return Finding("sitemap", good=False, message="its URLs lie outside the key file's folder", advice=advice)
+    if dropped.foreign_host:
+        advice = "Check that host and sitemap belong together (www. or not, the port, the key file's folder)."
+        return Finding("sitemap", good=False, message=f"none of its URLs is of {site.host}", advice=advice)
+    message = "; ".join(crawl.result.troubles) or "it lists no pages that can be announced"
+    return Finding("sitemap", good=False, message=message, advice="Open the address in a browser and look at it.")
+
+
+async def _recall_nothing(_: str) -> Remembered | None:
+    return None

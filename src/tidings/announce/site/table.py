@@ -1,0 +1,302 @@
+"""Where sites are stored. Their keys are encrypted at rest; everything else is plain JSON."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
+from sqlalchemy.exc import NoResultFound
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.site.site import (
+    DEFAULT_BING_QUOTA,
+    BingPriority,
+    Site,
+    SubmitMethod,
+    make_bing_settings,
+    make_site,
+)
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.secret import Secret
+
+sites = Table(
+    "sites",
+    metadata,
+    Column("number", RowId, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("origin", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("indexnow_key", LargeBinary),
+    Column("encryption_key_id", Text),
+    Column("enabled", Boolean, nullable=False),
+    Column("removed_at", BigInteger),
+    Column("purged_at", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("bing_key", LargeBinary),
+    sqlite_autoincrement=True,
+)
+
+
+_is_there = sites.c.removed_at.is_(None)
+_PURGE_EVERY_MS = 24 * 60 * 60 * 1000
+
+# Stands for the key in its file's address; no URL can hold a space.
+_KEY_HERE = " key "
+
+
+class Origin(StrEnum):
+    """Where a site comes from. One of the command line was announced by hand, and is never run by itself."""
+
+    COMMAND = "command"
+    ENVIRONMENT = "environment"
+    API = "api"
+
+
+_two_ids = select(sites.c.id).where(_is_there, sites.c.origin != Origin.COMMAND.value).limit(2)
+
+
+class Planner(Protocol):
+    """Plans when a site runs, in the transaction that stores or removes it."""
+
+    async def plan(self, connection: AsyncConnection, site: Site) -> None: ...
+
+    async def drop(self, connection: AsyncConnection, number: int) -> None: ...
+
+
+class SiteRecords:
+    """The sites of this installation."""
+
+    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock, planner: Planner | None = None) -> None:
+        self._database = database
+        self._keys = keys
+        self._clock = clock
+        self._planner = planner
+
+    async def save(self, site: Site, *, origin: Origin) -> Site:
+        """Store a site, or replace the one of this id; returns it with its number."""
+        async with self._database.write() as connection:
+            return await self._store(connection, site, origin=origin)
+
+    async def _store(self, connection: AsyncConnection, site: Site, *, origin: Origin, over: Any = None) -> Site:
+        stamp = to_milliseconds(self._clock.now())
+        values = {
+            **self._encrypt(site),
+            "origin": origin.value,
+            "host": site.host,
+            "settings": json.dumps(_to_settings(site)),
+            "enabled": site.enabled,
+            "removed_at": None,
+            "updated_at": stamp,
+        }
+        statement = (
+            self._database.insert(sites)
+            .values(id=site.id, created_at=stamp, **values)
+            .on_conflict_do_update(index_elements=["id"], set_=values, where=over)
+            .returning(sites.c.number)
+        )
+        stored = replace(site, number=(await connection.execute(statement)).scalar_one())
+        if self._planner is not None:
+            await self._planner.plan(connection, stored)
+        return stored
+
+    async def add(self, site: Site) -> Site | None:
+        """Store a site of the API; None where one of this id is there already."""
+        # In the statement itself: of two that add the same id at once, the second must not replace the first.
+        free = or_(~_is_there, sites.c.origin == Origin.COMMAND.value)
+        try:
+            async with self._database.write() as connection:
+                return await self._store(connection, site, origin=Origin.API, over=free)
+        except NoResultFound:
+            return None
+
+    async def adopt(self, site: Site) -> Site:
+        """Number a site that was given by hand. One that was set up under this id keeps its settings."""
+        statement = select(sites.c.number).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
+        async with self._database.read() as connection:
+            number = (await connection.execute(statement)).scalar()
+        return await self.save(site, origin=Origin.COMMAND) if number is None else replace(site, number=number)
+
+    async def find_number(self, site_id: str) -> int:
+        """A site's number, which its ledger goes by, or 0."""
+        async with self._database.read() as connection:
+            return (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar() or 0
+
+    async def find(self, site_id: str) -> Site | None:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
+        return None if row is None else self._read(row)
+
+    async def change(self, site_id: str, change: Callable[[Site], Site]) -> Site | None:
+        """Replace a site by what `change` makes of it, with nobody else in between; None where there is none."""
+        async with self._database.write() as connection:
+            found = select(sites).where(_is_there, sites.c.id == site_id).with_for_update()
+            row = (await connection.execute(found)).first()
+            if row is None:
+                return None
+            return await self._store(connection, change(self._read(row)), origin=Origin.API)
+
+    async def find_by_number(self, number: int) -> Site | None:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(sites).where(_is_there, sites.c.number == number))).first()
+        return None if row is None else self._read(row)
+
+    async def list_page(self, *, after: str | None = None, limit: int = 50) -> list[Site]:
+        """The next sites by id, those that were only announced by hand aside."""
+        statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)
+        if after is not None:
+            statement = statement.where(sites.c.id > after)
+        async with self._database.read() as connection:
+            return [self._read(row) for row in await connection.execute(statement)]
+
+    async def find_only_id(self) -> str | None:
+        """The id of the one site that is set up; None where there is none, or several."""
+        found = await self._database.look_up(_two_ids, {})
+        return found[0].id if len(found) == 1 else None
+
+    async def count(self) -> int:
+        """How many sites are set up."""
+        statement = select(func.count()).select_from(sites).where(_is_there, sites.c.origin != Origin.COMMAND)
+        async with self._database.read() as connection:
+            return int((await connection.execute(statement)).scalar_one())
+
+    async def list_all(self) -> list[Site]:
+        """Every site, by id."""
+        async with self._database.read() as connection:
+            statement = select(sites).where(_is_there).order_by(sites.c.id)
+            return [self._read(row) for row in await connection.execute(statement)]
+
+    async def remove(self, site_id: str) -> bool:
+        """Take a site away, with its key; False where there is none.
+
+        Its number stays, and with it what was announced: should it come back, nothing is sent twice.
+        """
+        values = {
+            "removed_at": to_milliseconds(self._clock.now()),
+            "enabled": False,
+            "indexnow_key": None,
+            "bing_key": None,
+            "encryption_key_id": None,
+        }
+        statement = update(sites).where(_is_there, sites.c.id == site_id).values(values).returning(sites.c.number)
+        async with self._database.write() as connection:
+            number = (await connection.execute(statement)).scalar()
+            if number is not None and self._planner is not None:
+                await self._planner.drop(connection, number)
+        return number is not None
+
+    async def rotate_keys(self) -> int:
+        """Encrypt with the newest master key what an older one has encrypted. Safe to repeat; returns how many."""
+        rotated = 0
+        async with self._database.read() as connection:
+            rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id).where(_is_there))).all()
+        for row in rows:
+            if self._keys.needs_rotation(row.encryption_key_id):
+                rotated += await self._rotate(row.id)
+        return rotated
+
+    async def count_key_ids(self) -> dict[str, int]:
+        """How many sites' keys each master key has encrypted."""
+        statement = select(sites.c.encryption_key_id, func.count()).where(_is_there).group_by(sites.c.encryption_key_id)
+        async with self._database.read() as connection:
+            return {row[0]: row[1] for row in await connection.execute(statement)}
+
+    async def _rotate(self, site_id: str) -> int:
+        async with self._database.write() as connection:
+            row = (
+                await connection.execute(select(sites).where(_is_there, sites.c.id == site_id).with_for_update())
+            ).first()
+            if row is None or not self._keys.needs_rotation(row.encryption_key_id):
+                return 0
+            values = self._encrypt(self._read(row))
+            await connection.execute(update(sites).where(sites.c.id == site_id).values(values))
+            return 1
+
+    def _encrypt(self, site: Site) -> dict[str, Any]:
+        """The columns of the site's keys; one master key encrypts both."""
+        blob, key_id = self._keys.encrypt(site.key, **_name_place(site.id, "indexnow_key"))
+        values: dict[str, Any] = {"indexnow_key": blob, "bing_key": None, "encryption_key_id": key_id}
+        if site.bing.key is not None:
+            values["bing_key"], _ = self._keys.encrypt(site.bing.key, **_name_place(site.id, "bing_key"))
+        return values
+
+    def _read(self, row: Row[Any]) -> Site:
+        keys = {
+            column: self._keys.decrypt(blob, key_id=row.encryption_key_id, **_name_place(row.id, column))
+            for column, blob in (("indexnow_key", row.indexnow_key), ("bing_key", row.bing_key))
+            if blob is not None
+        }
+        site = _from_settings(
+            json.loads(row.settings),
+            key=keys["indexnow_key"],
+            bing_key=keys.get("bing_key"),
+            site_id=row.id,
+            host=row.host,
+            enabled=row.enabled,
+        )
+        return replace(site, number=row.number)
+
+
+async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
+    """Whether it is time to delete what no longer counts of a site: once a day, for one of those who ask."""
+    statement = (
+        update(sites)
+        .where(sites.c.number == site, or_(sites.c.purged_at.is_(None), sites.c.purged_at <= now - _PURGE_EVERY_MS))
+        .values(purged_at=now)
+    )
+    return bool((await connection.execute(statement)).rowcount)
+
+
+def _name_place(site_id: str, column: str) -> dict[str, str]:
+    """What a key's encryption is bound to: moved to another row or column, it cannot be read."""
+    return {"purpose": column.replace("_", "-"), "table": "sites", "column": column, "row": site_id}
+
+
+def _to_settings(site: Site) -> dict[str, Any]:
+    return {
+        "sitemapUrls": site.sitemap_urls,
+        "backupSitemapUrls": site.backup_sitemap_urls,
+        # The key is usually part of it, and must not stand in the table in clear.
+        "keyLocation": site.key_location.replace(site.key.reveal(), _KEY_HERE),
+        "searchEngines": [engine.endpoint for engine in site.engines],
+        "submitMethod": site.submit_method.value,
+        "schedule": site.schedule,
+        "announceRemoved": site.announce_removed,
+        "bingEnabled": site.bing.enabled,
+        "bingDailyQuota": site.bing.daily_quota,
+        "bingPriority": site.bing.priority.value,
+    }
+
+
+def _from_settings(
+    settings: dict[str, Any], *, key: Secret, bing_key: Secret | None, site_id: str, host: str, enabled: bool
+) -> Site:
+    return make_site(
+        site_id=site_id,
+        host=host,
+        sitemap_urls=_texts(settings["sitemapUrls"]),
+        backup_sitemap_urls=_texts(settings["backupSitemapUrls"]),
+        key=key.reveal(),
+        key_location=settings["keyLocation"].replace(_KEY_HERE, key.reveal()),
+        engines=_texts(settings["searchEngines"]),
+        submit_method=SubmitMethod(settings["submitMethod"]),
+        schedule=settings["schedule"],
+        announce_removed=settings["announceRemoved"],
+        enabled=enabled,
+        # A row of the first release has nothing of Bing.
+        bing=make_bing_settings(
+            enabled=settings.get("bingEnabled", False),
+            key=None if bing_key is None else bing_key.reveal(),
+            daily_quota=settings.get("bingDailyQuota", DEFAULT_BING_QUOTA),
+            priority=BingPriority(settings.get("bingPriority", BingPriority.NEWEST)),
+        ),
+    )
+
+
+def _texts(values: Sequence[object]) -> list[str]:
+    return [str(value) for value in values]

@@ -1,0 +1,196 @@
+"""How a site stands, in one look: does it run, when next, how did it go last, and how is it with Bing.
+
+The look is one statement, and no key is decrypted for it: people and their monitors ask again and again. Only where a
+key may have been refused, or has to rest, is there more to read.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, or_, select
+
+from tidings.announce.channels.bing_status import BingStatus, read_bing_status, select_last_submission
+from tidings.announce.channels.quota import QuotaState, bing_quota
+from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.ledger.corrections import CORRECTION
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
+from tidings.announce.site.site import DEFAULT_BING_QUOTA, Site, name_workflow
+from tidings.announce.site.table import SiteRecords, sites
+from tidings.announce.sitemap.memory import BrokenEngines, bing_key_rests, broken_engines
+from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
+from tidings.core.db.database import Database
+from tidings.core.executions import ExecutionRecord, ExecutionStatus, executions, read_record
+
+
+class SiteState(StrEnum):
+    """`broken`: a channel is off until a person does something about it."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOverview:
+    """All that /status tells of a site."""
+
+    site: str
+    state: SiteState
+    reason: str | None
+    last: ExecutionRecord | None
+    current: ExecutionRecord | None
+    next_run: datetime | None
+    bing: BingStatus
+    live: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.state.value,
+            **({"reason": self.reason} if self.reason else {}),
+            "siteId": self.site,
+            "lastExecution": None if self.last is None else describe_execution(self.last),
+            "executing": self.current is not None,
+            "execution": None if self.current is None else describe_execution(self.current, live=self.live),
+            "nextRun": None if self.next_run is None else to_text(self.next_run),
+            "bing": self.bing.to_json(),
+            "bingQuota": self.bing.describe_quota(),
+        }
+
+
+async def read_overview(
+    site_id: str, *, database: Database, records: SiteRecords, clock: Clock, live: LiveExecutions
+) -> SiteOverview | None:
+    """How the site stands now; None where there is none of this id."""
+    now = clock.now()
+    values = {
+        "site_id": site_id,
+        "workflow": name_workflow(site_id),
+        "day": now.astimezone(UTC).date().isoformat(),
+        "now": to_milliseconds(now),
+    }
+    rows = await database.look_up(_STANDING, values)
+    if not rows:
+        return None
+    row = rows[0]
+    bing, refusal = _read_bing(row, now=now), None
+    if row.refused or (row.rests and bing.quota is not None):
+        site = await records.find(site_id)
+        if site is None:
+            return None
+        bing = await read_bing_status(site, database=database, clock=clock)
+        refusal = await _find_refusal(site, database=database)
+    recent = [read_record(each) for each in rows if each.public_id is not None]
+    current = next((record for record in recent if record.status is ExecutionStatus.RUNNING), None)
+    schedule = read_state(row, paused_everything=row.everything_paused_at is not None)
+    state, reason = _judge(schedule, bing, enabled=bool(row.enabled), refusal=refusal)
+    return SiteOverview(
+        site=site_id,
+        state=state,
+        reason=reason,
+        last=next((record for record in recent if record is not current), None),
+        current=current,
+        next_run=None if state is SiteState.PAUSED else schedule.next_run,
+        bing=bing,
+        live=None if current is None else live.describe(current.public_id),
+    )
+
+
+def _is_run(result: ColumnElement[str]) -> ColumnElement[bool]:
+    """A correction of the ledger stands in the same history, and says nothing of how the site runs."""
+    return or_(result.is_(None), result.not_like(f'{{"{CORRECTION}"%'))
+
+
+def _select_standing() -> Select[Any]:
+    """A row for each of the site's two newest executions, the newest first; one where there is none."""
+    everything, newest = schedules.alias("everything"), executions.alias("newest")
+    two_newest = (
+        select(newest.c.id)
+        .where(newest.c.workflow_name == bindparam("workflow"), _is_run(newest.c.result))
+        .order_by(newest.c.id.desc())
+        .limit(2)
+    )
+    today = bing_quota.alias("today")
+    columns = (
+        *(sites.c.settings, sites.c.enabled),
+        *(schedules.c.next_at, schedules.c.last_run_at, schedules.c.paused_at),
+        everything.c.paused_at.label("everything_paused_at"),
+        today.c.used.label("quota_used"),
+        today.c.full.label("quota_full"),
+        today.c.updated_at.label("quota_updated_at"),
+        today.c.submitted_at.label("quota_submitted_at"),
+        select_last_submission(sites.c.number).scalar_subquery().label("last_submission"),
+        exists().where(broken_engines.c.site == sites.c.number).label("refused"),
+        exists().where(bing_key_rests.c.until > bindparam("now")).label("rests"),
+        *(column for column in executions.c if column.name not in ("id", "holder")),
+    )
+    tables = (
+        sites.outerjoin(schedules, schedules.c.site == sites.c.number)
+        .outerjoin(everything, everything.c.site == EVERYTHING)
+        .outerjoin(today, and_(today.c.site == sites.c.number, today.c.day == bindparam("day")))
+        .outerjoin(executions, executions.c.id.in_(two_newest))
+    )
+    there = and_(sites.c.removed_at.is_(None), sites.c.id == bindparam("site_id"))
+    return select(*columns).select_from(tables).where(there).order_by(executions.c.id.desc())
+
+
+_STANDING = _select_standing()
+
+
+def _read_bing(row: Any, *, now: datetime) -> BingStatus:
+    """How it is with Bing as long as the key is in order."""
+    settings = json.loads(row.settings)
+    if not settings.get("bingEnabled", False):
+        return BingStatus()
+    quota = QuotaState(now.astimezone(UTC).date(), settings.get("bingDailyQuota", DEFAULT_BING_QUOTA))
+    if row.quota_used is not None:
+        quota = QuotaState(
+            quota.day,
+            quota.limit,
+            used=row.quota_used,
+            full=bool(row.quota_full),
+            updated_at=from_milliseconds(row.quota_updated_at),
+            submitted_at=None if row.quota_submitted_at is None else from_milliseconds(row.quota_submitted_at),
+        )
+    return BingStatus(quota, None if row.last_submission is None else from_milliseconds(row.last_submission))
+
+
+async def _find_refusal(site: Site, *, database: Database) -> str | None:
+    """What the engines say, where every one of them refuses the key."""
+    broken = await BrokenEngines(database, site=site, channel=Channel.INDEXNOW).list_broken()
+    refusing = {each.engine: each.reason for each in broken}
+    if not all(engine.endpoint in refusing for engine in site.engines):
+        return None
+    return "; ".join(f"{engine}: {refusing[engine.endpoint]}" for engine in site.engines)
+
+
+def _judge(
+    schedule: ScheduleState, bing: BingStatus, *, enabled: bool, refusal: str | None
+) -> tuple[SiteState, str | None]:
+    if schedule.paused_everything:
+        return SiteState.PAUSED, "everything is paused"
+    if schedule.paused:
+        return SiteState.PAUSED, None
+    if not enabled:
+        return SiteState.PAUSED, "the site is disabled"
+    if bing.broken:
+        return SiteState.BROKEN, f"Bing: {bing.reason}"
+    if refusal is not None:
+        return SiteState.BROKEN, f"IndexNow: every engine refuses the key ({refusal})"
+    return SiteState.RUNNING, None
+
+
+def describe_execution(record: ExecutionRecord, *, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One execution for people and scripts. `live` is how far it is, where it runs in this process."""
+    return {
+        "executionId": record.public_id,
+        "site": record.workflow_name.partition(":")[2],
+        "status": record.status.value,
+        "startedAt": to_text(record.started_at),
+        "completedAt": None if record.completed_at is None else to_text(record.completed_at),
+        "result": live or record.result or record.progress or None,
+    }

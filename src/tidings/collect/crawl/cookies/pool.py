@@ -1,0 +1,285 @@
+"""The pool: lends cookies, each to one request at a time. It only reads, so it works on a database without a writing
+half; what was used and what went wrong since it last read, it adds in memory (`usage`).
+
+In one process a set of names keeps a cookie from being lent twice. Over several processes on PostgreSQL an advisory
+lock does, which needs no right to write; it lasts as long as the transaction that took it, so a process that is killed
+leaves nothing locked. Processes that share a SQLite file do not know of each other's leases.
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
+
+from tidings.collect.crawl.cookies.states import CookieRules, CookieStatus, Outcome, settle_state
+from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
+from tidings.collect.crawl.cookies.usage import Usage
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.core.clock import Clock
+from tidings.core.db.database import ReadableDatabase
+from tidings.core.logs.logger import get_logger
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+
+_DEFAULT_RULES: Final = CookieRules()
+_PATIENCE: Final = timedelta(seconds=5)
+_REREAD_AFTER: Final = timedelta(seconds=1)
+# Another process does not say when it gives a cookie back, so it has to be asked.
+_ASK_AGAIN: Final = 0.05
+# Connections that stay free for reading while leases hold the others.
+_SPARE: Final = 3
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedCookie:
+    """A cookie that is nobody else's until its lease ends. `name` is what an answer may show."""
+
+    name: str
+    secret: Secret
+
+
+class CookiePool:
+    """The cookies of all platforms, as this process lends them.
+
+    A cookie is lent while it is active and under its daily limit: the highest priority first, then the least used.
+    Every cookie that is lent is made known to the redactor.
+    """
+
+    def __init__(
+        self,
+        database: ReadableDatabase,
+        *,
+        keys: KeyRing,
+        clock: Clock,
+        redactor: Redactor,
+        rules: CookieRules = _DEFAULT_RULES,
+        patience: timedelta = _PATIENCE,
+        reread_after: timedelta = _REREAD_AFTER,
+    ) -> None:
+        self._database = database
+        self._keys = keys
+        self._clock = clock
+        self._redactor = redactor
+        self._rules = rules
+        self._patience = patience
+        self._reread_after = reread_after
+        self._cookies: list[Cookie] = []
+        self._usage: dict[str, Usage] = {}
+        self._reads = 0
+        self._read_at = 0.0
+        self._reading = asyncio.Lock()
+        self._held: set[str] = set()
+        self._held_elsewhere: dict[str, float] = {}
+        self._freed = asyncio.Event()
+        self._places = asyncio.Semaphore(max(1, database.most_readers - _SPARE))
+        self._opened: dict[bytes, Secret] = {}
+        self._unreadable: set[bytes] = set()
+        self._broken: set[str] = set()
+
+    @asynccontextmanager
+    async def lease(self, platform: str, *, exclude: Collection[str] = ()) -> AsyncIterator[LeasedCookie]:
+        """Lend the best cookie of this platform that is not excluded by name, for one request.
+
+        Raises CrawlError: COOKIE_EXHAUSTED where no cookie can be used, TIMEOUT_ERROR where all that can stay busy for
+        longer than the pool's patience. A CrawlError that leaves the block and blames the cookie counts against it, and
+        a captcha puts it to rest at once.
+        """
+        async with AsyncExitStack() as stack:
+            cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
+            outcome = Outcome.UNRELATED
+            try:
+                yield LeasedCookie(cookie.name, secret)
+                outcome = Outcome.SUCCESS
+            except CrawlError as error:
+                outcome = _judge_error(error)
+                raise
+            finally:
+                self._usage[cookie.name].note(outcome, at=self._clock.now(), rules=self._rules)
+
+    async def _take(self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack) -> tuple[Cookie, Secret]:
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()) as limit:
+                return await self._wait_for_one(platform, exclude=exclude, stack=stack)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"every cookie for {platform} is in use; nothing was asked of the platform"
+            raise CrawlError(ErrorCode.TIMEOUT_ERROR, message) from None
+
+    async def _wait_for_one(
+        self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack
+    ) -> tuple[Cookie, Secret]:
+        seen = self._reads
+        while True:
+            freed = self._freed
+            if self._is_stale():
+                await self._read(after=self._reads)
+            if cookie := self._choose(platform, exclude=exclude):
+                secret = self._open(cookie)
+                if secret is not None and await self._hold(cookie, stack=stack):
+                    return cookie, secret
+            elif self._has_suitable(platform, exclude=exclude):
+                await self._wait(freed)
+            elif self._reads == seen:
+                # Perhaps a cookie has been added since the last look.
+                await self._read(after=seen)
+            else:
+                raise CrawlError(ErrorCode.COOKIE_EXHAUSTED, self._explain(platform, exclude=exclude))
+
+    def _choose(self, platform: str, *, exclude: Collection[str]) -> Cookie | None:
+        """The best cookie that is free and can be used. Only as many as it takes are looked at closely: with many
+        cookies, that is most of what a lease costs."""
+        now, instant = self._clock.now(), asyncio.get_running_loop().time()
+        self._held_elsewhere = {name: until for name, until in self._held_elsewhere.items() if until > instant}
+        free = [
+            cookie
+            for cookie in self._cookies
+            if cookie.platform == platform and cookie.name not in self._held and cookie.name not in self._held_elsewhere
+        ]
+        free.sort(key=lambda each: (-each.priority, self._usage[each.name].estimate(at=now), each.name))
+        return next((cookie for cookie in free if self._find_obstacle(cookie, exclude=exclude) is None), None)
+
+    def _has_suitable(self, platform: str, *, exclude: Collection[str]) -> bool:
+        """Whether there is a cookie that can be used, perhaps by somebody else just now."""
+        return any(
+            cookie.platform == platform and self._find_obstacle(cookie, exclude=exclude) is None
+            for cookie in self._cookies
+        )
+
+    def _find_obstacle(self, cookie: Cookie, *, exclude: Collection[str]) -> str | None:
+        """Why a cookie cannot be used, in a word or two."""
+        now, usage = self._clock.now(), self._usage[cookie.name]
+        if cookie.name in exclude:
+            return "already tried"
+        for status in (settle_state(cookie.state, at=now).status, usage.find_status(at=now)):
+            if status is not CookieStatus.ACTIVE:
+                return status.value
+        if usage.estimate(at=now) >= cookie.daily_limit:
+            return "at the daily limit"
+        return "unreadable" if cookie.ciphertext in self._unreadable else None
+
+    def _explain(self, platform: str, *, exclude: Collection[str]) -> str:
+        mine = [cookie for cookie in self._cookies if cookie.platform == platform]
+        reasons = Counter(self._find_obstacle(cookie, exclude=exclude) for cookie in mine)
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        return f"no cookie for {platform} can be used: {told or 'there is none'}"
+
+    async def _wait(self, freed: asyncio.Event) -> None:
+        """Until a cookie is given back in this process, another process may be asked again, or the table may have one
+        more."""
+        longest = _ASK_AGAIN if self._held_elsewhere else max(_ASK_AGAIN, self._reread_after.total_seconds())
+        try:
+            async with asyncio.timeout(longest):
+                await freed.wait()
+        except TimeoutError:
+            return
+
+    async def _hold(self, cookie: Cookie, *, stack: AsyncExitStack) -> bool:
+        """Keep a cookie from everybody else until the stack is closed; False where another process has it."""
+        # No await between the choice and this line: nobody can have taken it meanwhile.
+        self._held.add(cookie.name)
+        async with AsyncExitStack() as attempt:
+            attempt.callback(self._give_back, cookie.name)
+            if not await attempt.enter_async_context(self._lock(cookie.name)):
+                self._held_elsewhere[cookie.name] = asyncio.get_running_loop().time() + _ASK_AGAIN
+                return False
+            self._held_elsewhere.pop(cookie.name, None)
+            self._usage[cookie.name].count(at=self._clock.now())
+            stack.push_async_exit(attempt.pop_all())
+            return True
+
+    def _give_back(self, name: str) -> None:
+        self._held.discard(name)
+        freed, self._freed = self._freed, asyncio.Event()
+        freed.set()
+
+    @asynccontextmanager
+    async def _lock(self, name: str) -> AsyncIterator[bool]:
+        """Whether no other process has this cookie; while the block lasts, none can get it."""
+        if self._database.dialect == "sqlite":
+            yield True
+            return
+        taken, failure = False, None
+        try:
+            async with self._places, self._database.read() as connection:
+                statement = select(func.pg_try_advisory_xact_lock(_number_lock(name)))
+                taken = bool((await connection.execute(statement)).scalar_one())
+                try:
+                    yield taken
+                except BaseException as error:
+                    failure = error
+                    raise
+        except DBAPIError:
+            if not taken:
+                raise
+            # The connection broke during the lease. That says nothing about the request that was made meanwhile.
+            log.warning("cookie.lock_lost", cookie_name=name)
+            if failure is not None:
+                raise failure from None
+
+    def _open(self, cookie: Cookie) -> Secret | None:
+        """The cookie in clear, or None: one that cannot be read is left out, and does not keep the others from use."""
+        if secret := self._opened.get(cookie.ciphertext):
+            return secret
+        try:
+            secret = open_cookie(cookie, keys=self._keys)
+        except KeyRingError as error:
+            self._unreadable.add(cookie.ciphertext)
+            log.error("cookie.unreadable", cookie_name=cookie.name, reason=str(error))
+            return None
+        self._redactor.add(secret)
+        self._opened[cookie.ciphertext] = secret
+        return secret
+
+    def _is_stale(self) -> bool:
+        age = self._clock.monotonic() - self._read_at
+        return self._reads == 0 or age >= self._reread_after.total_seconds()
+
+    async def _read(self, *, after: int) -> None:
+        """Read the table, unless someone has done so since read number `after`."""
+        async with self._reading:
+            if self._reads > after:
+                return
+            async with self._database.read() as connection:
+                self._cookies = await read_cookies(connection)
+            self._report_broken()
+            now = self._clock.now()
+            for cookie in self._cookies:
+                usage = self._usage.setdefault(cookie.name, Usage.begin(cookie, at=now))
+                if cookie.name not in self._broken:
+                    usage.read(cookie, at=now)
+            stored = {cookie.ciphertext for cookie in self._cookies}
+            self._opened = {blob: secret for blob, secret in self._opened.items() if blob in stored}
+            self._unreadable &= stored
+            self._reads += 1
+            self._read_at = self._clock.monotonic()
+
+    def _report_broken(self) -> None:
+        """Tell once of each row that cannot be read, however often it is."""
+        broken = {cookie.name for cookie in self._cookies if cookie.state.status is CookieStatus.UNREADABLE}
+        for name in sorted(broken - self._broken):
+            log.error("cookie.unreadable", cookie_name=name, reason="a value in its row is broken")
+        self._broken = broken
+
+
+def _judge_error(error: CrawlError) -> Outcome:
+    if error.captcha:
+        return Outcome.CAPTCHA
+    return Outcome.ERROR if error.blames_cookie else Outcome.UNRELATED
+
+
+def _number_lock(name: str) -> int:
+    """The advisory lock of a cookie: 64 bits, the same in every process."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"tidings.cookie").digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,179 @@
+"""The table of cookies and what a row of it says. Both halves know it: `pool` reads it, `records` and `outcomes` write
+it. The cookie itself stands there encrypted, and is opened by `open_cookie` alone. Other programs may write the table
+too, and SQLite takes any value in any column: a row with a broken one is read as an unreadable cookie, so that it harms
+no other and can be seen and removed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, bindparam, cast, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.db.database import metadata
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.secret import Secret
+
+cookies = Table(
+    "tbl_cookie",
+    metadata,
+    Column("cookie_name", Text, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("cookie_encrypted", LargeBinary, nullable=False),
+    Column("encryption_key_id", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("daily_used", Integer, nullable=False),
+    Column("daily_limit", Integer, nullable=False),
+    Column("consecutive_errors", Integer, nullable=False),
+    Column("total_errors", Integer, nullable=False),
+    Column("cooling_until", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    # The day that daily_used belongs to, as 2026-11-15.
+    Column("used_on", Text, nullable=False),
+    Column("last_used_at", BigInteger),
+    # When a person last put the cookie to work: whatever was held against it before no longer counts.
+    Column("enabled_at", BigInteger, nullable=False),
+)
+
+# A Fernet token that another program put there may be text to SQLite, and what is no UTF-8 would break the whole read.
+_ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
+_columns: Final = (*(column for column in cookies.c if column is not cookies.c.cookie_encrypted), _ciphertext)
+_lock_named: Final = (
+    select(*_columns)
+    .where(cookies.c.cookie_name.in_(bindparam("names", expanding=True)))
+    .order_by(cookies.c.cookie_name)
+    .with_for_update()
+)
+_NO_MOMENT: Final = from_milliseconds(0)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """One row. The state is as it was written; `settle_state` says what it counts as now. Of an unreadable one, only
+    the name, the platform and what is encrypted are from the row."""
+
+    name: str
+    platform: str
+    priority: int
+    daily_limit: int
+    state: CookieState
+    encryption_key_id: str
+    created_at: datetime
+    updated_at: datetime
+    enabled_at: datetime
+    last_used_at: datetime | None
+    ciphertext: bytes = field(repr=False)
+
+
+async def read_cookies(connection: AsyncConnection) -> list[Cookie]:
+    """Every cookie, by name."""
+    rows = await connection.execute(select(*_columns).order_by(cookies.c.cookie_name))
+    return [_read_cookie(row) for row in rows]
+
+
+async def lock_cookie(connection: AsyncConnection, name: str) -> Cookie | None:
+    """The cookie of this name, which nobody else can change until the transaction ends."""
+    found = await lock_cookies(connection, [name])
+    return found[0] if found else None
+
+
+async def lock_cookies(connection: AsyncConnection, names: Iterable[str]) -> list[Cookie]:
+    """The cookies of these names that there are, locked, by name: in one order for all, so that two who want the same
+    ones cannot wait for each other."""
+    return [_read_cookie(row) for row in await connection.execute(_lock_named, {"names": list(names)})]
+
+
+def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:
+    """The cookie in clear. Raises KeyRingError where it was altered or its key is not there."""
+    return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie.name))
+
+
+def seal_cookie(name: str, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:
+    """The columns of a cookie that only the row of this name can open."""
+    blob, key_id = keys.encrypt(secret, **_name_place(name))
+    return {"cookie_encrypted": blob, "encryption_key_id": key_id}
+
+
+def describe_state(state: CookieState) -> dict[str, Any]:
+    """The columns of a state."""
+    return {
+        "status": state.status.value,
+        "consecutive_errors": state.consecutive_errors,
+        "total_errors": state.total_errors,
+        "cooling_until": None if state.cooling_until is None else to_milliseconds(state.cooling_until),
+        "daily_used": state.daily_used,
+        "used_on": state.day.isoformat(),
+    }
+
+
+def _name_place(name: str) -> dict[str, str]:
+    return {"purpose": "cookie", "table": "tbl_cookie", "column": "cookie_encrypted", "row": name}
+
+
+def _read_cookie(row: Row[Any]) -> Cookie:
+    try:
+        return _read_whole(row)
+    except (TypeError, ValueError, OverflowError):
+        return _read_broken(row)
+
+
+def _read_broken(row: Row[Any]) -> Cookie:
+    return Cookie(
+        name=str(row.cookie_name),
+        platform=str(row.platform),
+        priority=0,
+        daily_limit=0,
+        state=CookieState(day=_NO_MOMENT.date(), status=CookieStatus.UNREADABLE),
+        encryption_key_id=str(row.encryption_key_id),
+        created_at=_NO_MOMENT,
+        updated_at=_NO_MOMENT,
+        enabled_at=_NO_MOMENT,
+        last_used_at=None,
+        ciphertext=row.ciphertext,
+    )
+
+
+def _read_whole(row: Row[Any]) -> Cookie:
+    """Raises TypeError, ValueError or OverflowError for a value that is none."""
+    return Cookie(
+        name=_require(str, row.cookie_name),
+        platform=_require(str, row.platform),
+        priority=_require(int, row.priority),
+        daily_limit=_require(int, row.daily_limit),
+        state=_read_state(row),
+        encryption_key_id=_require(str, row.encryption_key_id),
+        created_at=from_milliseconds(row.created_at),
+        updated_at=from_milliseconds(row.updated_at),
+        enabled_at=from_milliseconds(row.enabled_at),
+        last_used_at=_read_moment(row.last_used_at),
+        ciphertext=row.ciphertext,
+    )
+
+
+def _read_state(row: Row[Any]) -> CookieState:
+    return CookieState(
+        day=date.fromisoformat(row.used_on),
+        status=CookieStatus(row.status),
+        consecutive_errors=_require(int, row.consecutive_errors),
+        total_errors=_require(int, row.total_errors),
+        cooling_until=_read_moment(row.cooling_until),
+        daily_used=_require(int, row.daily_used),
+    )
+
+
+def _require(kind: type[Value], value: object) -> Value:
+    if not isinstance(value, kind):
+        raise TypeError(f"this is no {kind.__name__}")
+    return value
+
+
+def _read_moment(stamp: int | None) -> datetime | None:
+    return None if stamp is None else from_milliseconds(stamp)

@@ -1,0 +1,337 @@
+"""The crawl API without its HTTP: search, the detail of one note, the details of a batch. It lends each question a
+cookie where the platform needs one, holds it to its time, and always answers: whatever goes wrong is in the envelope.
+
+It only reads. What became of a cookie is told in the answer (`cookie_used`, the error's code and `captcha`), and the
+workflow, which alone writes, counts it. Nothing is tried twice here: when and with what to try again is the workflow's
+decision.
+"""
+
+import asyncio
+import functools
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from tidings.collect.crawl.cookies.pool import CookiePool, LeasedCookie
+from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.crawl.envelope import BatchEnvelope, BatchItem, Envelope, ErrorInfo, Meta
+from tidings.collect.crawl.platforms.pace import DEFAULT_COOKIE_INTERVAL, DEFAULT_PLATFORM_INTERVAL, LocalPace
+from tidings.collect.crawl.platforms.protocol import (
+    DEFAULT_TIMEOUT,
+    NoteReference,
+    Platform,
+    PlatformTools,
+    SearchPage,
+    check_search,
+)
+from tidings.collect.crawl.platforms.registry import Platforms
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import Note
+from tidings.core.clock import Clock
+from tidings.core.db.database import ReadableDatabase
+from tidings.core.logs.logger import get_logger
+from tidings.core.logs.request_id import current_request_id, request_id_scope
+from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+
+MOST_ITEMS: Final = 50
+
+_DEFAULT_RULES: Final = CookieRules()
+_CUT_OFF: Final = ErrorInfo(ErrorCode.TIMEOUT_ERROR, "it was cut off before there was an answer")
+_INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
+
+_log = get_logger(__name__)
+
+Found = TypeVar("Found", SearchPage, Note)
+OnItem = Callable[[int, BatchItem[Note]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlLimits:
+    """How long an answer may take, all in all: waiting for a cookie and for a turn included."""
+
+    search: timedelta = timedelta(seconds=30)
+    detail: timedelta = timedelta(seconds=15)
+    batch: timedelta = timedelta(seconds=60)
+
+
+_DEFAULT_LIMITS: Final = CrawlLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedNote:
+    """A note as a caller names it: by its id, or by its URL."""
+
+    note_id: str | None = None
+    url: str | None = None
+    xsec_token: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.note_id or self.url or ""
+
+    @property
+    def reference(self) -> NoteReference:
+        """What a platform is asked for. Raises CrawlError where nothing is named."""
+        if not self.id:
+            raise CrawlError(ErrorCode.INVALID_INPUT, "a note is named by note_id or url")
+        note_id = self.note_id or _read_note_id(self.url or "")
+        return NoteReference(note_id=note_id, url=self.url, xsec_token=self.xsec_token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question(Generic[Found]):
+    """`check` raises CrawlError for what no platform can be asked, before a cookie is spent on it."""
+
+    check: Callable[[], object]
+    ask: Callable[[Platform, Secret | None], Awaitable[Found]]
+
+
+@dataclass(slots=True)
+class _Trace:
+    """What is known of a question whatever becomes of it."""
+
+    platform: str = "?"
+    waits_for_cookie: bool = False
+    cookie_used: str | None = None
+
+
+class Crawler:
+    """Asks platforms. Every question is answered in its time, and raises nothing.
+
+    `find_platform` raises CrawlError for a platform that there is not. The pool has to be as patient as the longest
+    limit, or a batch would give up items that only wait for their turn.
+    """
+
+    def __init__(
+        self,
+        find_platform: Callable[[str], Platform],
+        *,
+        pool: CookiePool,
+        clock: Clock,
+        redactor: Redactor,
+        limits: CrawlLimits = _DEFAULT_LIMITS,
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._find_platform = find_platform
+        self._close = close
+        self._pool = pool
+        self._clock = clock
+        self._redactor = redactor
+        self._limits = limits
+        self._recognisers: dict[str, tuple[str, Redactor]] = {}
+
+    async def close(self) -> None:
+        """Let go of what the platforms hold; nothing is asked afterwards."""
+        if self._close is not None:
+            await self._close()
+
+    def needs_cookie(self, platform: str) -> bool:
+        """Whether nothing is asked of this platform without a cookie. Raises CrawlError where there is none of this
+        name, or it cannot be loaded."""
+        return self._find_platform(platform).needs_cookie
+
+    async def search(self, platform: str, keyword: str, *, page: int = 1) -> Envelope[SearchPage]:
+        """The notes that fit a keyword."""
+        question = _Question(
+            check=lambda: check_search(keyword, page=page),
+            ask=lambda asked, cookie: asked.search(keyword, page=page, cookie=cookie),
+        )
+        return await self._answer("crawl.search", platform, question, limit=self._limits.search)
+
+    async def detail(self, platform: str, note: WantedNote) -> Envelope[Note]:
+        """One note, whole."""
+        return await self._answer("crawl.detail", platform, _ask_about(note), limit=self._limits.detail)
+
+    async def details(
+        self, platform: str, notes: Sequence[WantedNote], *, on_item: OnItem | None = None
+    ) -> BatchEnvelope[Note]:
+        """Many notes, as many at once as there are cookies and as the pace allows. What is not there when the time is
+        up is told as TIMEOUT_ERROR, beside what is.
+
+        `on_item` is told of each answer when it comes, by its place in `notes`; where the whole is cancelled, also of
+        what had been asked with a cookie by then, so that no use of a cookie goes untold.
+        """
+        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
+        with request_id_scope(current_request_id()) as request_id:
+            tell = on_item or (lambda _place, _item: None)
+            # Not `gather`: one that is cancelled would not wait for the others to tell what they had asked.
+            async with asyncio.TaskGroup() as group:
+                asked = [
+                    group.create_task(
+                        self._answer_item(platform, note, until=until, tell=functools.partial(tell, place))
+                    )
+                    for place, note in enumerate(notes)
+                ]
+            items = [each.result() for each in asked]
+            meta = Meta(request_id=request_id, latency_ms=self._measure(began))
+            envelope = BatchEnvelope(meta=meta, items=items)
+            _log.info("crawl.batch", total=len(items), failed=envelope.failed, ms=meta.latency_ms)
+            return envelope
+
+    async def _answer(
+        self, event: str, platform: str, question: _Question[Found], *, limit: timedelta
+    ) -> Envelope[Found]:
+        began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
+        with request_id_scope(current_request_id()) as request_id:
+            trace = _Trace()
+            found = await self._try(platform, question, trace=trace, until=until)
+            meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
+            _note_end(event, trace, found, ms=meta.latency_ms)
+            if isinstance(found, ErrorInfo):
+                return Envelope(meta=meta, error=found)
+            return Envelope(meta=meta, data=found)
+
+    async def _answer_item(
+        self, platform: str, note: WantedNote, *, until: float, tell: Callable[[BatchItem[Note]], None]
+    ) -> BatchItem[Note]:
+        began, trace = self._clock.monotonic(), _Trace()
+        try:
+            found = await self._try(platform, _ask_about(note), trace=trace, until=until)
+        except asyncio.CancelledError:
+            if trace.cookie_used is not None:
+                tell(BatchItem(id=note.id, cookie_used=trace.cookie_used, error=_CUT_OFF))
+            raise
+        _note_end("crawl.item", trace, found, ms=self._measure(began))
+        item = BatchItem(
+            id=note.id,
+            cookie_used=trace.cookie_used,
+            data=None if isinstance(found, ErrorInfo) else found,
+            error=found if isinstance(found, ErrorInfo) else None,
+        )
+        tell(item)
+        return item
+
+    async def _try(
+        self, platform: str, question: _Question[Found], *, trace: _Trace, until: float
+    ) -> Found | ErrorInfo:
+        """What was found by this moment of the loop's clock, or why nothing was."""
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                return await self._ask(platform, question, trace=trace)
+        except CrawlError as error:
+            if error.captcha:
+                _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
+            return ErrorInfo(error.code, self._redactor.redact(error.message), captcha=error.captcha)
+        except Exception as error:  # noqa: BLE001 - a platform may be anybody's code, and a batch has other items
+            if isinstance(error, TimeoutError) and limit.expired():
+                return ErrorInfo(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
+            _log.error("crawl.failed", platform=trace.platform, exc_info=error)
+            return ErrorInfo(ErrorCode.INTERNAL_ERROR, _INTERNAL)
+
+    async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace) -> Found:
+        platform = self._find_platform(name)
+        trace.platform = platform.name
+        question.check()
+        if not platform.needs_cookie:
+            return await question.ask(platform, None)
+        trace.waits_for_cookie = True
+        async with self._pool.lease(platform.name) as cookie:
+            trace.waits_for_cookie, trace.cookie_used = False, cookie.name
+            found = await question.ask(platform, cookie.secret)
+            if self._recognise(cookie).recognises(_write_strings(found)):
+                message = f"{platform.name}: the answer repeats the cookie, so it is not passed on"
+                raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
+            return found
+
+    def _recognise(self, cookie: LeasedCookie) -> Redactor:
+        """What sees a cookie, or a value of it, in any spelling: a note is passed on to people and tables."""
+        known = self._recognisers.get(cookie.name)
+        if known is None or known[0] != cookie.secret.fingerprint:
+            known = self._recognisers[cookie.name] = (cookie.secret.fingerprint, Redactor([cookie.secret]))
+        return known[1]
+
+    def _measure(self, began: float) -> int:
+        return round((self._clock.monotonic() - began) * 1000)
+
+
+def make_crawler(
+    database: ReadableDatabase,
+    *,
+    keys: KeyRing,
+    clock: Clock,
+    redactor: Redactor,
+    client: GuardedClient,
+    user_agent: str,
+    base_urls: Mapping[str, str] | None = None,
+    feeds: Sequence[str] = (),
+    platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL,
+    cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL,
+    request_timeout: timedelta = DEFAULT_TIMEOUT,
+    rules: CookieRules = _DEFAULT_RULES,
+    limits: CrawlLimits = _DEFAULT_LIMITS,
+) -> Crawler:
+    """The crawler with all platforms there are. Raises TypeError for a database that can be written to.
+
+    The client sends `user_agent` too, and has to allow as many connections to one host as requests shall be under way
+    there at once (MOST_ITEMS is enough for a batch). `base_urls` are other addresses of platforms, by name.
+    """
+    if hasattr(database, "write"):
+        raise TypeError("what crawls only reads: open its database with open_read_only_database")
+    pool = CookiePool(
+        database,
+        keys=keys,
+        clock=clock,
+        redactor=redactor,
+        rules=rules,
+        # Each question has its own limit, which tells the same in the end.
+        patience=max(limits.search, limits.detail, limits.batch),
+    )
+    pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval)
+
+    def find_tools(name: str) -> PlatformTools:
+        return PlatformTools(
+            client=client,
+            clock=clock,
+            pace=pace,
+            user_agent=user_agent,
+            base_url=(base_urls or {}).get(name),
+            timeout=request_timeout,
+            search_limit=limits.search,
+            feeds=tuple(feeds),
+        )
+
+    platforms = Platforms(find_tools)
+    return Crawler(platforms.get, pool=pool, clock=clock, redactor=redactor, limits=limits, close=platforms.close)
+
+
+def _ask_about(note: WantedNote) -> _Question[Note]:
+    return _Question(
+        check=lambda: note.reference, ask=lambda platform, cookie: platform.detail(note.reference, cookie=cookie)
+    )
+
+
+def _read_note_id(url: str) -> str:
+    """The last part of the path, which is the id on every platform that has ids; the URL itself where there is none."""
+    try:
+        parts = [part for part in urlsplit(url).path.split("/") if part]
+    except ValueError:
+        return url
+    return parts[-1] if parts else url
+
+
+def _explain_timeout(trace: _Trace) -> str:
+    if trace.waits_for_cookie:
+        return f"{trace.platform}: no cookie came free in time; nothing was asked of the platform"
+    return f"{trace.platform}: the time was up before there was an answer"
+
+
+def _write_strings(found: SearchPage | Note) -> str:
+    """All that was found, with no escapes but those that the redactor sees through."""
+    told = (
+        found.describe()
+        if isinstance(found, Note)
+        else [(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits]
+    )
+    return json.dumps(told, ensure_ascii=False)
+
+
+def _note_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:
+    code = found.code.value if isinstance(found, ErrorInfo) else None
+    log = _log.info if code is None else _log.warning
+    log(event, platform=trace.platform, code=code, cookie_used=trace.cookie_used, ms=ms)

@@ -1,0 +1,214 @@
+"""Bilibili: videos by keyword and one video whole, over the web client's own API. Searches are signed (`wbi`) with keys
+that are fetched with the caller's cookie, kept for an hour and fetched anew where a signature is refused.
+"""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidings.collect.crawl.platforms.exchange import (
+    NOT_UNDERSTOOD,
+    SOFT_BLOCK,
+    Exchange,
+    blame_cookie,
+    blame_input,
+    blame_platform,
+    pick,
+    pick_objects,
+    show_code,
+)
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.crawl.platforms.wbi import WbiKey
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import (
+    Author,
+    Counts,
+    Note,
+    NoteKind,
+    clean_html,
+    clean_text,
+    parse_count,
+    parse_moment,
+)
+from tidings.core.secrets.secret import Secret
+
+DEFAULT_BASE: Final = "https://api.bilibili.com"
+PAGE_SIZE: Final = 20
+
+_MOST_PAGES: Final = 50
+_KEY_LIFETIME: Final = timedelta(hours=1)
+# A year: whoever claims more means something else.
+_LONGEST_SECONDS: Final = 365 * 86_400
+_BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
+_AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
+_BLOCKED: Final = blame_platform("requests from this address are blocked for now")
+_CODES: Final = MappingProxyType(
+    {
+        -101: blame_cookie("the account is not logged in"),
+        -352: SOFT_BLOCK,
+        -400: blame_input("the request was refused as wrong"),
+        -403: blame_platform("access is refused"),
+        -404: blame_input("there is no such video"),
+        -412: _BLOCKED,
+        62002: blame_input("the video is not visible"),
+        62004: blame_input("the video is under review"),
+        62012: blame_input("only its author can see the video"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldKey:
+    key: WbiKey
+    until: datetime
+
+
+class Bilibili:
+    """See `Platform`."""
+
+    name = "bilibili"
+    needs_cookie = True
+
+    def __init__(self, tools: PlatformTools) -> None:
+        self._exchange = Exchange(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
+        self._clock = tools.clock
+        self._held: _HeldKey | None = None
+        self._fetching = asyncio.Lock()
+
+    async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        asked = check_search(keyword, page=page, most_pages=_MOST_PAGES)
+        parameters = {"search_type": "video", "keyword": asked, "page": str(page), "page_size": str(PAGE_SIZE)}
+        key = await self._find_key(cookie)
+        data = await self._search(parameters, key=key, cookie=cookie)
+        if "v_voucher" in data:
+            # The keys change once a day. If these are still the keys of the day, it is the account that is refused.
+            fresh = await self._find_key(cookie, instead_of=key)
+            if fresh != key:
+                data = await self._search(parameters, key=fresh, cookie=cookie)
+        self._check_block(data)
+        return _read_page(data, page=page)
+
+    async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
+        data = await self._ask("/x/web-interface/view", query=_name_video(reference.note_id), cookie=cookie)
+        self._check_block(data)
+        note = _read_note(data)
+        if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is about another video")
+        return note
+
+    async def _search(self, parameters: dict[str, str], *, key: WbiKey, cookie: Secret | None) -> dict[str, Any]:
+        query = key.sign(parameters, at=self._clock.now())
+        return await self._ask("/x/web-interface/wbi/search/type", query=query, cookie=cookie)
+
+    async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
+        """The data of an answer that says yes and has some."""
+        document = self._exchange.read_object(await self._exchange.ask(path, query=query, cookie=cookie))
+        code, data = document.get("code"), document.get("data")
+        if code != 0:
+            meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
+            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
+        if not isinstance(data, dict):
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+        if not data:
+            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+        return data
+
+    def _check_block(self, data: dict[str, Any]) -> None:
+        if "v_voucher" in data:
+            raise self._exchange.refuse(SOFT_BLOCK, "v_voucher")
+
+    async def _find_key(self, cookie: Secret | None, *, instead_of: WbiKey | None = None) -> WbiKey:
+        """The key that is held, or a new one where that is old or was refused."""
+        async with self._fetching:
+            held = self._held
+            if held is not None and held.key != instead_of and self._clock.now() < held.until:
+                return held.key
+            key = await self._fetch_key(cookie)
+            self._held = _HeldKey(key, self._clock.now() + _KEY_LIFETIME)
+            return key
+
+    async def _fetch_key(self, cookie: Secret | None) -> WbiKey:
+        data = await self._ask("/x/web-interface/nav", query="", cookie=cookie)
+        self._check_block(data)
+        if data.get("isLogin") is not True:
+            raise self._exchange.refuse(_CODES[-101], "isLogin false")
+        images = (clean_text(pick(data, "wbi_img", name)) for name in ("img_url", "sub_url"))
+        key = WbiKey.from_images(*images)
+        if key is None:
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "there are no keys to sign with")
+        return key
+
+
+def _name_video(note_id: str) -> str:
+    if _BVID.fullmatch(note_id):
+        return f"bvid={note_id}"
+    if number := _AID.fullmatch(note_id):
+        return f"aid={number[1]}"
+    raise CrawlError(
+        ErrorCode.INVALID_INPUT, "a video of Bilibili is named BV and 10 letters or digits, or av and a number"
+    )
+
+
+def _is_named(note_id: str, *, bvid: str, aid: object) -> bool:
+    return note_id == bvid or note_id.lower() == f"av{clean_text(aid)}"
+
+
+def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
+    found = [_read_hit(item) for item in pick_objects(data, "result") if item.get("type") == "video"]
+    return SearchPage(
+        hits=tuple(hit for hit in found if hit is not None),
+        page=page,
+        has_more=page < min(parse_count(data.get("numPages")) or 0, _MOST_PAGES),
+        total=parse_count(data.get("numResults")),
+    )
+
+
+def _read_hit(item: dict[str, Any]) -> Hit | None:
+    bvid = clean_text(item.get("bvid"))
+    if not _BVID.fullmatch(bvid):
+        return None
+    return Hit(platform=Bilibili.name, note_id=bvid, url=_locate(bvid), title=clean_html(item.get("title")))
+
+
+def _read_note(data: dict[str, Any]) -> Note | None:
+    bvid = clean_text(data.get("bvid"))
+    if not _BVID.fullmatch(bvid):
+        return None
+    cover, seconds = clean_text(data.get("pic")), parse_count(data.get("duration"))
+    return Note(
+        platform=Bilibili.name,
+        note_id=bvid,
+        url=_locate(bvid),
+        kind=NoteKind.VIDEO,
+        title=clean_text(data.get("title")),
+        text=clean_text(data.get("desc")),
+        author=Author(author_id=clean_text(pick(data, "owner", "mid")), name=clean_text(pick(data, "owner", "name"))),
+        published_at=parse_moment(data.get("pubdate")) or parse_moment(data.get("ctime")),
+        counts=_read_counts(data.get("stat")),
+        images=(_complete_url(cover),) if cover else (),
+        duration=None if seconds is None or seconds > _LONGEST_SECONDS else timedelta(seconds=seconds),
+    )
+
+
+def _read_counts(stat: object) -> Counts:
+    return Counts(
+        views=parse_count(pick(stat, "view")),
+        likes=parse_count(pick(stat, "like")),
+        comments=parse_count(pick(stat, "reply")),
+        shares=parse_count(pick(stat, "share")),
+        favorites=parse_count(pick(stat, "favorite")),
+        coins=parse_count(pick(stat, "coin")),
+        danmaku=parse_count(pick(stat, "danmaku")),
+    )
+
+
+def _complete_url(url: str) -> str:
+    """An address of an image, which platforms like to write without the scheme."""
+    return f"https:{url}" if url.startswith("//") else url
+
+
+def _locate(bvid: str) -> str:
+    return f"https://www.bilibili.com/video/{bvid}"

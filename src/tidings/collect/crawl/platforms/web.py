@@ -1,0 +1,211 @@
+"""The open web: entries of RSS and Atom feeds, and article pages. Every address goes through the guard, and through
+robots.txt of its site, also after a redirect; sites are paced one by one. No cookie is ever sent.
+
+A search is for words in the feeds that are set, or in the one whose address comes before the words:
+`https://example.org/feed.xml coffee`. The address of a page does too, if the page names its feed.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from tidings.collect.crawl.platforms.articles import read_article
+from tidings.collect.crawl.platforms.exchange import Meaning, blame_input, blame_platform, decode_body, judge_failure
+from tidings.collect.crawl.platforms.feeds import Entry, find_feed, read_feed
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.crawl.platforms.robots import Robots, name_lane
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import Note
+from tidings.core.logs.logger import get_logger
+from tidings.core.net.addresses import Url, UrlError, join_url, parse_url
+from tidings.core.net.client import MAX_REDIRECTS, Answer, FetchError
+from tidings.core.net.redirects import REDIRECTS
+from tidings.core.secrets.secret import Secret
+
+PAGE_SIZE: Final = 20
+
+_LONGEST_PAGE: Final = 4 * 1024 * 1024
+# The libraries that read pages take up to five seconds for so many tags; real pages have a tenth of it.
+_MOST_TAGS: Final = 60_000
+_READERS: Final = 2
+# Of the time of a search, so much at most is kept for answering with what has come by then.
+_RESERVE: Final = timedelta(seconds=1)
+_ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"
+_GONE: Final = blame_input("the page does not exist")
+_NO_FEED: Final = blame_input("there is no feed")
+_NO_ARTICLE: Final = blame_input("there is no article on the page")
+_NO_PAGE: Final = blame_input("it is not a page but a file of another kind")
+_TOO_LARGE: Final = blame_input("the page is too large to be read")
+_UNREADABLE: Final = blame_input("the page cannot be read")
+_EMPTY: Final = blame_platform("the answer is empty")
+_PAGE_TYPES: Final = ("text/", "application/xhtml", "application/xml")
+
+_log = get_logger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    url: Url
+    content_type: str
+    body: bytes = field(repr=False)
+
+
+class Web:
+    """See `Platform`."""
+
+    name = "web"
+    needs_cookie = False
+
+    def __init__(self, tools: PlatformTools) -> None:
+        self._tools = tools
+        self._robots = Robots(tools)
+        # Threads of our own: in those that all share, a page that takes long would keep names from being resolved.
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tidings-web")
+
+    async def close(self) -> None:
+        """Start no further reading. One that is under way ends by itself; it is not waited for."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        feeds, words = self._read_question(check_search(keyword, page=page))
+        entries = await self._read_feeds(feeds)
+        fitting = [entry for entry in entries if all(word in entry.words for word in words)]
+        start = (page - 1) * PAGE_SIZE
+        hits = tuple(_make_hit(entry) for entry in fitting[start : start + PAGE_SIZE])
+        return SearchPage(hits=hits, page=page, has_more=start + PAGE_SIZE < len(fitting), total=len(fitting))
+
+    async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
+        url = _parse_address(reference.url or reference.note_id)
+        page = await self._fetch(url)
+        if not page.content_type.lower().startswith(_PAGE_TYPES):
+            raise _refuse(_NO_PAGE, page.url)
+        # The note is called by the address that was asked for: a redirect must not make another note of it.
+        name, address = name_page(url.text), url.text
+        note = await self._read(
+            page,
+            lambda: read_article(
+                page.body, platform=self.name, note_id=name, url=address, content_type=page.content_type
+            ),
+        )
+        if note is None:
+            raise _refuse(_NO_ARTICLE, page.url)
+        return note
+
+    def _read_question(self, keyword: str) -> tuple[Sequence[Url], Sequence[str]]:
+        """The feeds to look in, and the words to look for."""
+        first, *rest = keyword.split()
+        if "://" in first:
+            return [_parse_address(first)], [word.casefold() for word in rest]
+        if not self._tools.feeds:
+            rule = "the web is searched in feeds: put the address of one before the words, or set some"
+            raise CrawlError(ErrorCode.INVALID_INPUT, rule)
+        return [_parse_address(feed) for feed in self._tools.feeds], keyword.casefold().split()
+
+    async def _read_feeds(self, feeds: Sequence[Url]) -> list[Entry]:
+        """The entries of all feeds, each once, in the order of the feeds. They are read at the same time, and each may
+        take all of it; one that fails is left out as long as another one answers."""
+        limit = self._tools.search_limit
+        until = asyncio.get_running_loop().time() + (limit - min(_RESERVE, limit / 10)).total_seconds()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._try_feed(feed, until=until)) for feed in feeds]
+        answers = [task.result() for task in tasks]
+        failures = [answer for answer in answers if isinstance(answer, CrawlError)]
+        if len(failures) == len(feeds):
+            # The search is worth repeating if one of the feeds is.
+            raise next((failure for failure in failures if failure.retryable), failures[0])
+        read = (answer for answer in answers if not isinstance(answer, CrawlError))
+        return list({entry.url: entry for entries in read for entry in entries}.values())
+
+    async def _try_feed(self, feed: Url, *, until: float) -> Sequence[Entry] | CrawlError:
+        """The entries of a feed that is read by this moment of the loop's clock, or why there are none."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._read_feed(feed)
+        except TimeoutError:
+            failure = CrawlError(ErrorCode.TIMEOUT_ERROR, f"{feed}: the time was up before the feed was read")
+        except CrawlError as error:
+            failure = error
+        _log.warning("web.feed_failed", feed=str(feed), code=failure.code, reason=failure.message)
+        return failure
+
+    async def _read_feed(self, address: Url) -> Sequence[Entry]:
+        page = await self._fetch(address)
+        if (entries := await self._parse_feed(page)) is not None:
+            return entries
+        found = await self._read(page, lambda: find_feed(page.body, url=page.url))
+        entries = None if found is None else await self._parse_feed(await self._fetch(found))
+        if entries is None:
+            raise _refuse(_NO_FEED, address)
+        return entries
+
+    async def _parse_feed(self, page: _Page) -> tuple[Entry, ...] | None:
+        return await self._read(page, lambda: read_feed(page.body, url=page.url, content_type=page.content_type))
+
+    async def _read(self, page: _Page, reading: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+        except Exception as error:  # noqa: BLE001 - nobody knows what the libraries raise for a page gone wrong
+            _log.warning("web.not_read", page=str(page.url), exc_info=error)
+            raise _refuse(_UNREADABLE, page.url) from None
+
+    async def _fetch(self, url: Url) -> _Page:
+        """The page at an address, or where that redirects to; robots.txt is asked at every step."""
+        for _ in range(MAX_REDIRECTS + 1):
+            answer = await self._ask(url)
+            location = answer.headers.get("Location")
+            if answer.status not in REDIRECTS or location is None:
+                return self._read_page(answer)
+            try:
+                url = join_url(url, location)
+            except UrlError as error:
+                raise CrawlError(ErrorCode.INVALID_INPUT, f"{url} redirects to a wrong address: {error}") from None
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"{url}: more than {MAX_REDIRECTS} redirects")
+
+    async def _ask(self, url: Url) -> Answer:
+        least = await self._robots.admit(url)
+        await self._tools.pace.wait_turn(name_lane(url), least=least)
+        try:
+            return await self._tools.client.request(
+                "GET", url.text, headers={"Accept": _ACCEPT}, timeout=self._tools.timeout, limit=_LONGEST_PAGE
+            )
+        except FetchError as error:
+            raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
+
+    def _read_page(self, answer: Answer) -> _Page:
+        if answer.status in (404, 410):
+            raise _refuse(_GONE, answer.url, f"HTTP {answer.status}")
+        if answer.status != 200:
+            trouble = "the site has trouble" if answer.status >= 500 else "the site refuses the request"
+            raise _refuse(blame_platform(trouble), answer.url, f"HTTP {answer.status}")
+        body = decode_body(answer, platform=self.name, limit=_LONGEST_PAGE)
+        if not body.strip():
+            raise _refuse(_EMPTY, answer.url)
+        if body.count(b"<") > _MOST_TAGS:
+            raise _refuse(_TOO_LARGE, answer.url)
+        return _Page(answer.url, answer.headers.get("Content-Type", "text/html"), body)
+
+
+def name_page(url: str) -> str:
+    """The note id of an address: short, and fit for a path."""
+    return hashlib.blake2b(url.encode(), digest_size=12).hexdigest()
+
+
+def _make_hit(entry: Entry) -> Hit:
+    return Hit(platform=Web.name, note_id=name_page(entry.url), url=entry.url, title=entry.title)
+
+
+def _parse_address(text: str) -> Url:
+    try:
+        return parse_url(text)
+    except UrlError as error:
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"not an address that can be fetched: {error}") from None
+
+
+def _refuse(meaning: Meaning, url: Url, sign: str = "") -> CrawlError:
+    return meaning.as_error(platform=str(url), sign=sign or "HTTP 200")

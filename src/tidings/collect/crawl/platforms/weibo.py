@@ -1,0 +1,176 @@
+"""Weibo, over the API of its mobile site: posts by keyword and one post whole. A session that is refused answers in
+many ways (432, a redirect to the login, the login page itself, `ok: -100`); all of them mean the cookie.
+"""
+
+import re
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote
+
+from tidings.collect.crawl.platforms.exchange import (
+    NOT_UNDERSTOOD,
+    SOFT_BLOCK,
+    Exchange,
+    blame_cookie,
+    blame_input,
+    blame_platform,
+    decode_body,
+    pick,
+    pick_objects,
+    show_code,
+)
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import (
+    Author,
+    Counts,
+    Note,
+    NoteKind,
+    clean_html,
+    clean_text,
+    parse_count,
+    parse_moment,
+    shorten_title,
+)
+from tidings.core.net.client import Answer
+from tidings.core.secrets.secret import Secret
+
+DEFAULT_BASE: Final = "https://m.weibo.cn"
+
+_POST: Final = 9
+_ID: Final = re.compile(r"[0-9A-Za-z]{5,32}")
+_TOPIC: Final = re.compile(r"#([^#\n]{1,60})#")
+_LOGIN: Final = blame_cookie("the session is refused, log in again")
+_GONE: Final = blame_input("the post does not exist, or not for this account")
+_REFUSED: Final = blame_platform("the request was refused")
+_STATUSES: Final = MappingProxyType({302: _LOGIN, 418: blame_platform("asked too often"), 432: _LOGIN})
+_NOTHING_FOUND: Final = "这里还没有内容"
+_NO_SUCH_POST: Final = "微博不存在或暂无查看权限"
+_LOGIN_PAGE: Final = (b"passport.weibo", b"Sina Visitor System", "登录".encode())
+
+
+class Weibo:
+    """See `Platform`."""
+
+    name = "weibo"
+    needs_cookie = True
+
+    def __init__(self, tools: PlatformTools) -> None:
+        base = tools.base_url or DEFAULT_BASE
+        self._exchange = Exchange(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+
+    async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        asked = check_search(keyword, page=page)
+        container = quote(f"100103type=1&q={asked}", safe="")
+        query = f"containerid={container}&page_type=searchall&page={page}"
+        document = await self._ask("/api/container/getIndex", query=query, cookie=cookie)
+        if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NOTHING_FOUND):
+            return SearchPage(hits=(), page=page, has_more=False, total=0)
+        return _read_page(self._read_data(document), page=page)
+
+    async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
+        if not _ID.fullmatch(reference.note_id):
+            raise CrawlError(ErrorCode.INVALID_INPUT, "a post of Weibo is named by 5 to 32 letters or digits")
+        document = await self._ask("/statuses/show", query=f"id={reference.note_id}", cookie=cookie)
+        if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NO_SUCH_POST):
+            raise self._exchange.refuse(_GONE, "ok 0")
+        data = self._read_data(document)
+        if reference.note_id not in {clean_text(data.get(name)) for name in ("id", "mid", "bid")}:
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is about another post")
+        return _read_note(data)
+
+    async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
+        answer = await self._exchange.ask(path, query=query, cookie=cookie)
+        self._check_page(answer)
+        return self._exchange.read_object(answer)
+
+    def _check_page(self, answer: Answer) -> None:
+        """An answer for people, where there should be one for programs: it still tells what is wrong."""
+        body = decode_body(answer, platform=self.name).lstrip()
+        if not body.startswith(b"<"):
+            return
+        if _NO_SUCH_POST.encode() in body:
+            raise self._exchange.refuse(_GONE, "a page that says so")
+        if any(mark in body for mark in _LOGIN_PAGE):
+            raise self._exchange.refuse(_LOGIN, "a login page")
+        raise self._exchange.refuse(NOT_UNDERSTOOD, "a page instead of JSON")
+
+    def _read_data(self, document: dict[str, Any]) -> dict[str, Any]:
+        accepted, data = document.get("ok"), document.get("data")
+        if accepted == -100:
+            raise self._exchange.refuse(_LOGIN, "ok -100")
+        if accepted != 1:
+            raise self._exchange.refuse(_REFUSED, f"ok {show_code(accepted)}")
+        if data == {}:
+            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+        if not isinstance(data, dict):
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+        return data
+
+
+def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
+    # A post can stand on its own and in a group as well.
+    hits = {hit.note_id: hit for post in _find_posts(data) if (hit := _read_hit(post)) is not None}
+    more = pick(data, "cardlistInfo", "page") is not None if "cardlistInfo" in data else bool(hits)
+    return SearchPage(
+        hits=tuple(hits.values()), page=page, has_more=more, total=parse_count(pick(data, "cardlistInfo", "total"))
+    )
+
+
+def _find_posts(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for card in pick_objects(data, "cards"):
+        for inner in (card, *pick_objects(card, "card_group")):
+            if inner.get("card_type") == _POST and isinstance(post := inner.get("mblog"), dict):
+                yield post
+
+
+def _read_hit(post: dict[str, Any]) -> Hit | None:
+    note_id = _read_id(post)
+    if not _ID.fullmatch(note_id):
+        return None
+    title = shorten_title(clean_html(post.get("text")))
+    return Hit(platform=Weibo.name, note_id=note_id, url=_locate(note_id), title=title)
+
+
+def _read_note(post: dict[str, Any]) -> Note:
+    note_id, text = _read_id(post), clean_html(post.get("text"))
+    images = tuple(url for picture in pick_objects(post, "pics") if (url := clean_text(_find_picture(picture))))
+    return Note(
+        platform=Weibo.name,
+        note_id=note_id,
+        url=_locate(note_id),
+        kind=_tell_kind(post, images),
+        title=shorten_title(text),
+        text=text,
+        author=Author(
+            author_id=clean_text(pick(post, "user", "id")), name=clean_text(pick(post, "user", "screen_name"))
+        ),
+        published_at=parse_moment(post.get("created_at")),
+        counts=Counts(
+            likes=parse_count(post.get("attitudes_count")),
+            comments=parse_count(post.get("comments_count")),
+            shares=parse_count(post.get("reposts_count")),
+        ),
+        tags=tuple(dict.fromkeys(tag.strip() for tag in _TOPIC.findall(text) if tag.strip())),
+        images=images,
+        place=clean_text(post.get("region_name")).removeprefix("发布于").strip(),
+    )
+
+
+def _read_id(post: dict[str, Any]) -> str:
+    return clean_text(post.get("id")) or clean_text(post.get("mid"))
+
+
+def _find_picture(picture: dict[str, Any]) -> object:
+    return pick(picture, "large", "url") or picture.get("url")
+
+
+def _tell_kind(post: dict[str, Any], images: tuple[str, ...]) -> NoteKind:
+    if pick(post, "page_info", "type") == "video":
+        return NoteKind.VIDEO
+    return NoteKind.IMAGES if images else NoteKind.TEXT
+
+
+def _locate(note_id: str) -> str:
+    return f"https://m.weibo.cn/detail/{note_id}"

@@ -1,0 +1,222 @@
+"""Xiaohongshu: notes by keyword and one note whole, over the web client's API. Requests carry the signature `x-s`,
+which the optional package `xhshow` computes from path, body, time and the account's own `a1`. Of what that package can
+make, only this is used: invented browser fingerprints would be a disguise. A note is given only to whoever has the
+`xsec_token` that the search gave, so it is part of a hit's URL and comes back with it.
+"""
+
+import json
+import re
+import secrets
+import string
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+from tidings.collect.crawl.platforms.exchange import (
+    NOT_UNDERSTOOD,
+    SOFT_BLOCK,
+    Exchange,
+    blame_cookie,
+    blame_input,
+    blame_platform,
+    check_cookie,
+    pick,
+    pick_objects,
+    read_cookies,
+    show_code,
+)
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.notes import (
+    Author,
+    Counts,
+    Note,
+    NoteKind,
+    clean_text,
+    parse_count,
+    parse_moment,
+    shorten_title,
+)
+from tidings.core.secrets.secret import Secret
+
+if TYPE_CHECKING:
+    from xhshow import Xhshow
+
+DEFAULT_BASE: Final = "https://edith.xiaohongshu.com"
+PAGE_SIZE: Final = 20
+
+_SEARCH: Final = "/api/sns/web/v1/search/notes"
+_FEED: Final = "/api/sns/web/v1/feed"
+_SOURCE: Final = "pc_search"
+_ID: Final = re.compile(r"[0-9a-f]{24}")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
+_NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
+_CAPTCHA: Final = blame_cookie("the account is asked for a captcha, which a person must solve", captcha=True)
+_GONE: Final = blame_input("the note does not exist, or not for this account")
+_STATUSES: Final = MappingProxyType({461: _CAPTCHA, 471: _CAPTCHA})
+_CODES: Final = MappingProxyType(
+    {
+        -100: blame_cookie("the session has expired, log in again"),
+        -101: blame_cookie("the account is not logged in"),
+        -104: blame_cookie("the account has no permission"),
+        300011: blame_cookie("the account is found abnormal, a person must look at it"),
+        300012: blame_platform("requests from this address are blocked for now"),
+        300015: blame_platform("the signature is not accepted; is there a newer xhshow?"),
+        -510000: _GONE,
+        -510001: _GONE,
+    }
+)
+_MISSING: Final = (
+    "xiaohongshu needs the optional package xhshow to sign its requests: pip install 'tidings[xiaohongshu]'"
+)
+
+
+class Xiaohongshu:
+    """See `Platform`. Raises CrawlError where the package that signs is not installed."""
+
+    name = "xiaohongshu"
+    needs_cookie = True
+
+    def __init__(self, tools: PlatformTools) -> None:
+        base = tools.base_url or DEFAULT_BASE
+        self._exchange = Exchange(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._clock = tools.clock
+        self._make_signer = _load_signer()
+
+    async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        question = {
+            "keyword": check_search(keyword, page=page),
+            "page": page,
+            "page_size": PAGE_SIZE,
+            "search_id": _make_search_id(),
+            "sort": "general",
+            "note_type": 0,
+        }
+        return _read_page(await self._ask(_SEARCH, question, cookie=cookie), page=page)
+
+    async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
+        token = _find_token(reference)
+        question = {
+            "source_note_id": _check_id(reference.note_id),
+            "image_formats": ["jpg", "webp", "avif"],
+            "extra": {"need_body_topic": 1},
+            "xsec_source": _SOURCE,
+            "xsec_token": token,
+        }
+        data = await self._ask(_FEED, question, cookie=cookie)
+        card = pick(data, "items", 0, "note_card")
+        if not isinstance(card, dict) or clean_text(card.get("note_id")) != reference.note_id:
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is not about this note")
+        return _read_note(card, token=token)
+
+    async def _ask(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, Any]:
+        """The data of an answer that says yes and has some."""
+        headers = self._sign(path, question, cookie=cookie)
+        body = json.dumps(question, separators=(",", ":"), ensure_ascii=False).encode()
+        answer = await self._exchange.ask(path, cookie=cookie, body=body, headers=headers)
+        document = self._exchange.read_object(answer)
+        code, data = document.get("code"), document.get("data")
+        if code != 0 or document.get("success") is False:
+            meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
+            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
+        if data == {}:
+            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+        if not isinstance(data, dict):
+            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+        return data
+
+    def _sign(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, str]:
+        a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
+        if not a1:
+            raise self._exchange.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
+        signer, now = self._make_signer(), self._clock.now().timestamp()
+        signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
+        return {"x-s": signature, "x-t": str(signer.get_x_t(now))}
+
+
+def _load_signer() -> "type[Xhshow]":
+    try:
+        from xhshow import Xhshow
+    except ImportError:
+        raise CrawlError(ErrorCode.PLATFORM_ERROR, _MISSING) from None
+    return Xhshow
+
+
+def _make_search_id() -> str:
+    return "".join(secrets.choice(string.digits + string.ascii_lowercase) for _ in range(21))
+
+
+def _check_id(note_id: str) -> str:
+    if not _ID.fullmatch(note_id):
+        raise CrawlError(ErrorCode.INVALID_INPUT, "a note of Xiaohongshu is named by 24 hexadecimal digits")
+    return note_id
+
+
+def _find_token(reference: NoteReference) -> str:
+    """The token, given alone or in the URL that the search gave."""
+    token = reference.xsec_token or _read_token(reference.url or "")
+    if not _TOKEN.fullmatch(token):
+        rule = "a note of Xiaohongshu is read with the xsec_token, or the URL, that a search gave"
+        raise CrawlError(ErrorCode.INVALID_INPUT, rule)
+    return token
+
+
+def _read_token(url: str) -> str:
+    try:
+        # A plus sign in a query means a space, but not to those who write tokens into URLs by hand.
+        return parse_qs(urlsplit(url).query.replace("+", "%2B")).get("xsec_token", [""])[0]
+    except ValueError:
+        return ""
+
+
+def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
+    items = (item for item in pick_objects(data, "items") if item.get("model_type") not in _NOT_NOTES)
+    hits = tuple(hit for item in items if (hit := _read_hit(item)) is not None)
+    return SearchPage(hits=hits, page=page, has_more=data.get("has_more") is True)
+
+
+def _read_hit(item: dict[str, Any]) -> Hit | None:
+    note_id, token = clean_text(item.get("id")), clean_text(item.get("xsec_token"))
+    if not _ID.fullmatch(note_id) or "note_card" not in item:
+        return None
+    title = clean_text(pick(item, "note_card", "display_title"))
+    url = _locate(note_id, token=token)
+    return Hit(platform=Xiaohongshu.name, note_id=note_id, url=url, title=title, xsec_token=token or None)
+
+
+def _read_note(card: dict[str, Any], *, token: str) -> Note:
+    note_id = clean_text(card.get("note_id"))
+    text = clean_text(card.get("desc")).replace("[话题]#", "")
+    images = (clean_text(image.get("url_default")) for image in pick_objects(card, "image_list"))
+    return Note(
+        platform=Xiaohongshu.name,
+        note_id=note_id,
+        url=_locate(note_id, token=token),
+        kind=NoteKind.VIDEO if card.get("type") == "video" else NoteKind.IMAGES,
+        title=clean_text(card.get("title")) or shorten_title(text),
+        text=text,
+        author=Author(
+            author_id=clean_text(pick(card, "user", "user_id")), name=clean_text(pick(card, "user", "nickname"))
+        ),
+        published_at=parse_moment(card.get("time")),
+        updated_at=parse_moment(card.get("last_update_time")),
+        counts=_read_counts(card.get("interact_info")),
+        tags=tuple(tag for item in pick_objects(card, "tag_list") if (tag := clean_text(item.get("name")))),
+        images=tuple(url for url in images if url),
+        place=clean_text(card.get("ip_location")),
+    )
+
+
+def _read_counts(info: object) -> Counts:
+    return Counts(
+        likes=parse_count(pick(info, "liked_count")),
+        comments=parse_count(pick(info, "comment_count")),
+        shares=parse_count(pick(info, "share_count") or pick(info, "shared_count")),
+        favorites=parse_count(pick(info, "collected_count")),
+    )
+
+
+def _locate(note_id: str, *, token: str) -> str:
+    query = f"?xsec_token={quote(token, safe='')}&xsec_source={_SOURCE}" if token else ""
+    return f"https://www.xiaohongshu.com/explore/{note_id}{query}"

@@ -1,7 +1,0 @@
-"""The platforms that notes come from, each behind the same small protocol. Nothing here writes to a database."""
-
-from tidings.collect.platforms.pace import LocalPace
-from tidings.collect.platforms.protocol import Hit, NoteReference, Pacing, Platform, PlatformTools, SearchPage
-from tidings.collect.platforms.registry import Platforms
-
-__all__ = ["Hit", "LocalPace", "NoteReference", "Pacing", "Platform", "PlatformTools", "Platforms", "SearchPage"]

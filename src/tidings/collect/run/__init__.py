@@ -1,0 +1,1 @@
+"""The built-in runner of collect, and its jobs."""

@@ -1,0 +1,210 @@
+"""Where cookies are set up: added, listed, put back to work, removed, and encrypted anew. Part of the writing half; how
+their uses are counted is in `outcomes`.
+
+    ValueError
+    └── CookieError    what was given breaks a rule; the message names the rule and never repeats the cookie
+"""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.crawl.cookies.states import CookieState, settle_state, utc_day
+from tidings.collect.crawl.cookies.table import (
+    Cookie,
+    cookies,
+    describe_state,
+    lock_cookie,
+    open_cookie,
+    read_cookies,
+    seal_cookie,
+)
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError
+from tidings.core.secrets.secret import Secret
+
+DEFAULT_PRIORITY: Final = 0
+DEFAULT_DAILY_LIMIT: Final = 200
+
+# The name is shown in answers and logs, so nothing that could be a cookie is one.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_PAIR: Final = re.compile(r"[^\s=;,]+=[^;]*")
+_HEADER_NAME: Final = re.compile(r"cookie\s*:", re.IGNORECASE)
+_UNFIT: Final = re.compile(r"[^\x20-\x7e]")
+_LONGEST: Final = 16_384
+_MOST: Final = 1_000_000
+
+log = get_logger(__name__)
+
+
+class CookieError(ValueError):
+    """A cookie, or what is said about it, breaks a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCookie:
+    """A cookie as it is set up. `make_cookie` builds it by the rules."""
+
+    name: str
+    platform: str
+    secret: Secret
+    priority: int = DEFAULT_PRIORITY
+    daily_limit: int = DEFAULT_DAILY_LIMIT
+
+
+def make_cookie(
+    name: str,
+    *,
+    platform: str,
+    secret: Secret,
+    priority: int = DEFAULT_PRIORITY,
+    daily_limit: int = DEFAULT_DAILY_LIMIT,
+) -> NewCookie:
+    """A cookie to be stored; `secret` is the value of a Cookie header. Raises CookieError."""
+    if not _NAME.fullmatch(name):
+        raise CookieError("the name must have 1 to 64 letters, digits, dots, dashes or underscores")
+    if not _PLATFORM.fullmatch(platform):
+        raise CookieError("the platform must be a name such as bilibili")
+    if not -_MOST <= priority <= _MOST:
+        raise CookieError(f"the priority must be a whole number from {-_MOST:,} to {_MOST:,}")
+    if not 1 <= daily_limit <= _MOST:
+        raise CookieError(f"the daily limit must be a whole number from 1 to {_MOST:,}")
+    return NewCookie(name, platform, _clean_cookie(secret), priority, daily_limit)
+
+
+def _clean_cookie(secret: Secret) -> Secret:
+    """The bare header value. A pasted `Cookie:` in front and white space around are taken off."""
+    text = _HEADER_NAME.sub("", secret.reveal().strip(), count=1).strip() if secret else ""
+    if _UNFIT.search(text):
+        raise CookieError("the cookie must be one line of printable ASCII characters")
+    if not 1 <= len(text) <= _LONGEST or not any(_PAIR.fullmatch(part.strip()) for part in text.split(";")):
+        raise CookieError(f"the cookie must be name=value pairs with ; between them, {_LONGEST:,} characters at most")
+    return Secret(text)
+
+
+class CookieRecords:
+    """The cookies of this installation."""
+
+    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock) -> None:
+        self._database = database
+        self._keys = keys
+        self._clock = clock
+
+    async def add(self, new: NewCookie) -> bool:
+        """Store a cookie, ready for use; True where there was one of this name, which it replaces.
+
+        The account is the same one then, so what it was used today stays counted. Raises CookieError where the name
+        belongs to another platform.
+        """
+        now = self._clock.now()
+        async with self._database.write() as connection:
+            replaced = not await self._insert(connection, new, now=now)
+            if replaced:
+                await self._replace(connection, new, now=now)
+        log.info("cookie.stored", cookie_name=new.name, platform=new.platform, replaced=replaced)
+        return replaced
+
+    async def list_all(self) -> list[Cookie]:
+        """Every cookie by name, with its state as it counts now."""
+        now = self._clock.now()
+        async with self._database.read() as connection:
+            found = await read_cookies(connection)
+        return [replace(cookie, state=settle_state(cookie.state, at=now)) for cookie in found]
+
+    async def enable(self, name: str) -> bool:
+        """Put a cookie back to work, whatever was held against it; False where there is none."""
+        now = self._clock.now()
+        async with self._database.write() as connection:
+            cookie = await lock_cookie(connection, name)
+            if cookie is not None:
+                await _update(connection, name, _describe_start(cookie.state, now=now))
+        log.info("cookie.enabled", cookie_name=name, found=cookie is not None)
+        return cookie is not None
+
+    async def remove(self, name: str) -> bool:
+        """Delete a cookie; False where there is none."""
+        async with self._database.write() as connection:
+            removed = (await connection.execute(delete(cookies).where(cookies.c.cookie_name == name))).rowcount > 0
+        log.info("cookie.removed", cookie_name=name, found=removed)
+        return removed
+
+    async def rotate_keys(self) -> int:
+        """Encrypt with the newest master key what an older one, or Fernet, has encrypted. Returns how many.
+
+        Safe to repeat: each cookie and its key's id change in one transaction. One that cannot be read stays as it is,
+        and its KeyRingError is raised when all others are done.
+        """
+        rotated, failure = 0, None
+        async with self._database.read() as connection:
+            found = await read_cookies(connection)
+        for cookie in found:
+            try:
+                rotated += self._is_outdated(cookie) and await self._rotate(cookie.name)
+            except KeyRingError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return rotated
+
+    async def count_key_ids(self) -> dict[str, int]:
+        """How many cookies each master key has encrypted."""
+        column = cookies.c.encryption_key_id
+        async with self._database.read() as connection:
+            rows = await connection.execute(select(column, func.count()).group_by(column).order_by(column))
+            return {row[0]: row[1] for row in rows}
+
+    async def _insert(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> bool:
+        values = self._describe(new) | _describe_start(CookieState(day=utc_day(now)), now=now)
+        statement = self._database.insert(cookies).values(
+            cookie_name=new.name, created_at=to_milliseconds(now), last_used_at=None, **values
+        )
+        return (await connection.execute(statement.on_conflict_do_nothing())).rowcount > 0
+
+    async def _replace(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> None:
+        before = await lock_cookie(connection, new.name)
+        if before is None:
+            # Removed in this moment: as if that had come after us.
+            return
+        if before.platform != new.platform:
+            raise CookieError(f"there is a cookie {new.name} for {before.platform}; remove it, or choose another name")
+        await _update(connection, new.name, self._describe(new) | _describe_start(before.state, now=now))
+
+    def _describe(self, new: NewCookie) -> dict[str, Any]:
+        return {
+            "platform": new.platform,
+            "priority": new.priority,
+            "daily_limit": new.daily_limit,
+            **seal_cookie(new.name, new.secret, keys=self._keys),
+        }
+
+    def _is_outdated(self, cookie: Cookie) -> bool:
+        return self._keys.needs_rotation(cookie.encryption_key_id, blob=cookie.ciphertext)
+
+    async def _rotate(self, name: str) -> bool:
+        async with self._database.write() as connection:
+            cookie = await lock_cookie(connection, name)
+            if cookie is None or not self._is_outdated(cookie):
+                return False
+            values = seal_cookie(name, open_cookie(cookie, keys=self._keys), keys=self._keys)
+            await _update(connection, name, values)
+            return True
+
+
+async def _update(connection: AsyncConnection, name: str, values: dict[str, Any]) -> None:
+    await connection.execute(update(cookies).where(cookies.c.cookie_name == name).values(values))
+
+
+def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
+    """The columns of a cookie that begins anew, with what was used of it today."""
+    settled = settle_state(state, at=now)
+    stamp = to_milliseconds(now)
+    fresh = CookieState(day=settled.day, daily_used=settled.daily_used)
+    return {**describe_state(fresh), "enabled_at": stamp, "updated_at": stamp}

@@ -1,0 +1,235 @@
+"""Candidates and who works on them: found, leased, kept, given back, and taken from those who are dead. Each function
+is one step of a transaction that its caller has begun and guarded.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func, or_, select, text, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.errors import ErrorCode
+from tidings.collect.tables import PENDING_PLATFORMS, CandidateStatus, candidates, sources
+from tidings.collect.write.values import Candidate, NewCandidate, WorkflowLimits, make_storable, write_meta
+from tidings.core.clock import to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.executions import Execution, ExecutionStatus, executions
+
+Key = tuple[str, str]
+
+_LOST_WORKER: Final = "whoever worked on it gave no sign of life; it was taken back"
+
+_key = (candidates.c.platform, candidates.c.note_id)
+_leased = tuple(candidates.c[name] for name in Candidate.__slots__)
+_is_held = and_(text("tbl_candidate.status = 'processing'"), candidates.c.processing_lock == bindparam("lock"))
+
+_chosen = (
+    select(candidates.c.note_id)
+    .where(
+        candidates.c.platform == bindparam("of_platform"),
+        text("tbl_candidate.status = 'pending'"),
+        candidates.c.due_at <= bindparam("now"),
+    )
+    .order_by(candidates.c.due_at)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+    .cte("chosen")
+)
+# Made once, as the others here that are asked for with every batch.
+_lease = (
+    update(candidates)
+    .where(candidates.c.platform == bindparam("of_platform"), candidates.c.note_id.in_(select(_chosen.c.note_id)))
+    .values(
+        status=CandidateStatus.PROCESSING.value,
+        processing_lock=bindparam("lock"),
+        locked_at=bindparam("now"),
+        exec_meta=bindparam("meta"),
+        updated_at=bindparam("now"),
+    )
+    .returning(candidates.c.due_at, *_leased)
+)
+_find_held = (
+    select(candidates.c.note_id, candidates.c.retry_count, candidates.c.last_error_code)
+    .where(
+        _is_held,
+        candidates.c.platform == bindparam("of_platform"),
+        candidates.c.note_id.in_(bindparam("note_ids", expanding=True)),
+    )
+    .order_by(candidates.c.note_id)
+    .with_for_update()
+)
+
+_FIND_DUE_PLATFORMS: Final = text(
+    f"""
+    WITH RECURSIVE {PENDING_PLATFORMS}, oldest AS (
+        SELECT platform, (
+            SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = pending.platform
+        ) AS due_at
+        FROM pending WHERE platform IS NOT NULL
+    )
+    SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform
+    """
+)
+
+
+async def find_due_platforms(connection: AsyncConnection, *, at: datetime) -> list[str]:
+    """The platforms that have candidates to lease, the longest waiting first."""
+    return list((await connection.execute(_FIND_DUE_PLATFORMS, {"now": to_milliseconds(at)})).scalars())
+
+
+async def insert_candidates(
+    connection: AsyncConnection,
+    database: Database,
+    new: Sequence[NewCandidate],
+    *,
+    execution: Execution,
+    at: datetime,
+) -> list[Key]:
+    """Those that were not there yet; one that was stays as it is."""
+    stamp, meta = to_milliseconds(at), write_meta(execution)
+    rows = {
+        (each.platform, each.note_id): {
+            **{name: make_storable(getattr(each, name)) for name in NewCandidate.__slots__},
+            "status": CandidateStatus.PENDING.value,
+            "retry_count": 0,
+            "exec_meta": meta,
+            "due_at": stamp,
+            "created_at": stamp,
+            "updated_at": stamp,
+        }
+        for each in new
+    }
+    if not rows:
+        return []
+    # In one order for all, so that two who find the same notes cannot wait for each other.
+    ordered = [rows[key] for key in sorted(rows)]
+    statement = database.insert(candidates).on_conflict_do_nothing().returning(*_key)
+    return [(row.platform, row.note_id) for row in await connection.execute(statement, ordered)]
+
+
+async def lease_candidates(
+    connection: AsyncConnection, execution: Execution, *, platform: str, limit: int, at: datetime
+) -> list[Candidate]:
+    """At most `limit` that are due, the longest waiting first. One that another is just leasing is passed over."""
+    values = {
+        "of_platform": platform,
+        "most": limit,
+        "lock": execution.public_id,
+        "now": to_milliseconds(at),
+        "meta": write_meta(execution),
+    }
+    rows = sorted(await connection.execute(_lease, values), key=lambda row: (row.due_at, row.note_id))
+    return [Candidate(**{name: getattr(row, name) for name in Candidate.__slots__}) for row in rows]
+
+
+async def renew_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> int:
+    """The execution lives, and with it its hold on its records; how many they are."""
+    statement = update(candidates).where(_is_held).values(locked_at=to_milliseconds(at))
+    return (await connection.execute(statement, {"lock": execution.public_id})).rowcount
+
+
+async def release_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> list[Key]:
+    """Give back what is still held, as if it had never been leased."""
+    statement = (
+        update(candidates)
+        .where(_is_held)
+        .values(status=CandidateStatus.PENDING.value, **_describe_freedom(at))
+        .returning(*_key)
+    )
+    rows = await connection.execute(statement, {"lock": execution.public_id})
+    return [(row.platform, row.note_id) for row in rows]
+
+
+async def requeue_failed(
+    connection: AsyncConnection, *, at: datetime, limit: int, platform: str | None = None
+) -> list[Key]:
+    """Make at most `limit` of those that were given up (of one platform, where it is named) due again, as if they had
+    never failed."""
+    condition = text("tbl_candidate.status = 'failed'")
+    chosen = (
+        select(*_key)
+        .where(condition if platform is None else and_(condition, candidates.c.platform == platform))
+        .order_by(candidates.c.updated_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .cte("chosen")
+    )
+    statement = (
+        update(candidates)
+        .where(tuple_(*_key).in_(select(chosen.c.platform, chosen.c.note_id)))
+        .values(status=CandidateStatus.PENDING.value, retry_count=0, **_describe_freedom(at))
+        .returning(*_key)
+    )
+    return [(row.platform, row.note_id) for row in await connection.execute(statement)]
+
+
+async def take_back_candidates(
+    connection: AsyncConnection, *, at: datetime, limits: WorkflowLimits
+) -> list[tuple[Key, CandidateStatus]]:
+    """Free what dead holders had leased; a failure of the record, for it may be what killed them.
+
+    Dead is who gave no sign of life for too long, or whose execution has ended. What somebody is just writing to is not
+    waited for: its holder lives. Of several that do this at once, each record is in one answer.
+    """
+    # Asked the other way round, "not among those that run", an execution that began after this statement would count
+    # as ended: PostgreSQL looks again at a row that has changed meanwhile, but not at the other table.
+    has_ended = exists().where(
+        executions.c.public_id == candidates.c.processing_lock,
+        executions.c.status != ExecutionStatus.RUNNING.value,
+    )
+    dead = (
+        select(*_key)
+        .where(
+            text("tbl_candidate.status = 'processing'"), or_(_is_silent(candidates, at=at, limits=limits), has_ended)
+        )
+        .order_by(*_key)
+        .with_for_update(skip_locked=True, of=candidates)
+        .cte("dead")
+    )
+    failures = candidates.c.retry_count + 1
+    statement = (
+        update(candidates)
+        .where(tuple_(*_key).in_(select(dead.c.platform, dead.c.note_id)))
+        .values(
+            status=case(
+                (failures < limits.most_failures, CandidateStatus.PENDING.value), else_=CandidateStatus.FAILED.value
+            ),
+            retry_count=failures,
+            last_error_code=ErrorCode.TIMEOUT_ERROR.value,
+            last_error=_LOST_WORKER,
+            **_describe_freedom(at),
+        )
+        .returning(*_key, candidates.c.status)
+    )
+    rows = await connection.execute(statement)
+    return [((row.platform, row.note_id), CandidateStatus(row.status)) for row in rows]
+
+
+async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WorkflowLimits) -> list[Key]:
+    """Free the sources that somebody had locked for too long; who that was may be nobody's execution."""
+    statement = (
+        update(sources)
+        .where(text("tbl_source.processing_lock IS NOT NULL"), _is_silent(sources, at=at, limits=limits))
+        .values(processing_lock=None, locked_at=None, retry_count=sources.c.retry_count + 1)
+        .returning(sources.c.platform, sources.c.note_id)
+    )
+    return [(row.platform, row.note_id) for row in await connection.execute(statement)]
+
+
+async def find_held(
+    connection: AsyncConnection, execution: Execution, *, platform: str, note_ids: Collection[str]
+) -> dict[str, Any]:
+    """Those of these candidates that the execution still holds, by note id; nobody can take them away until the
+    transaction ends."""
+    values = {"lock": execution.public_id, "of_platform": platform, "note_ids": sorted(note_ids)}
+    return {row.note_id: row for row in await connection.execute(_find_held, values)}
+
+
+def _is_silent(table: Table, *, at: datetime, limits: WorkflowLimits) -> ColumnElement[bool]:
+    return func.coalesce(table.c.locked_at, 0) < to_milliseconds(at - limits.lock_timeout)
+
+
+def _describe_freedom(at: datetime) -> dict[str, Any]:
+    stamp = to_milliseconds(at)
+    return {"processing_lock": None, "locked_at": None, "due_at": stamp, "updated_at": stamp}

@@ -1,0 +1,248 @@
+"""What became of leased candidates, written: the source, the candidate's new status, the figures, all in the caller's
+one guarded transaction. A record that the execution no longer holds is left alone.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import and_, bindparam, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.errors import RULES, Action, ErrorCode
+from tidings.collect.tables import CandidateStatus, candidates, sources
+from tidings.collect.write.values import (
+    Collected,
+    CookieUse,
+    Failed,
+    Repeated,
+    Result,
+    Settled,
+    SettledAction,
+    WorkflowLimits,
+    judge_failure,
+    make_storable,
+    write_meta,
+)
+from tidings.core.clock import to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.executions import Execution
+
+_MINUTE: Final = 60_000
+_LONGEST_ERROR: Final = 500
+
+_is_processed = and_(candidates.c.platform == bindparam("of_platform"), text("tbl_candidate.status = 'processing'"))
+_set_collected = (
+    update(candidates)
+    .where(_is_processed, candidates.c.note_id.in_(bindparam("note_ids", expanding=True)))
+    .values(
+        status=CandidateStatus.COLLECTED.value,
+        processing_lock=None,
+        locked_at=None,
+        exec_meta=bindparam("new_meta"),
+        updated_at=bindparam("now"),
+    )
+)
+_set_failed = (
+    update(candidates)
+    .where(_is_processed, candidates.c.note_id == bindparam("of_note"))
+    .values(
+        status=bindparam("new_status"),
+        processing_lock=None,
+        locked_at=None,
+        retry_count=bindparam("new_count"),
+        due_at=bindparam("new_due"),
+        last_error_code=bindparam("code"),
+        last_error=bindparam("message"),
+        exec_meta=bindparam("new_meta"),
+        updated_at=bindparam("now"),
+    )
+)
+_COUNT_MINUTE: Final = text(
+    """
+    INSERT INTO collect_minutes (minute, succeeded, failed) VALUES (:minute, :succeeded, :failed)
+    ON CONFLICT (minute) DO UPDATE SET
+        succeeded = collect_minutes.succeeded + excluded.succeeded, failed = collect_minutes.failed + excluded.failed
+    """
+)
+
+
+def make_key(note_id: str) -> str:
+    """The idempotency key of a note, in the first version of what is collected of it."""
+    return f"{note_id}_v1"
+
+
+async def write_collected(
+    connection: AsyncConnection,
+    database: Database,
+    collected: Sequence[Collected],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    execution: Execution,
+    at: datetime,
+) -> list[Settled]:
+    """The sources of these notes, and their candidates marked as collected. What another has collected is skipped."""
+    mine = [each for each in collected if each.note_id in held]
+    rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
+    created = await _insert_sources(connection, database, rows)
+    await _mark_collected(connection, mine, platform=platform, execution=execution, at=at)
+    others = [each.note_id for each in collected if each.note_id not in created]
+    existing = await _find_sources(connection, platform=platform, note_ids=others)
+    return [_describe_written(each.note_id, created=created, existing=existing) for each in collected]
+
+
+async def write_failed(
+    connection: AsyncConnection,
+    failures: Sequence[Failed],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    execution: Execution,
+    at: datetime,
+    limits: WorkflowLimits,
+) -> list[Settled]:
+    """The candidates of these failures: due again, given up, or given back."""
+    settled = [
+        judge_failure(each, retry_count=held[each.note_id].retry_count, at=at, limits=limits)
+        if each.note_id in held
+        else Settled(note_id=each.note_id, action=SettledAction.LOST)
+        for each in failures
+    ]
+    marks = [
+        _describe_mark(failure, verdict, platform=platform, execution=execution, at=at)
+        for failure, verdict in zip(failures, settled, strict=True)
+        if verdict.status is not None
+    ]
+    if marks:
+        await connection.execute(_set_failed, marks)
+    return settled
+
+
+async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: int, failed: int) -> None:
+    """Add to the figures of this minute, from which the success rate is taken."""
+    if succeeded or failed:
+        values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
+        await connection.execute(_COUNT_MINUTE, values)
+
+
+def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
+    """What is certain, each note once; of two words about one note the first counts."""
+    first: dict[str, Collected | Failed] = {}
+    for result in results:
+        if not isinstance(result, Repeated):
+            first.setdefault(result.note_id, result)
+    return (
+        [each for each in first.values() if isinstance(each, Collected)],
+        [each for each in first.values() if isinstance(each, Failed)],
+    )
+
+
+def refuse(result: Result) -> Failed:
+    """What cannot be stored, as the failure that it is."""
+    return Failed(
+        note_id=result.note_id,
+        code=ErrorCode.INTERNAL_ERROR,
+        message="the database refuses this note; the log has the cause",
+        cookie_used=result.cookie_used,
+    )
+
+
+def is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
+    """Whether what went wrong is the platform's fault, whatever is asked of it."""
+    return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
+
+
+def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
+    """The uses that these results tell of, of two words about one note the first. One who tells them again no longer
+    holds the record, and counts nothing."""
+    uses, told = [], set()
+    for each in results:
+        if each.cookie_used is None or each.note_id not in held or each.note_id in told:
+            continue
+        told.add(each.note_id)
+        if isinstance(each, Collected):
+            uses.append(CookieUse(cookie_name=each.cookie_used))
+        else:
+            uses.append(CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha))
+    return uses
+
+
+async def _mark_collected(
+    connection: AsyncConnection, collected: Sequence[Collected], *, platform: str, execution: Execution, at: datetime
+) -> None:
+    """One statement for each cookie, which is what their candidates differ in."""
+    by_cookie = defaultdict(list)
+    for each in collected:
+        by_cookie[each.cookie_used].append(each.note_id)
+    for cookie_used, note_ids in by_cookie.items():
+        meta = write_meta(execution, cookie_used=cookie_used)
+        values = {"of_platform": platform, "note_ids": note_ids, "new_meta": meta, "now": to_milliseconds(at)}
+        await connection.execute(_set_collected, values)
+
+
+async def _insert_sources(
+    connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """The numbers of those that were not there yet, by note id."""
+    if not rows:
+        return {}
+    statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
+    return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+
+
+async def _find_sources(connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]) -> dict[str, int]:
+    if not note_ids:
+        return {}
+    keys = {make_key(note_id): note_id for note_id in note_ids}
+    statement = select(sources.c.id, sources.c.idempotency_key).where(
+        sources.c.platform == platform, sources.c.idempotency_key.in_(sorted(keys))
+    )
+    return {keys[row.idempotency_key]: row.id for row in await connection.execute(statement)}
+
+
+def _describe_source(
+    collected: Collected, before: Any, *, platform: str, execution: Execution, at: datetime
+) -> dict[str, Any]:
+    note = collected.note
+    return {
+        "platform": platform,
+        "note_id": collected.note_id,
+        "idempotency_key": make_key(collected.note_id),
+        "note_url": make_storable(note.url),
+        "kind": note.kind.value,
+        "title": make_storable(note.title),
+        "author_name": make_storable(note.author.name),
+        "published_at": None if note.published_at is None else to_milliseconds(note.published_at),
+        "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
+        "retry_count": before.retry_count,
+        "last_error_code": before.last_error_code,
+        "exec_meta": write_meta(execution, cookie_used=collected.cookie_used),
+        "collected_at": to_milliseconds(at),
+    }
+
+
+def _describe_mark(
+    failure: Failed, verdict: Settled, *, platform: str, execution: Execution, at: datetime
+) -> dict[str, Any]:
+    return {
+        "of_platform": platform,
+        "of_note": failure.note_id,
+        "new_status": verdict.status,
+        "new_count": verdict.retry_count,
+        "new_due": to_milliseconds(verdict.retry_at or at),
+        "code": failure.code.value,
+        "message": make_storable(failure.message)[:_LONGEST_ERROR],
+        "new_meta": write_meta(execution, cookie_used=failure.cookie_used),
+        "now": to_milliseconds(at),
+    }
+
+
+def _describe_written(note_id: str, *, created: Mapping[str, int], existing: Mapping[str, int]) -> Settled:
+    if note_id in created:
+        return Settled(note_id=note_id, action=SettledAction.CREATED, existing_id=created[note_id])
+    if note_id in existing:
+        return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=existing[note_id])
+    return Settled(note_id=note_id, action=SettledAction.LOST)

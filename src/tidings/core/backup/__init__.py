@@ -1,0 +1,1 @@
+"""Logical backup and restore of the whole database."""

@@ -1,0 +1,323 @@
+"""Engines and transactions, SQLite and PostgreSQL alike.
+
+`Database.write()` is a transaction that may change things, `Database.read()` one that the database itself keeps from
+writing. What must not write at all is given a `ReadableDatabase`, which has the second door only. On SQLite there is
+one writing connection a process and its transactions begin IMMEDIATE, so that a check and the write after it cannot be
+torn apart; reading goes on meanwhile (WAL). Tables are defined where they are used, on the `metadata` of this module;
+how they come to be is in `migrations/`.
+"""
+
+import functools
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, event, inspect
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from tidings.core.db.short_cut import ShortCut
+from tidings.core.db.sqlite_driver import connect
+
+if TYPE_CHECKING:
+    # Loaded where it is used: 2 MB that an installation on SQLite does not need.
+    from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only in a column that is declared INTEGER.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+Dialect = Literal["sqlite", "postgresql"]
+
+_BUSY_MILLISECONDS = 30_000
+_READ_CACHE_KIB = 2_048
+_SQLITE_READERS = 4
+_POSTGRESQL_READERS = 15
+# The crawl API holds a connection for every cookie in use.
+_POSTGRESQL_ONLY_READERS = 30
+_READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+class DatabaseUrlError(ValueError):
+    """The database URL is not one that Tidings can use."""
+
+
+class NewerDatabaseError(Exception):
+    """The tables were made by a newer release."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"the tables are at revision {revision}, this release knows {newest_revision()}; nothing was changed. "
+            "Use the newer release, or restore a backup"
+        )
+
+
+class ReadableDatabase:
+    """One database with its reading door. Built by `open_read_only_database`, closed by `close`.
+
+    `most_readers` is how many `read` blocks can be open at once; one more waits for its turn.
+    """
+
+    def __init__(self, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int) -> None:
+        self.dialect = dialect
+        self.url = url
+        self.most_readers = most_readers
+        self._reader = reader
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """One consistent view; an attempt to write through it fails in the database."""
+        async with self._reader.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        await self._reader.dispose()
+
+
+class Database(ReadableDatabase):
+    """One database with both doors. Built by `open_database`, closed by `close`."""
+
+    def __init__(
+        self, writer: AsyncEngine, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int
+    ) -> None:
+        super().__init__(reader, dialect=dialect, url=url, most_readers=most_readers)
+        self._writer = writer
+        self._short_cut = _make_short_cut(url) if dialect == "sqlite" else None
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction: committed when the block ends, rolled back when it raises."""
+        async with self._writer.begin() as connection:
+            yield connection
+
+    def bind_numbers(self, values: Sequence[int]) -> str | list[int]:
+        """Many integers as one bound value; `numbers_sql` is the SQL that reads it."""
+        return json.dumps(list(values)) if self.dialect == "sqlite" else list(values)
+
+    def numbers_sql(self, parameter: str, *, column: str) -> str:
+        """A subquery with the integers of a parameter bound by `bind_numbers`, in one column."""
+        if self.dialect == "sqlite":
+            return f"(SELECT value AS {column} FROM json_each(:{parameter}))"
+        return f"(SELECT unnest(CAST(:{parameter} AS bigint[])) AS {column})"
+
+    def insert(self, table: Table) -> "SqliteInsert | PostgresqlInsert":
+        """An INSERT that understands ON CONFLICT, which both databases have and SQLAlchemy spells by dialect."""
+        if self.dialect == "sqlite":
+            return SqliteInsert(table)
+        from sqlalchemy.dialects.postgresql import Insert
+
+        return Insert(table)
+
+    async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
+        """The rows of one statement that is made once and asked for many times a second; it needs no transaction.
+
+        On SQLite its values are the driver's own: a truth is 0 or 1.
+        """
+        if self._short_cut is not None:
+            return await self._short_cut.look_up(statement, values)
+        async with self.read() as connection:
+            return list(await connection.execute(statement, values))
+
+    async def close(self) -> None:
+        if self._short_cut is not None:
+            await self._short_cut.close()
+        await super().close()
+        await self._writer.dispose()
+
+
+def open_database(url: str) -> Database:
+    """Open `sqlite:///path` or `postgresql://…`. Nothing is created here but an empty SQLite file of mode 0600."""
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _open_sqlite(Path(str(parsed.database)), url=parsed)
+    return _open_postgresql(parsed)
+
+
+def open_read_only_database(url: str) -> ReadableDatabase:
+    """Open a database that another process has prepared, without any way to write to it. Nothing is created here.
+
+    SQLite's file is opened with `mode=ro`. On PostgreSQL every transaction is begun read-only; a role that may only
+    SELECT is enough for it. Raises DatabaseUrlError, also where SQLite's file is missing.
+    """
+    parsed = _parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        if not (path := Path(str(parsed.database))).is_file():
+            raise DatabaseUrlError("there is no SQLite file at this path; whoever writes makes it when it first starts")
+        reader = _open_sqlite_reader(path)
+        return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=_SQLITE_READERS)
+    reader = _open_postgresql_reader(parsed, connections=_POSTGRESQL_ONLY_READERS)
+    return ReadableDatabase(reader, dialect="postgresql", url=parsed, most_readers=_POSTGRESQL_ONLY_READERS)
+
+
+def _parse_url(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # The URL may hold a password, so it is not repeated.
+        raise DatabaseUrlError("it is not a database URL; use sqlite:///path or postgresql://user@host/name") from None
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise DatabaseUrlError(f"{parsed.get_backend_name()} is not supported; use sqlite:///path or postgresql://…")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise DatabaseUrlError("a SQLite database needs a file, or nothing would survive; use sqlite:///path")
+    return parsed
+
+
+def _open_sqlite(path: Path, *, url: URL) -> Database:
+    # SQLite gives its -wal and -shm files the mode of the database itself.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
+    writer = _create_sqlite_engine(path, mode="rw", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120)
+    _prepare_sqlite(writer, begin="BEGIN IMMEDIATE")
+    return Database(writer, _open_sqlite_reader(path), dialect="sqlite", url=url, most_readers=_SQLITE_READERS)
+
+
+def _open_sqlite_reader(path: Path) -> AsyncEngine:
+    reader = _create_sqlite_engine(
+        path, mode="ro", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=_SQLITE_READERS - 2
+    )
+    _prepare_sqlite(reader, begin="BEGIN")
+    return reader
+
+
+def _create_sqlite_engine(path: Path, *, mode: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
+    open_connection = functools.partial(connect, _name_sqlite(path, mode=mode), pragmas=pragmas)
+    return create_async_engine("sqlite+aiosqlite:///file", async_creator=open_connection, **options)
+
+
+def _make_short_cut(url: URL) -> ShortCut:
+    return ShortCut(_name_sqlite(Path(str(url.database)), mode="ro"), pragmas=_READ_PRAGMAS)
+
+
+def _name_sqlite(path: Path, *, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _prepare_sqlite(engine: AsyncEngine, *, begin: str) -> None:
+    # The driver would begin transactions by itself, deferred, and only before some statements.
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin_transaction(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    @event.listens_for(engine.sync_engine.pool, "invalidate")
+    def roll_back(connection: Any, _record: Any, _error: Any) -> None:
+        # A task that is cancelled within a statement leaves its cursor open, and SQLite keeps the lock of a connection
+        # that is closed like that: every other writer would wait for it in vain. The driver has no public way to roll
+        # back from here, where nothing can be awaited.
+        driver = connection.driver_connection
+        if driver._connection is not None:
+            driver._tx.put_nowait((None, driver._connection.rollback))
+
+
+def _open_postgresql(url: URL) -> Database:
+    writer = create_async_engine(_name_postgresql(url), pool_size=5, max_overflow=10, pool_pre_ping=True)
+    reader = _open_postgresql_reader(url, connections=_POSTGRESQL_READERS)
+    return Database(writer, reader, dialect="postgresql", url=url, most_readers=_POSTGRESQL_READERS)
+
+
+def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
+    # Of two words about one parameter the last counts, so whatever the URL asks for, ours does.
+    given = url.query.get("options", ())
+    options = [*((given,) if isinstance(given, str) else given), "-c default_transaction_read_only=on"]
+    return create_async_engine(
+        _name_postgresql(url),
+        pool_size=5,
+        max_overflow=connections - 5,
+        pool_pre_ping=True,
+        isolation_level="REPEATABLE READ",
+        connect_args={"options": " ".join(options)},
+        # Said at every BEGIN as well: the default alone could be changed for the session by a SET.
+        execution_options={"postgresql_readonly": True},
+    )
+
+
+def _name_postgresql(url: URL) -> URL:
+    return url.set(drivername="postgresql+psycopg")
+
+
+async def prepare_database(database: Database) -> None:
+    """Make the tables of a new database, or bring those of an older release up to date.
+
+    When several processes start at once, one does it and the others find it done. Every module that defines tables
+    must have been imported: a new database gets what `metadata` knows, which a test holds equal to the migrations.
+    Alembic is for older ones only; it would cost every first start 11 MB.
+    """
+    revision = await find_revision(database)
+    if revision is None:
+        revision = await _create_tables(database)
+    if revision > newest_revision():
+        raise NewerDatabaseError(revision)
+    if revision < newest_revision():
+        await upgrade_database(database)
+
+
+async def upgrade_database(database: Database, *, revision: str = "head") -> None:
+    """Run the migrations up to `revision`."""
+    await _migrate(database, "upgrade", revision)
+
+
+async def downgrade_database(database: Database, *, revision: str) -> None:
+    """Take the tables back to an earlier `revision` ("base" removes them all)."""
+    await _migrate(database, "downgrade", revision)
+
+
+def newest_revision() -> str:
+    """The newest migration's id, which is the number its file name begins with."""
+    versions = MIGRATIONS / "versions"
+    return max(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
+
+
+async def find_revision(database: Database) -> str | None:
+    """The revision that the tables are at, or None for an empty database."""
+    async with database.write() as connection:
+        return await read_revision(connection)
+
+
+async def read_revision(connection: AsyncConnection) -> str | None:
+    if not await connection.run_sync(lambda sync: inspect(sync).has_table("alembic_version")):
+        return None
+    return (await connection.exec_driver_sql("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+
+
+async def _create_tables(database: Database) -> str:
+    """Make all tables at the newest revision, unless another process has done so meanwhile. Returns the revision."""
+    async with lock_migrations(database) as connection:
+        if revision := await read_revision(connection):
+            return revision
+        await connection.run_sync(metadata.create_all)
+        await connection.exec_driver_sql(
+            "CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+        )
+        await connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{newest_revision()}')")
+        return newest_revision()
+
+
+async def _migrate(database: Database, command: Literal["upgrade", "downgrade"], revision: str) -> None:
+    import alembic.command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+
+    def run(connection: Connection) -> None:
+        config.attributes["connection"] = connection
+        getattr(alembic.command, command)(config, revision)
+
+    async with lock_migrations(database) as connection:
+        await connection.run_sync(run)
+
+
+@asynccontextmanager
+async def lock_migrations(database: Database) -> AsyncIterator[AsyncConnection]:
+    """A transaction that no other process's migration runs beside; on SQLite every writing one is."""
+    async with database.write() as connection:
+        if database.dialect == "postgresql":
+            await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('tidings.migrations'))")
+        yield connection

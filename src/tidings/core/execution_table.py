@@ -1,0 +1,120 @@
+"""The table of executions and what a row of it says: the right to run, a record of the history, and what can be wrong
+with either. How executions are taken, kept and ended is in `executions`.
+
+    ExecutionError
+    ├── AlreadyRunningError   another execution of this workflow is running
+    └── ExecutionLostError    this execution was taken away; its holder must stop
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text, text
+
+from tidings.core.clock import from_milliseconds
+from tidings.core.db.database import RowId, metadata
+
+is_running = text("status = 'running'")
+
+executions = Table(
+    "executions",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("public_id", Text, nullable=False, unique=True),
+    Column("workflow_name", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("completed_at", BigInteger),
+    Column("items_processed", BigInteger, nullable=False, server_default="0"),
+    Column("items_failed", BigInteger, nullable=False, server_default="0"),
+    Column("progress", Text),
+    Column("result", Text),
+    Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
+    Index("executions_history", "workflow_name", "id"),
+    sqlite_autoincrement=True,
+)
+
+
+class ExecutionStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+
+
+class ExecutionError(Exception):
+    """Something about the right to run."""
+
+
+class AlreadyRunningError(ExecutionError):
+    """Another execution of this workflow is running."""
+
+    def __init__(self, workflow_name: str, *, execution_id: str, since: datetime) -> None:
+        super().__init__(f"{workflow_name} is already running as {execution_id}, since {since:%Y-%m-%d %H:%M:%S} UTC")
+        self.execution_id = execution_id
+        self.since = since
+
+
+class ExecutionLostError(ExecutionError):
+    """This execution was taken away; its holder must stop."""
+
+    def __init__(self, public_id: str, workflow_name: str) -> None:
+        super().__init__(
+            f"{public_id} no longer holds {workflow_name}; what it had saved is kept, the rest is left to the next "
+            "execution"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The right to run, as long as the table says so. `id` is the fencing token."""
+
+    id: int
+    public_id: str
+    workflow_name: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRecord:
+    """One row of the history."""
+
+    public_id: str
+    workflow_name: str
+    status: ExecutionStatus
+    started_at: datetime
+    heartbeat_at: datetime
+    completed_at: datetime | None
+    items_processed: int
+    items_failed: int
+    progress: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+
+def read_execution(row: Any) -> Execution:
+    """The right to run that a row gives."""
+    return Execution(row.id, row.public_id, row.workflow_name, from_milliseconds(row.started_at))
+
+
+def read_record(row: Any) -> ExecutionRecord:
+    """An execution from a row that has the columns of the table, by their names."""
+    return ExecutionRecord(
+        public_id=row.public_id,
+        workflow_name=row.workflow_name,
+        status=ExecutionStatus(row.status),
+        started_at=from_milliseconds(row.started_at),
+        heartbeat_at=from_milliseconds(row.heartbeat_at),
+        completed_at=None if row.completed_at is None else from_milliseconds(row.completed_at),
+        items_processed=row.items_processed,
+        items_failed=row.items_failed,
+        progress=json.loads(row.progress or "{}"),
+        result=json.loads(row.result or "{}"),
+    )

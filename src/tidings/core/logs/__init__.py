@@ -1,0 +1,1 @@
+"""Structured logs: the logger, lines, and the request id."""

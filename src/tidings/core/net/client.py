@@ -1,0 +1,387 @@
+"""The one guarded HTTP client: every address that a site, a sitemap or a request names is fetched through it.
+
+It decides what may be connected to (with `addresses`), follows redirects hop by hop through the same gate,
+bounds time and size, and turns whatever breaks into the errors below. It never retries and never decodes a body: one
+call is one request on the wire (and its redirects), and `Content-Encoding` is left to the caller, who knows the limits.
+
+    FetchError
+    ├── RefusedError            a rule was broken, the message says which; trying again cannot help
+    ├── NetworkError            name, connection, TLS, reset; `sent` is False if no connection was ever established
+    │   └── FetchTimeoutError   the time was up
+    └── AnswerTooLargeError     the body is longer than the caller's limit
+
+Messages are one line and show a URL as scheme://host/path, because keys travel in queries.
+"""
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from io import BytesIO
+from time import monotonic
+from types import SimpleNamespace, TracebackType
+from typing import Final, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from tidings.core.net.addresses import (
+    MAX_URL_LENGTH,
+    Network,
+    Url,
+    UrlError,
+    escape_text,
+    is_allowed_address,
+    parse_url,
+    show_url,
+)
+from tidings.core.net.redirects import REDIRECTS, Hop, RedirectError, follow_redirect
+from tidings.core.net.resolver import ForbiddenAddressError, GuardedResolver
+
+MAX_REDIRECTS: Final = 5
+DEFAULT_LIMIT: Final = 1024 * 1024
+
+# Shorter than the five seconds after which common servers hang up, so that a request seldom meets a closing connection.
+_KEEP_ALIVE: Final = timedelta(seconds=4)
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+
+
+class FetchError(Exception):
+    """A fetch brought no usable answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(escape_text(message))
+
+
+class RefusedError(FetchError):
+    """The request, or where it would lead, breaks a rule of this client; the message names the rule."""
+
+
+class NetworkError(FetchError):
+    """The exchange failed. `sent` tells whether the request may have reached the server."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class FetchTimeoutError(NetworkError):
+    """The time was up before the whole answer was here."""
+
+
+class AnswerTooLargeError(FetchError):
+    """The body is longer than the caller's limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer; `headers` ignores case, `body` is as it came over the wire."""
+
+    status: int
+    url: Url
+    elapsed: timedelta
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+class _UnansweredError(Exception):
+    """The connection ended before an answer; the cause says how."""
+
+
+_FAILURES: Final = (
+    aiohttp.ClientError,
+    HttpProcessingError,
+    OSError,
+    ValueError,
+    ForbiddenAddressError,
+    _UnansweredError,
+)
+
+
+class _Journey:
+    """One fetch over all its hops: the time left, where it is, and whether it ever got a connection.
+
+    Time counts while waiting for the other side only; what the caller does between two chunks is the caller's.
+    """
+
+    def __init__(self, url: Url, *, timeout: timedelta, url_limit: int) -> None:
+        self.url = url
+        self.url_limit = url_limit
+        self.connected = False
+        self._timeout = timeout
+        self._left = timeout.total_seconds()
+
+    @asynccontextmanager
+    async def wait(self) -> AsyncIterator[None]:
+        """Spend time on what happens inside; whatever breaks there leaves as a FetchError."""
+        started = monotonic()
+        try:
+            async with asyncio.timeout(self._left):
+                yield
+        except _FAILURES as failure:
+            raise self._translate(failure) from None
+        finally:
+            self._left -= monotonic() - started
+
+    def refuse(self, rule: str) -> RefusedError:
+        return RefusedError(f"{self.url} refused: {rule}")
+
+    def _translate(self, failure: BaseException) -> FetchError:
+        if isinstance(failure, ForbiddenAddressError):
+            return self.refuse(str(failure))
+        if isinstance(failure, TimeoutError):
+            seconds = self._timeout.total_seconds()
+            return FetchTimeoutError(f"{self.url} failed: no complete answer in {seconds:g} s", sent=self.connected)
+        if isinstance(failure, ValueError) and not isinstance(failure, OSError):
+            return self.refuse("the request cannot be written as HTTP")
+        return NetworkError(f"{self.url} failed: {_explain(failure)}", sent=self.connected)
+
+
+class Stream:
+    """An answer whose body is still to come; of use only inside `async with client.stream(…)`."""
+
+    def __init__(self, response: aiohttp.ClientResponse, *, journey: _Journey) -> None:
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.url: Url = journey.url
+        self._content = response.content
+        self._journey = journey
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The raw bytes of the body as they come. Raises NetworkError if it breaks off."""
+        while chunk := await self._read_chunk():
+            yield chunk
+
+    async def read(self, *, limit: int) -> bytes:
+        """The whole body, or AnswerTooLargeError as soon as it exceeds the limit."""
+        body = bytearray()
+        while chunk := await self._read_chunk():
+            body += chunk
+            if len(body) > limit:
+                raise AnswerTooLargeError(f"{self.url} failed: the answer is longer than {limit:,} bytes")
+        return bytes(body)
+
+    async def read_start(self, length: int) -> bytes:
+        """So many bytes of the body, or all of it where it is shorter; the rest is not waited for."""
+        body = bytearray()
+        while len(body) < length and (chunk := await self._read_chunk()):
+            body += chunk
+        return bytes(body[:length])
+
+    async def _read_chunk(self) -> bytes:
+        async with self._journey.wait():
+            return await self._content.readany()
+
+
+class GuardedClient:
+    """Fetches from public addresses, and from the private networks it is told to allow; use as `async with`.
+
+    No proxy, netrc or cookie is used, and unless the caller asks otherwise the answer is wanted uncompressed.
+    `tls` replaces the default TLS settings, for a private certificate authority.
+    """
+
+    def __init__(
+        self,
+        *,
+        user_agent: str,
+        allow_networks: Sequence[Network] = (),
+        resolver: AbstractResolver | None = None,
+        connections_per_host: int = 6,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._user_agent = user_agent
+        self._allow_networks = tuple(allow_networks)
+        self._resolver = resolver
+        self._connections_per_host = connections_per_host
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        resolver = self._resolver or aiohttp.ThreadedResolver()
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(resolver, allow_networks=self._allow_networks),
+            limit_per_host=self._connections_per_host,
+            keepalive_timeout=_KEEP_ALIVE.total_seconds(),
+            ssl=self._tls or True,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            auto_decompress=False,
+            trust_env=False,
+            timeout=aiohttp.ClientTimeout(total=None),
+            middlewares=(_send_once,),
+            trace_configs=[_trace_connections()],
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: timedelta,
+        follow_redirects: bool = False,
+        url_limit: int = MAX_URL_LENGTH,
+    ) -> AsyncIterator[Stream]:
+        """Send one request and give its answer, any status, with the body unread.
+
+        The timeout covers all waiting: name, connection, redirects and the whole body. Redirects, if followed, are at
+        most five; see `_follow` for what they may carry. `url_limit` is for a URL that quotes another one in its query.
+        """
+        try:
+            first = parse_url(url, max_length=url_limit)
+        except UrlError as error:
+            raise RefusedError(f"{show_url(url)} refused: {error}") from None
+        journey = _Journey(first, timeout=timeout, url_limit=url_limit)
+        hop = Hop(method.upper(), first, dict(headers or {}), body)
+        _check_request(hop, journey=journey)
+        response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects)
+        try:
+            yield Stream(response, journey=journey)
+        finally:
+            response.release()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout: timedelta,
+        limit: int = DEFAULT_LIMIT,
+        follow_redirects: bool = False,
+        url_limit: int = MAX_URL_LENGTH,
+    ) -> Answer:
+        """As `stream`, with the whole body read; one of more than `limit` bytes raises AnswerTooLargeError."""
+        started = monotonic()
+        async with self.stream(
+            method,
+            url,
+            headers=headers,
+            body=body,
+            timeout=timeout,
+            follow_redirects=follow_redirects,
+            url_limit=url_limit,
+        ) as stream:
+            content = await stream.read(limit=limit)
+        elapsed = timedelta(seconds=monotonic() - started)
+        return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=content)
+
+    async def _travel(self, hop: Hop, *, journey: _Journey, follow_redirects: bool) -> aiohttp.ClientResponse:
+        seen = {(hop.method, hop.url)}
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._send(hop, journey=journey)
+            location = response.headers.get("Location")
+            if not follow_redirects or response.status not in REDIRECTS or location is None:
+                return response
+            response.release()
+            try:
+                hop = follow_redirect(hop, status=response.status, location=location, url_limit=journey.url_limit)
+            except RedirectError as error:
+                raise journey.refuse(str(error)) from None
+            journey.url = hop.url
+            if (hop.method, hop.url) in seen:
+                raise journey.refuse("the redirects go in a circle")
+            seen.add((hop.method, hop.url))
+        raise journey.refuse(f"more than {MAX_REDIRECTS} redirects")
+
+    async def _send(self, hop: Hop, *, journey: _Journey) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it with `async with`")
+        address = hop.url.address
+        # aiohttp does not ask its resolver about literal addresses.
+        if address is not None and not is_allowed_address(address, allow_networks=self._allow_networks):
+            raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
+        target = _build_target(hop.url, journey=journey)
+        async with journey.wait():
+            return await self._session.request(
+                hop.method,
+                target,
+                headers=hop.headers,
+                # Not the bytes themselves: aiohttp would write a large body in one piece and warn about it.
+                data=None if hop.body is None else BytesIO(hop.body),
+                allow_redirects=False,
+                trace_request_ctx=journey,
+            )
+
+
+def _check_request(hop: Hop, *, journey: _Journey) -> None:
+    if not _TOKEN.fullmatch(hop.method):
+        raise journey.refuse("the method is not an HTTP token")
+    for name, value in hop.headers.items():
+        if not _TOKEN.fullmatch(name):
+            raise journey.refuse("a header's name is not an HTTP token")
+        if _UNFIT_IN_HEADER.search(value):
+            raise journey.refuse(f"control characters in the header {name}")
+
+
+def _build_target(url: Url, *, journey: _Journey) -> URL:
+    """The same URL for aiohttp, byte for byte; a reader that sees another host or path in it is not trusted."""
+    target = URL(url.text, encoded=True)
+    seen = (target.scheme, target.raw_host, target.port, target.raw_path_qs)
+    if seen != (*url.origin, url.target):
+        raise journey.refuse("the URL can be read in two ways")
+    return target
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending an unanswered GET a second time: the caller's retry rules decide that, and count."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as lost:
+        raise _UnansweredError from lost
+
+
+def _trace_connections() -> aiohttp.TraceConfig:
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(_note_connection)
+    trace.on_connection_reuseconn.append(_note_connection)
+    return trace
+
+
+async def _note_connection(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    journey: _Journey = context.trace_request_ctx
+    journey.connected = True
+
+
+def _explain(failure: BaseException) -> str:
+    """Say what broke in our own words: aiohttp's messages quote the URL, and servers' bytes."""
+    match failure:
+        case _UnansweredError():
+            return "the server closed the connection without an answer"
+        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as error):
+            return f"the certificate is not valid: {error.verify_message}"
+        case aiohttp.ClientConnectorSSLError(os_error=error):
+            return f"no TLS connection: {getattr(error, 'reason', None) or 'handshake failed'}"
+        case aiohttp.ClientConnectorDNSError(os_error=error):
+            return f"the name cannot be resolved: {error.strerror or 'lookup failed'}"
+        case aiohttp.ClientConnectorError(os_error=error):
+            return f"no connection: {os.strerror(error.errno) if error.errno else 'connect failed'}"
+        case aiohttp.ClientResponseError() | HttpProcessingError():
+            return "the answer is not valid HTTP"
+        case aiohttp.ClientPayloadError():
+            return "the answer broke off"
+        case _:
+            return "the connection was lost"

@@ -1,0 +1,38 @@
+"""From names to addresses, through the gate: what is returned here is what is connected to, so a name that changes its
+address between the check and the connection (rebinding) gains nothing.
+"""
+
+import socket
+from collections.abc import Sequence
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from tidings.core.net.addresses import Network, is_allowed_address, parse_address
+
+
+class ForbiddenAddressError(Exception):
+    """A name has an address that is not allowed."""
+
+
+class GuardedResolver(AbstractResolver):
+    """Asks the real resolver and passes its answer on if every address is allowed; aiohttp connects to just those."""
+
+    def __init__(self, inner: AbstractResolver, *, allow_networks: Sequence[Network]) -> None:
+        self._inner = inner
+        self._allow_networks = allow_networks
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._inner.resolve(host, port, family)
+        if not found:
+            raise OSError(socket.EAI_NONAME, "no address")
+        for entry in found:
+            address = parse_address(entry["host"])
+            if address is None or not is_allowed_address(address, allow_networks=self._allow_networks):
+                rule = f"its address {entry['host']} is not public, and TIDINGS_ALLOW_NETWORKS does not allow it"
+                raise ForbiddenAddressError(rule)
+        return found
+
+    async def close(self) -> None:
+        """Nothing: the inner resolver belongs to whoever made it."""

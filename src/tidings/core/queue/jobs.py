@@ -1,0 +1,44 @@
+"""Work that is due every so often, whoever does it. The table says when each job is due next; of several processes that
+look at once, one gets it. A process that dies over a job leaves it to the next time. What a job does is not known here.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Table, Text
+
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database, metadata
+
+due_jobs = Table(
+    "due_jobs",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("next_at", BigInteger, nullable=False),
+)
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_CLOCKS_DIFFER: Final = timedelta(minutes=1)
+
+
+class Jobs:
+    """The table of what is due."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def claim(self, name: str, *, every: timedelta) -> bool:
+        """True for the one caller who is to do the job now; it is due again `every` later. At first it is due at once.
+
+        A job that is to be done more often than before does not wait for the time that was set when it was rarer; a
+        minute of difference between the clocks of two machines is no such change.
+        """
+        now, step = to_milliseconds(self._clock.now()), every // _MILLISECOND
+        statement = self._database.insert(due_jobs).values(name=name, next_at=now + step)
+        is_due = (due_jobs.c.next_at <= now) | (due_jobs.c.next_at > now + step + _CLOCKS_DIFFER // _MILLISECOND)
+        claim = statement.on_conflict_do_update(
+            index_elements=["name"], set_={"next_at": statement.excluded.next_at}, where=is_due
+        )
+        async with self._database.write() as connection:
+            return (await connection.execute(claim.returning(due_jobs.c.name))).first() is not None

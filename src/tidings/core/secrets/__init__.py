@@ -1,0 +1,1 @@
+"""Secrets: values that cannot print themselves, encryption, redaction, tokens."""

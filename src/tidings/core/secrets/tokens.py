@@ -1,0 +1,183 @@
+"""Tokens that open the API: made here, shown once, and kept only as their SHA-256.
+
+A token holds a place: a site's, or a scope and a name. A new token for a place replaces the one that held it. What a
+scope opens, and the tokens that come from the settings, are the business of `tidings.web.middleware.auth`.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Table, Text, delete, exists, literal, select
+
+from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.db.database import Database, metadata
+from tidings.core.secrets.secret import Secret
+
+PREFIX: Final = "tid_"
+FIRST_NAME: Final = "first start"
+
+# A token that another process has revoked works here for at most so long.
+_CACHED_FOR: Final = timedelta(seconds=3)
+_BYTES: Final = 32
+_SHAPE: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("place", Text, primary_key=True),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("scope", Text, nullable=False),
+    Column("site", BigInteger),
+    Column("name", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+class Scope(StrEnum):
+    """What a token opens, the stronger first: `workflow` includes `crawl`, which it drives. `site` is for one site's
+    /trigger and /urls."""
+
+    ADMIN = "admin"
+    WORKFLOW = "workflow"
+    CRAWL = "crawl"
+    METRICS = "metrics"
+    SITE = "site"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the bearer of a token may do. `site` is the site's number, for the scope `site` alone."""
+
+    scope: Scope
+    name: str
+    site: int | None = None
+
+    def allows(self, scopes: Collection[Scope]) -> bool:
+        """Whether one of these scopes is enough; admin may do everything."""
+        return self.scope is Scope.ADMIN or self.scope in scopes
+
+    def allows_site(self, number: int) -> bool:
+        """Whether this site may be worked on."""
+        return self.scope is Scope.ADMIN or (self.scope is Scope.SITE and self.site == number)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A token as a list shows it: everything but the token."""
+
+    scope: Scope
+    site: int | None
+    name: str
+    created_at: datetime
+
+
+class Tokens:
+    """The table, with a short memory of what was found in it."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._found: dict[str, tuple[Grant, float]] = {}
+        self._changes = 0
+
+    async def make(self, scope: Scope, *, site: int | None = None, name: str) -> Secret:
+        """A new token, which only the caller will ever see. The one that held its place stops working at once."""
+        token = _draw_token()
+        values = self._describe(token, scope=scope, site=site, name=name)
+        statement = self._database.insert(tokens).values(values)
+        async with self._database.write() as connection:
+            await connection.execute(statement.on_conflict_do_update(index_elements=["place"], set_=values))
+        self._forget_found()
+        return token
+
+    async def ensure_admin(self) -> Secret | None:
+        """Make the first admin token; None where there is one. Of several processes at once, one makes it."""
+        token = _draw_token()
+        values = self._describe(token, scope=Scope.ADMIN, site=None, name=FIRST_NAME)
+        missing = ~exists().where(tokens.c.scope == Scope.ADMIN.value)
+        row = select(*(literal(value, tokens.c[name].type) for name, value in values.items())).where(missing)
+        # Two that both find none have the same place, so the second insert does nothing.
+        statement = self._database.insert(tokens).from_select(list(values), row).on_conflict_do_nothing()
+        async with self._database.write() as connection:
+            made = (await connection.execute(statement.returning(tokens.c.place))).first()
+        return None if made is None else token
+
+    async def revoke(self, scope: Scope, *, site: int | None = None, name: str | None = None) -> bool:
+        """Take back a site's token, or the token of this scope and name. False where there was none."""
+        statement = delete(tokens).where(tokens.c.place == _name_place(scope, site=site, name=name))
+        async with self._database.write() as connection:
+            removed = (await connection.execute(statement)).rowcount > 0
+        self._forget_found()
+        return removed
+
+    async def find(self, token: str) -> Grant | None:
+        """What this token grants; None for one that is not, or no longer, known."""
+        if not _SHAPE.fullmatch(token):
+            return None
+        digest, now = digest_token(token), self._clock.monotonic()
+        grant, until = self._found.get(digest, (None, now))
+        return grant if now < until else await self._look_up(digest, now=now)
+
+    async def list_all(self) -> list[TokenRecord]:
+        """Every token, by place."""
+        async with self._database.read() as connection:
+            rows = await connection.execute(select(tokens).order_by(tokens.c.place))
+            return [
+                TokenRecord(Scope(row.scope), row.site, row.name, from_milliseconds(row.created_at)) for row in rows
+            ]
+
+    async def _look_up(self, digest: str, *, now: float) -> Grant | None:
+        changes = self._changes
+        grant = await self._read_grant(digest)
+        if grant is None:
+            self._found.pop(digest, None)
+        elif changes == self._changes:
+            # Otherwise something was revoked meanwhile, perhaps this token: then it is not kept.
+            self._found[digest] = grant, now + _CACHED_FOR.total_seconds()
+        return grant
+
+    async def _read_grant(self, digest: str) -> Grant | None:
+        statement = select(tokens.c.scope, tokens.c.site, tokens.c.name).where(tokens.c.digest == digest)
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        return None if row is None else Grant(scope=Scope(row.scope), site=row.site, name=row.name)
+
+    def _forget_found(self) -> None:
+        self._changes += 1
+        self._found.clear()
+
+    def _describe(self, token: Secret, *, scope: Scope, site: int | None, name: str) -> dict[str, Any]:
+        return {
+            "place": _name_place(scope, site=site, name=name),
+            "digest": digest_token(token.reveal()),
+            "scope": scope.value,
+            "site": site,
+            "name": name,
+            "created_at": to_milliseconds(self._clock.now()),
+        }
+
+
+def digest_token(token: str) -> str:
+    """What is stored of a token, and compared. Fast on purpose: 256 random bits cannot be tried out."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _draw_token() -> Secret:
+    return Secret(PREFIX + secrets.token_urlsafe(_BYTES))
+
+
+def _name_place(scope: Scope, *, site: int | None, name: str | None) -> str:
+    if (scope is Scope.SITE) != (site is not None):
+        raise ValueError("a site's number belongs to a token of scope site, and to no other")
+    if scope is Scope.SITE:
+        return f"site:{site}"
+    if not name:
+        raise ValueError("a token needs a name")
+    return f"{scope}:{name}"

@@ -1,0 +1,1 @@
+"""Layers around every route: request context, authentication, body limits, streams."""

@@ -1,0 +1,78 @@
+"""Who asks: the caller's address, and how often an address came with a wrong token. What a token opens is in `auth`."""
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from datetime import timedelta
+from ipaddress import IPv6Address, ip_network
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope as Connection
+
+from tidings.core.clock import Clock
+from tidings.core.net.addresses import Address, Network, parse_address
+
+WRONG_TRIES: Final = 10
+WINDOW: Final = timedelta(minutes=1)
+MOST_ADDRESSES: Final = 10_000
+
+_UNKNOWN: Final = "unknown"
+_ONE_SUBSCRIBER: Final = 64
+
+
+class WrongTries:
+    """Counts wrong tries of each address in the last minute. Its memory is bounded: the longest silent one goes."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._tries: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def add(self, address: str) -> int | None:
+        """One more; the seconds to wait where there have been too many already, which is then not counted."""
+        now = self._clock.monotonic()
+        tries = self._tries.setdefault(address, deque(maxlen=WRONG_TRIES))
+        self._tries.move_to_end(address)
+        if len(self._tries) > MOST_ADDRESSES:
+            self._tries.popitem(last=False)
+        if len(tries) == WRONG_TRIES and (left := tries[0] + WINDOW.total_seconds() - now) > 0:
+            return math.ceil(left)
+        tries.append(now)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._tries)
+
+
+def find_caller(connection: Connection, *, trusted_proxies: Sequence[Network] = ()) -> str:
+    """The caller's address, as it is counted: an IPv6 subscriber has a whole /64 to come from.
+
+    `X-Forwarded-For` is read from its end, and only as far as every proxy behind us is trusted: what stands before
+    the first stranger was written by the stranger.
+    """
+    peer = connection.get("client")
+    address = parse_address(peer[0]) if peer else None
+    if address is None:
+        return _UNKNOWN
+    forwarded = Headers(scope=connection).getlist("x-forwarded-for")
+    for text in reversed(",".join(forwarded).split(",")):
+        before = parse_address(text.strip())
+        if before is None or not _is_trusted(address, trusted_proxies):
+            break
+        address = before
+    return _name_subscriber(_unmap(address))
+
+
+def _is_trusted(address: Address, proxies: Sequence[Network]) -> bool:
+    return any(_unmap(address) in network for network in proxies)
+
+
+def _unmap(address: Address) -> Address:
+    """A socket for both families shows an IPv4 peer as ::ffff:1.2.3.4."""
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+
+
+def _name_subscriber(address: Address) -> str:
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    return str(ip_network((int(address), _ONE_SUBSCRIBER), strict=False))

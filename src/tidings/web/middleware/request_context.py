@@ -1,0 +1,110 @@
+"""What every request and every answer has in common: the request id, the headers that keep browsers careful, one log
+line, one figure, and an answer even where the code failed. Written as plain ASGI, so that streams stay streams.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidings.core.clock import Clock
+from tidings.core.logs.logger import get_logger
+from tidings.core.logs.request_id import request_id_scope
+from tidings.web.errors import INTERNAL, ProblemResponse
+from tidings.web.routes.metrics import HttpMetrics
+
+API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
+REQUEST_ID: Final = "X-Request-ID"
+# The client went away before there was an answer; nginx's number for it.
+GONE: Final = 499
+
+_NO_ROUTE: Final = "-"
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_HEADERS: Final[Sequence[tuple[str, str]]] = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+)
+
+_log = get_logger(__name__)
+
+
+class EnvelopeMiddleware:
+    """The outermost layer."""
+
+    def __init__(self, app: ASGIApp, *, clock: Clock, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._clock = clock
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            with request_id_scope(Headers(scope=scope).get(REQUEST_ID)) as request_id:
+                await self._handle(_Exchange(scope, receive, send, request_id=request_id))
+
+    async def _handle(self, exchange: "_Exchange") -> None:
+        began = self._clock.monotonic()
+        try:
+            await self._answer(exchange)
+        finally:
+            self._record(exchange, seconds=self._clock.monotonic() - began)
+
+    async def _answer(self, exchange: "_Exchange") -> None:
+        try:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
+            _log.error("http.failed", route=_name_route(exchange.scope), exc_info=error)
+            if exchange.status is None:
+                await ProblemResponse(INTERNAL)(exchange.scope, exchange.receive, exchange.send)
+
+    def _record(self, exchange: "_Exchange", *, seconds: float) -> None:
+        method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"
+        route, status = _name_route(exchange.scope), exchange.status or GONE
+        self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
+        # What was only read, and went well, is told by the figures: a monitor's polling would fill the log's files.
+        log = _log.debug if method in _READS and status < 400 else _log.info
+        log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
+
+
+class _Exchange:
+    """One request and its answer on their way through."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
+        self.scope = scope
+        self.status: int | None = None
+        self._receive = receive
+        self._send = send
+        self._request_id = request_id
+        headers = Headers(scope=scope)
+        self._body_waits = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._body_waits = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._complete_headers(message)
+        await self._send(message)
+
+    def _complete_headers(self, message: Message) -> None:
+        headers = MutableHeaders(scope=message)
+        for name, value in _HEADERS:
+            headers[name] = value
+        headers.setdefault("Content-Security-Policy", API_POLICY)
+        headers[REQUEST_ID] = self._request_id
+        if self._body_waits:
+            # The server would read the rest of a refused body to its end, only to use the connection again.
+            headers["Connection"] = "close"
+
+
+def _name_route(scope: Scope) -> str:
+    """The route's template, never the path itself: that may hold anything."""
+    return getattr(scope.get("route"), "path", _NO_ROUTE)
