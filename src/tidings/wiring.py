@@ -59,7 +59,7 @@ class Installation:
 
     settings: Settings
     database: Database
-    clock: SystemClock
+    clock: Clock
     client: GuardedClient
     executions: Executions
     sites: SiteRecords
@@ -128,10 +128,19 @@ class Installation:
 
 
 @asynccontextmanager
-async def open_installation(settings: Settings, *, redactor: Redactor) -> AsyncIterator[Installation]:
-    """Open the database (its tables are brought up to date), the HTTP client and all that works with them."""
+async def open_installation(
+    settings: Settings, *, redactor: Redactor | None = None, clock: Clock | None = None
+) -> AsyncIterator[Installation]:
+    """Open the database, bring its tables up to date, and build the HTTP client and all services.
+
+    `redactor` learns every secret; give your own if logging is configured with one. `clock` is the time of every
+    service; the default is the system's.
+    """
     prepare_data_dir(settings.data_dir)
-    clock = SystemClock()
+    clock = clock or SystemClock()
+    redactor = redactor or Redactor()
+    for each in settings.secrets:
+        redactor.add(each)
     async with AsyncExitStack() as stack:
         process_lock = ProcessLock(settings.data_dir)
         stack.callback(process_lock.close)
