@@ -121,7 +121,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[ProcessLock]:
+def process_lock(tmp_path: Path) -> Iterator[ProcessLock]:
     held = ProcessLock(tmp_path)
     yield held
     held.close()
