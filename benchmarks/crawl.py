@@ -34,7 +34,7 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox.weibo import SandboxWeibo, name_post
+from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 
 PAGE = Path(__file__).parent / "crawl.md"
 RESULTS = Path(__file__).parent / "results"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from tidings.sandbox.pages import page_path
+from tidings.sandbox.site.pages import page_path
 
 PER_FILE = 50_000
 KEY = "tidings-benchmark-key-5b1e77"

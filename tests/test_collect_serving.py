@@ -20,7 +20,7 @@ from tidings.core.db.database import Database
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SHOW_PATH, SandboxWeibo
+from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SHOW_PATH, SandboxWeibo
 from tidings.settings import read_settings
 from tidings.wiring import open_installation
 

@@ -35,8 +35,9 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind, bilibili, weibo, xiaohongshu
-from tidings.sandbox.media import SandboxMedia
+from tidings.sandbox import Fault, FaultKind
+from tidings.sandbox.media import bilibili, weibo, xiaohongshu
+from tidings.sandbox.media.platform import SandboxMedia
 from tidings.settings import Settings
 from tidings.wiring import open_crawler, open_installation
 

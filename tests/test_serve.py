@@ -30,7 +30,7 @@ from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
 from tidings.core.secrets.keyring import KeyRing
 from tidings.sandbox import Fault, FaultKind, Recorded, SandboxEngine, SandboxSite
-from tidings.sandbox.sink import SandboxSink
+from tidings.sandbox.webhook_sink import SandboxSink
 
 pytestmark = pytest.mark.slow
 

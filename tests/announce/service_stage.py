@@ -27,7 +27,7 @@ from tidings.core.queue.dispatch import Runner
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
-from tidings.sandbox.sink import SandboxSink
+from tidings.sandbox.webhook_sink import SandboxSink
 
 SOON = 20.0
 DAILY = "0 12 * * *"

@@ -16,8 +16,8 @@ from tidings.announce.site.site import Site, SiteError, make_bing_settings, make
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
 from tidings.sandbox import Fault, FaultKind, SandboxBing
-from tidings.sandbox import bing as faults
-from tidings.sandbox.bing import ErrorStyle, refuse, refuse_exceeded
+from tidings.sandbox.engines import bing as faults
+from tidings.sandbox.engines.bing import ErrorStyle, refuse, refuse_exceeded
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 AWKWARD = "aB3+/=&%20#?'\\\"key"

@@ -17,8 +17,8 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import ErrorStyle, Fault, Layout, Recorded, SandboxSite
-from tidings.sandbox import bing as faults
-from tidings.sandbox.bing import refuse, refuse_quota
+from tidings.sandbox.engines import bing as faults
+from tidings.sandbox.engines.bing import refuse, refuse_quota
 
 PARTIAL, SUCCEEDED, FAILED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED
 OTHER_KEY = "00ff00ff00ff00ff00ff00ff00ff00ff"

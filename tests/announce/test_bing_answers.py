@@ -20,8 +20,8 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.core.net.client import GuardedClient, Stream
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox import bing as faults
-from tidings.sandbox.bing import SUBMIT_PATH, refuse, refuse_quota
+from tidings.sandbox.engines import bing as faults
+from tidings.sandbox.engines.bing import SUBMIT_PATH, refuse, refuse_quota
 
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 LOST = "no answer: the server closed the connection without an answer"

@@ -16,7 +16,7 @@ from tidings.announce.site.site import BingPriority, SiteError, make_bing_settin
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, Recorded, SandboxSite
-from tidings.sandbox.bing import INVALID_PARAMETER, MASK, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
+from tidings.sandbox.engines.bing import INVALID_PARAMETER, MASK, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
 
 SUCCEEDED, PARTIAL = ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

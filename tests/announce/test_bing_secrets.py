@@ -33,7 +33,7 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
-from tidings.sandbox import bing as faults
+from tidings.sandbox.engines import bing as faults
 
 PLAIN = "kanarienvogel5d81c0e29b7f43a6"
 # Every character that one spelling or another changes.

@@ -19,7 +19,7 @@ from tidings.announce.site.table import Origin
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault
-from tidings.sandbox.indexnow import FORBIDDEN
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 SITEMAP = "/sitemap.xml"
 ENGINE = parse_engine("engine.example")

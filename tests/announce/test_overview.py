@@ -14,7 +14,7 @@ from tidings.announce.status import SiteOverview, describe_execution, read_overv
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, SandboxEngine
-from tidings.sandbox.indexnow import FORBIDDEN
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 NOON = MORNING.replace(hour=12, minute=0)
 MINUTE = timedelta(minutes=1)

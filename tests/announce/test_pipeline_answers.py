@@ -9,7 +9,7 @@ from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
-from tidings.sandbox.indexnow import FORBIDDEN, NOT_VERIFIED
+from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 PARTIAL, SUCCEEDED, FAILED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED

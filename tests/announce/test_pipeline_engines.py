@@ -9,7 +9,7 @@ from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
-from tidings.sandbox.indexnow import NOT_VERIFIED
+from tidings.sandbox.engines.indexnow import NOT_VERIFIED
 
 ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED

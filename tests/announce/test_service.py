@@ -25,7 +25,7 @@ from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
 from tidings.core.process_lock import ProcessLock
-from tidings.sandbox.indexnow import FORBIDDEN
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)

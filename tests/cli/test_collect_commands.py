@@ -18,9 +18,8 @@ from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
-from tidings.sandbox.openweb import SandboxOpenWeb
-from tidings.sandbox.sink import SandboxSink
-from tidings.sandbox.weibo import (
+from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.media.weibo import (
     DEMO_WEIBO_COOKIE,
     DEMO_WEIBO_SESSION,
     NO_SUCH_POST,
@@ -28,6 +27,7 @@ from tidings.sandbox.weibo import (
     SandboxWeibo,
     name_post,
 )
+from tidings.sandbox.webhook_sink import SandboxSink
 from tidings.settings import read_settings
 from tidings.wiring import make_collect_runner, open_crawler, open_installation
 

@@ -25,7 +25,7 @@ from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.tokens import Grant, Scope, Tokens
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
-from tidings.sandbox.indexnow import FORBIDDEN
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 pytestmark = pytest.mark.slow
 

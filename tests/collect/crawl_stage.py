@@ -19,7 +19,7 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox.weibo import SandboxWeibo, name_post
+from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 
 POST = WantedNote(note_id=name_post(30))
 

@@ -33,9 +33,9 @@ from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded
-from tidings.sandbox.openweb import SandboxOpenWeb
-from tidings.sandbox.sink import SandboxSink
-from tidings.sandbox.weibo import SHOW_PATH, SandboxWeibo
+from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo
+from tidings.sandbox.webhook_sink import SandboxSink
 
 SOON = 60.0
 ACCOUNTS = ("one", "two", "three", "four")

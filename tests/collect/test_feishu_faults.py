@@ -36,8 +36,8 @@ from tidings.core.stop import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable, refuse
 from tidings.sandbox.bitable_tables import FieldType
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.record import Recorded
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 

@@ -40,8 +40,8 @@ from tidings.core.stop import Stop
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import SandboxBitable
 from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS
-from tidings.sandbox.faults import Fault
-from tidings.sandbox.record import Recorded
+from tidings.sandbox.wire.faults import Fault
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 

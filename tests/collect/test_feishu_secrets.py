@@ -23,7 +23,7 @@ from tidings.core.logs.logger import LogFormat, configure_logging, get_logger
 from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import bitable
 from tidings.sandbox.bitable import TOKEN_PATH, refuse
-from tidings.sandbox.faults import Fault
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.slow
 

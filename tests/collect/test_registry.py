@@ -13,7 +13,7 @@ from tests.collect.platform_stage import make_tools
 from tidings.collect.crawl.platforms import NoteReference, Platform, Platforms
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.net.client import GuardedClient
-from tidings.sandbox.openweb import SandboxOpenWeb
+from tidings.sandbox.media.openweb import SandboxOpenWeb
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = ("bilibili", "weibo", "xiaohongshu", "web")

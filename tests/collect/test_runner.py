@@ -27,8 +27,8 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox import weibo as sandbox
-from tidings.sandbox.weibo import SEARCH_PATH
+from tidings.sandbox.media import weibo as sandbox
+from tidings.sandbox.media.weibo import SEARCH_PATH
 
 HANG = Fault(FaultKind.HANG)
 # One way to provoke each code that a platform can answer with.

@@ -27,7 +27,7 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import weibo as sandbox
+from tidings.sandbox.media import weibo as sandbox
 
 FIRED, RESOLVED = "alert.fired", "alert.resolved"
 HOUR = timedelta(hours=1)

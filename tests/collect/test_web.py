@@ -26,9 +26,10 @@ from tidings.collect.notes import NoteKind
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind, openweb
-from tidings.sandbox.openweb import SandboxOpenWeb
-from tidings.sandbox.record import Recorded
+from tidings.sandbox import Fault, FaultKind
+from tidings.sandbox.media import openweb
+from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.wire.request_log import Recorded
 from tidings.settings import CrawlSettings, Settings
 from tidings.wiring import open_crawler, open_installation
 

@@ -40,7 +40,7 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox.sink import SandboxSink
+from tidings.sandbox.webhook_sink import SandboxSink
 
 EVENT = AlertEvent(
     id="evt-1-abc",

@@ -18,7 +18,7 @@ from tests.n8n.wire import open_wire
 from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database, prepare_database
-from tidings.sandbox import bilibili
+from tidings.sandbox.media import bilibili
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.n8n.driver import N8n, Run
 from tests.n8n.wire import Wire
 from tests.test_serve import PATIENCE, Served
 from tidings.core.db.database import Database
-from tidings.sandbox import bilibili
+from tidings.sandbox.media import bilibili
 
 TOKEN = "the-token-that-n8n-has"
 # Every character that one spelling or another changes.

@@ -12,7 +12,7 @@ from tests.n8n.test_workflows import FOUND
 from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
 from tidings.sandbox import Fault
-from tidings.sandbox.bilibili import name_video
+from tidings.sandbox.media.bilibili import name_video
 from tidings.web.middleware.body import LARGEST_NOTES
 
 pytestmark = pytest.mark.n8n

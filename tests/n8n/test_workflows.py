@@ -14,7 +14,7 @@ from tests.traces import find_traces
 from tidings.collect.errors import BACKOFF
 from tidings.core.clock import SystemClock, to_milliseconds
 from tidings.sandbox import Fault, FaultKind, Recorded
-from tidings.sandbox.bilibili import VIEW_PATH, name_video
+from tidings.sandbox.media.bilibili import VIEW_PATH, name_video
 
 pytestmark = pytest.mark.n8n
 

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession
 from yarl import URL
 
-from tidings.sandbox import bilibili
-from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE, DEMO_BILIBILI_SESSION, SandboxBilibili
+from tidings.sandbox.media import bilibili
+from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, DEMO_BILIBILI_SESSION, SandboxBilibili
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 

@@ -14,7 +14,8 @@ from aiohttp import ClientSession
 
 from tests.fakes import FakeClock
 from tests.sandbox.test_bundle import find_ports
-from tidings.sandbox import ErrorStyle, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite, ThrottleKind, bing
+from tidings.sandbox import ErrorStyle, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite, ThrottleKind
+from tidings.sandbox.engines import bing
 
 KEY, OTHER_KEY = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 SITE, SECOND, FOREIGN = "https://example.org", "https://shop.example.org:8443", "https://example.net"

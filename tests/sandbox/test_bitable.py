@@ -22,7 +22,7 @@ from tidings.sandbox.bitable import (
     SandboxBitable,
 )
 from tidings.sandbox.bitable_tables import FieldType
-from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 TABLE = "tblOne"
 ROOT = f"/open-apis/bitable/v1/apps/{DEMO_APP_TOKEN}/tables/{TABLE}"

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tidings.sandbox import Fault, FaultKind, SandboxEngine, SandboxSite
-from tidings.sandbox.faults import FaultError, parse_fault
+from tidings.sandbox.wire.faults import FaultError, parse_fault
 
 
 def submission(site: SandboxSite, engine: SandboxEngine, number: int = 1) -> str:

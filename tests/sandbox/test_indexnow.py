@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from tidings.sandbox import Fault, KeyCheck, SandboxEngine, SandboxSite
-from tidings.sandbox.indexnow import FORBIDDEN, NOT_VERIFIED
+from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
 
 
 def encode(text: str) -> str:

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import openweb
-from tidings.sandbox.openweb import SandboxOpenWeb
+from tidings.sandbox.media import openweb
+from tidings.sandbox.media.openweb import SandboxOpenWeb
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tidings.sandbox import Fault
-from tidings.sandbox.sink import SandboxSink
+from tidings.sandbox.webhook_sink import SandboxSink
 
 
 @pytest.fixture

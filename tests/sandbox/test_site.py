@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tidings.sandbox import SandboxSite
-from tidings.sandbox.pages import NoSuchPageError
+from tidings.sandbox.site.pages import NoSuchPageError
 
 
 async def fetch(client: ClientSession, url: str, **headers: str) -> tuple[int, bytes]:

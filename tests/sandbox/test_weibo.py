@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import weibo
-from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
+from tidings.sandbox.media import weibo
+from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
 
 
 @pytest.fixture

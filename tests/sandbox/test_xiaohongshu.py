@@ -8,9 +8,9 @@ import pytest
 from aiohttp import ClientSession
 from xhshow import Xhshow
 
-from tidings.sandbox import xiaohongshu
-from tidings.sandbox.xhs_signature import read_signature
-from tidings.sandbox.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, DEMO_XIAOHONGSHU_SESSION, SandboxXiaohongshu
+from tidings.sandbox.media import xiaohongshu
+from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, DEMO_XIAOHONGSHU_SESSION, SandboxXiaohongshu
+from tidings.sandbox.media.xiaohongshu_signature import read_signature
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 A1 = DEMO_XIAOHONGSHU_COOKIE.partition("a1=")[2].partition(";")[0]

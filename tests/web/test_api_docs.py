@@ -11,7 +11,7 @@ from starlette.types import Message
 from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import Answer
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
-from tidings.sandbox.openweb import SandboxOpenWeb
+from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.settings import CollectSettings
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
 from tidings.web.errors import Problem, ProblemResponse

@@ -20,8 +20,8 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.tokens import Scope
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox import weibo as sandbox
-from tidings.sandbox.weibo import SandboxWeibo, name_post
+from tidings.sandbox.media import weibo as sandbox
+from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.web.description import PROBLEM_TYPE, list_operations
 from tidings.web.middleware.auth import require
 from tidings.web.middleware.body import LARGEST_BODY

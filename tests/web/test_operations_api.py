@@ -14,8 +14,8 @@ from tests.web.stage import ADMIN
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import daily_stats
 from tidings.sandbox import Fault
-from tidings.sandbox.bing import INVALID_API_KEY
-from tidings.sandbox.indexnow import FORBIDDEN
+from tidings.sandbox.engines.bing import INVALID_API_KEY
+from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 BING_OFF = "Bing submission is not enabled for this site"
 AT_ONCE = 50

@@ -25,7 +25,7 @@ from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Scope
 from tidings.sandbox import Fault
-from tidings.sandbox.weibo import SandboxWeibo, name_post
+from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings
 from tidings.web.middleware.body import LARGEST_BODY, LARGEST_NOTES
 

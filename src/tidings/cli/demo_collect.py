@@ -19,8 +19,8 @@ from tidings.settings import Settings
 from tidings.wiring import Installation, make_collect_runner, open_crawler
 
 if TYPE_CHECKING:
-    from tidings.sandbox.bilibili import SandboxBilibili
-    from tidings.sandbox.weibo import SandboxWeibo
+    from tidings.sandbox.media.bilibili import SandboxBilibili
+    from tidings.sandbox.media.weibo import SandboxWeibo
 
 KEYWORD = "咖啡"
 
@@ -31,8 +31,8 @@ _LAST_STEP = 3
 async def open_platforms(settings: Settings) -> "AsyncIterator[tuple[Settings, Platforms]]":
     """Two platforms, and the settings that lead to them."""
     # Loaded here, not above: every other command would pay for it in memory and time.
-    from tidings.sandbox.bilibili import SandboxBilibili
-    from tidings.sandbox.weibo import SandboxWeibo
+    from tidings.sandbox.media.bilibili import SandboxBilibili
+    from tidings.sandbox.media.weibo import SandboxWeibo
 
     async with SandboxBilibili() as bilibili, SandboxWeibo() as weibo:
         crawl = replace(
@@ -55,7 +55,7 @@ class Platforms:
     def give_bad_day(self) -> None:
         """The line to Weibo is cut twice."""
         from tidings.sandbox import Fault, FaultKind
-        from tidings.sandbox.weibo import SHOW_PATH
+        from tidings.sandbox.media.weibo import SHOW_PATH
 
         self.weibo.misbehave(Fault(FaultKind.RESET, path=SHOW_PATH, times=2))
 
@@ -85,8 +85,8 @@ async def tell_collecting(installation: Installation, platforms: Platforms, *, c
 
 
 async def _store_cookies(installation: Installation) -> None:
-    from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE
-    from tidings.sandbox.weibo import DEMO_WEIBO_COOKIE
+    from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
+    from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE
 
     for platform, cookie in (("bilibili", DEMO_BILIBILI_COOKIE), ("weibo", DEMO_WEIBO_COOKIE)):
         await installation.cookies.add(make_cookie(f"{platform}-demo", platform=platform, secret=Secret(cookie)))

@@ -26,7 +26,7 @@ def sandbox(
 
 
 def _show_addresses(addresses: "Addresses") -> None:
-    from tidings.sandbox.bilibili import DEMO_BILIBILI_COOKIE
+    from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
 
     engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
     typer.echo(f"Site:    {addresses.sitemap_url}")

@@ -1,13 +1,13 @@
 """Stand-ins for what Tidings talks to, on loopback only: they answer as the real ones do, fail on request and record
 everything. Imports nothing of the rest of Tidings."""
 
-from tidings.sandbox.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
-from tidings.sandbox.documents import Layout
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.indexnow import KeyCheck, SandboxEngine
-from tidings.sandbox.record import Recorded
-from tidings.sandbox.site import SandboxSite
+from tidings.sandbox.engines.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind
+from tidings.sandbox.engines.indexnow import KeyCheck, SandboxEngine
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 __all__ = [
     "DEMO_BING_KEY",

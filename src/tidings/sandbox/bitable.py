@@ -16,10 +16,10 @@ from multidict import CIMultiDict
 
 from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS, BitableLimits, Gate
 from tidings.sandbox.bitable_tables import BitableTable, Fields, FieldType, RefusalError
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.listener import TimedRequest
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.wire import Answer, answer_json
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.listener import TimedRequest
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 DEMO_APP_ID: Final = "cli_tidings_sandbox"
 DEMO_APP_SECRET: Final = "tidings-sandbox-app-secret-93c1f07a"  # noqa: S105 - opens nothing but this stand-in
@@ -29,7 +29,7 @@ TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S
 MASK: Final = "***"
 RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
-TOO_LARGE: Final = Answer(413, b"<html><title>413 Request Entity Too Large</title></html>")
+TOO_LARGE: Final = SandboxAnswer(413, b"<html><title>413 Request Entity Too Large</title></html>")
 
 _APPS_PATH: Final = "/open-apis/bitable/v1/apps/"
 
@@ -170,7 +170,7 @@ class SandboxBitable(StandIn[Request]):
             urls=tuple(self._name_subjects(unquote(split.path), document)),
         )
 
-    async def judge(self, exchange: Exchange, asked: Request) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Request) -> SandboxAnswer:
         if self._limits is not None and asked.size > self._limits.most_bytes:
             return TOO_LARGE
         if asked.path == TOKEN_PATH:
@@ -181,7 +181,7 @@ class SandboxBitable(StandIn[Request]):
             document = {"code": error.code, "msg": error.message, "data": {}}
             return answer_json(document, status=error.status, headers=error.headers)
         if data is None:
-            return Answer(404, b"404 page not found")
+            return SandboxAnswer(404, b"404 page not found")
         return answer_json({"code": 0, "msg": "success", "data": data})
 
     def _enter(self, request: TimedRequest) -> int:
@@ -190,11 +190,11 @@ class SandboxBitable(StandIn[Request]):
         headers = CIMultiDict(request.headers)
         if "Authorization" in headers:
             headers["Authorization"] = f"Bearer {MASK}"
-        return self._record.arrive(
+        return self._log.arrive(
             at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
         )
 
-    def _give_token(self, asked: Request) -> Answer:
+    def _give_token(self, asked: Request) -> SandboxAnswer:
         if (asked.document.get("app_id"), asked.document.get("app_secret")) != self._app:
             known = asked.document.get("app_id") == self._app[0]
             return answer_json({"code": 10014 if known else 10003, "msg": "app secret invalid" if known else "bad app"})

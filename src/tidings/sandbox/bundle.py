@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tidings.sandbox.bilibili import SandboxBilibili
-from tidings.sandbox.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.control import Control
-from tidings.sandbox.indexnow import SandboxEngine
-from tidings.sandbox.openweb import SandboxOpenWeb
-from tidings.sandbox.site import SandboxSite
-from tidings.sandbox.standin import CONTROL_PREFIX, StandIn
-from tidings.sandbox.weibo import SandboxWeibo
-from tidings.sandbox.xiaohongshu import SandboxXiaohongshu
+from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.media.bilibili import SandboxBilibili
+from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.media.weibo import SandboxWeibo
+from tidings.sandbox.media.xiaohongshu import SandboxXiaohongshu
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 from aiohttp import web
 
-from tidings.sandbox.bing import SandboxBing
-from tidings.sandbox.faults import FaultError, parse_fault
-from tidings.sandbox.indexnow import SandboxEngine
-from tidings.sandbox.site import SandboxSite
-from tidings.sandbox.standin import CONTROL_PREFIX, StandIn
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import FaultError, parse_fault
+from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
 
 _MOST_ADDED = 10_000_000
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from functools import cache
 
-from tidings.sandbox.pages import Pages, generated_stamps, page_path, stamp_index
+from tidings.sandbox.site.pages import SitePages, generated_stamps, page_path, stamp_index
 
 _URLSET = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -28,7 +28,7 @@ def _format_seconds(moment: datetime) -> str:
 
 
 def render_urlset(
-    pages: Pages, numbers: range, *, origin: str, extensions: bool, everything_at: datetime | None
+    pages: SitePages, numbers: range, *, origin: str, extensions: bool, everything_at: datetime | None
 ) -> bytes:
     lastmod = _choose_stamps(pages, everything_at, changed=format_w3c, generated=_format_seconds)
     lines = [_URLSET]
@@ -58,11 +58,11 @@ def render_index(children: Iterable[tuple[str, datetime]]) -> bytes:
     return (_INDEX + "".join(entries) + "</sitemapindex>\n").encode()
 
 
-def render_rss(pages: Pages, numbers: range, *, origin: str, everything_at: datetime | None) -> bytes:
+def render_rss(pages: SitePages, numbers: range, *, origin: str, everything_at: datetime | None) -> bytes:
     published = _choose_stamps(pages, everything_at, changed=format_datetime, generated=format_datetime)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>\n<rss version="2.0"><channel>\n<title>Sandbox</title>'
-        f"<link>{origin}/</link><description>Pages of the sandbox site</description>\n"
+        f"<link>{origin}/</link><description>SitePages of the sandbox site</description>\n"
     ]
     for number in pages.within(numbers):
         url = f"{origin}{page_path(number)}"
@@ -74,12 +74,12 @@ def render_rss(pages: Pages, numbers: range, *, origin: str, everything_at: date
     return "".join(lines).encode()
 
 
-def render_text(pages: Pages, numbers: range, *, origin: str) -> bytes:
+def render_text(pages: SitePages, numbers: range, *, origin: str) -> bytes:
     return "".join(f"{origin}{page_path(number)}\n" for number in pages.within(numbers)).encode()
 
 
 def _choose_stamps(
-    pages: Pages,
+    pages: SitePages,
     everything_at: datetime | None,
     *,
     changed: Callable[[datetime], str],

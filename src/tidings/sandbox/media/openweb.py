@@ -8,11 +8,11 @@ from html import escape
 
 from aiohttp import web
 
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.library import Library, Post
-from tidings.sandbox.site import Visit
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.wire import Answer
+from tidings.sandbox.media.posts import Post, PostLibrary
+from tidings.sandbox.site.site import Visit
+from tidings.sandbox.wire.answers import SandboxAnswer
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 RSS_PATH = "/feed.rss"
 ATOM_PATH = "/feed.atom"
@@ -40,11 +40,11 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 class SandboxOpenWeb(StandIn[Visit]):
     """A blog of the library's posts. `robots` is its robots.txt; None for a site without one."""
 
-    def __init__(self, *, library: Library | None = None, robots: str | None = None, port: int = 0) -> None:
+    def __init__(self, *, library: PostLibrary | None = None, robots: str | None = None, port: int = 0) -> None:
         super().__init__("openweb", port=port)
-        self.library = library or Library(30)
+        self.library = library or PostLibrary(30)
         self.robots = robots
-        self._overrides: dict[str, Answer] = {}
+        self._overrides: dict[str, SandboxAnswer] = {}
 
     @property
     def rss_url(self) -> str:
@@ -68,25 +68,25 @@ class SandboxOpenWeb(StandIn[Visit]):
     ) -> None:
         """Answer `path` with exactly this, whatever lies there otherwise."""
         raw = body.encode() if isinstance(body, str) else body
-        self._overrides[path] = Answer(status, raw, headers or {}, content_type)
+        self._overrides[path] = SandboxAnswer(status, raw, headers or {}, content_type)
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> Visit:
         return Visit(urls=(self.origin + request.raw_path,))
 
-    async def judge(self, exchange: Exchange, asked: Visit) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Visit) -> SandboxAnswer:
         path = exchange.request.raw_path.partition("?")[0]
         if path in self._overrides:
             return self._overrides[path]
         if path == "/robots.txt":
-            return Answer(404) if self.robots is None else Answer(200, self.robots.encode())
+            return SandboxAnswer(404) if self.robots is None else SandboxAnswer(200, self.robots.encode())
         if path == "/":
-            return Answer(200, _render_home().encode(), {}, _HTML)
+            return SandboxAnswer(200, _render_home().encode(), {}, _HTML)
         if path == RSS_PATH:
-            return Answer(200, self._render_rss().encode(), {}, "application/rss+xml")
+            return SandboxAnswer(200, self._render_rss().encode(), {}, "application/rss+xml")
         if path == ATOM_PATH:
-            return Answer(200, self._render_atom().encode(), {}, "application/atom+xml")
+            return SandboxAnswer(200, self._render_atom().encode(), {}, "application/atom+xml")
         post = next((post for post in self.library if article_path(post.number) == path), None)
-        return Answer(404) if post is None else Answer(200, _render_article(post).encode(), {}, _HTML)
+        return SandboxAnswer(404) if post is None else SandboxAnswer(200, _render_article(post).encode(), {}, _HTML)
 
     def _render_rss(self) -> str:
         items = "".join(

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
-from tidings.sandbox.faults import Fault
-from tidings.sandbox.record import Recorded
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.submission import Submission, find_fault, key_file_url, read_body, read_query
-from tidings.sandbox.wire import Answer, answer_json
+from tidings.sandbox.engines.indexnow_rules import Submission, find_fault, key_file_url, read_body, read_query
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.faults import Fault
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 # Both bodies as Bing and api.indexnow.org send them; the spelling is theirs.
 NOT_VERIFIED_BODY = '{"errorCode":"SiteVerificationNotCompleted"}'
@@ -36,7 +36,7 @@ class KeyCheck(StrEnum):
     NEVER = "never"  # for hosts that no one could fetch from here
 
 
-class _Finding(Enum):
+class _KeyFile(Enum):
     GOOD = auto()
     UNREACHABLE = auto()
     DIFFERENT = auto()
@@ -93,56 +93,56 @@ class SandboxEngine(StandIn[Submission]):
             return read_body(body, content_type=request.content_type)
         return read_query(request.raw_path.partition("?")[2])
 
-    async def judge(self, exchange: Exchange, asked: Submission) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Submission) -> SandboxAnswer:
         request = exchange.request
         if request.path.lower() != "/indexnow":
-            return Answer(404)
+            return SandboxAnswer(404)
         if request.method not in ("GET", "POST"):
-            return Answer(405, headers={"Allow": "GET, POST"})
-        gap = self._record.gap_before(exchange.number)
+            return SandboxAnswer(405, headers={"Allow": "GET, POST"})
+        gap = self._log.gap_before(exchange.number)
         if self.rate_limit is not None and gap is not None and gap < self.rate_limit:
-            return Answer(429)
+            return SandboxAnswer(429)
         return await self._judge_submission(asked)
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
         if status in _ACCEPTED:
             self.accepted.update(recorded.urls)
 
-    async def _judge_submission(self, submission: Submission) -> Answer:
+    async def _judge_submission(self, submission: Submission) -> SandboxAnswer:
         refusal = find_fault(submission)
         if refusal is not None:
             body = {"errorCode": "InvalidRequestParameters", "message": refusal.message}
             return answer_json(body, status=refusal.status)
         match await self._check_key_file(str(submission.key), key_file_url(submission)):
-            case _Finding.UNREACHABLE:
-                return Answer(403, NOT_VERIFIED_BODY.encode(), content_type=_JSON)
-            case _Finding.DIFFERENT:
-                return Answer(403, FORBIDDEN_BODY.encode(), content_type=_JSON)
+            case _KeyFile.UNREACHABLE:
+                return SandboxAnswer(403, NOT_VERIFIED_BODY.encode(), content_type=_JSON)
+            case _KeyFile.DIFFERENT:
+                return SandboxAnswer(403, FORBIDDEN_BODY.encode(), content_type=_JSON)
         if self.pending > 0:
             self.pending -= 1
-            return Answer(202)
-        return Answer(200)
+            return SandboxAnswer(202)
+        return SandboxAnswer(200)
 
-    async def _check_key_file(self, key: str, location: str) -> _Finding:
+    async def _check_key_file(self, key: str, location: str) -> _KeyFile:
         known = self.key_check is KeyCheck.ONCE and (key, location) in self._known_keys
         if known or self.key_check is KeyCheck.NEVER:
-            return _Finding.GOOD
+            return _KeyFile.GOOD
         finding = await self._fetch_key_file(key, location)
-        if finding is _Finding.GOOD:
+        if finding is _KeyFile.GOOD:
             self._known_keys.add((key, location))
         return finding
 
-    async def _fetch_key_file(self, key: str, location: str) -> _Finding:
+    async def _fetch_key_file(self, key: str, location: str) -> _KeyFile:
         if self._client is None or not _is_loopback(location):
-            return _Finding.UNREACHABLE
+            return _KeyFile.UNREACHABLE
         try:
             async with self._client.get(location, allow_redirects=False) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError):
-            return _Finding.UNREACHABLE
+            return _KeyFile.UNREACHABLE
         if response.status != 200:
-            return _Finding.UNREACHABLE
-        return _Finding.GOOD if content.strip() == key.encode() else _Finding.DIFFERENT
+            return _KeyFile.UNREACHABLE
+        return _KeyFile.GOOD if content.strip() == key.encode() else _KeyFile.DIFFERENT
 
 
 def _is_loopback(url: str) -> bool:

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, urlsplit
 from aiohttp import web
 from multidict import CIMultiDict
 
-from tidings.sandbox.library import Library
-from tidings.sandbox.listener import TimedRequest
-from tidings.sandbox.standin import StandIn
+from tidings.sandbox.media.posts import PostLibrary
+from tidings.sandbox.wire.listener import TimedRequest
+from tidings.sandbox.wire.stand_in import StandIn
 
 MASK = "***"
 
@@ -22,7 +22,7 @@ _COOKIE_VALUE = re.compile(r"=[^;]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlatformRequest:
     """A request to a platform. `about` is the keyword or the note it asks for, which faults can be aimed at."""
 
     method: str
@@ -43,7 +43,7 @@ class Question:
         return {"about": self.about} if self.about else {}
 
 
-class SandboxMedia(StandIn[Question]):
+class SandboxMedia(StandIn[PlatformRequest]):
     """A platform whose accounts are known by the value of one cookie, `session_cookie`."""
 
     session_cookie: str
@@ -53,12 +53,12 @@ class SandboxMedia(StandIn[Question]):
         name: str,
         *,
         sessions: Iterable[str],
-        library: Library | None = None,
+        library: PostLibrary | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
         super().__init__(name, port=port)
-        self.library = library or Library()
+        self.library = library or PostLibrary()
         self._sessions = set(sessions)
         self._now = now
 
@@ -66,13 +66,13 @@ class SandboxMedia(StandIn[Question]):
         """The session is unknown from now on."""
         self._sessions.discard(session)
 
-    def is_logged_in(self, question: Question) -> bool:
+    def is_logged_in(self, question: PlatformRequest) -> bool:
         return question.cookies.get(self.session_cookie) in self._sessions
 
-    def read_request(self, request: web.BaseRequest, body: bytes) -> Question:
+    def read_request(self, request: web.BaseRequest, body: bytes) -> PlatformRequest:
         split = urlsplit(request.raw_path)
         query = dict(parse_qsl(split.query, keep_blank_values=True))
-        return Question(
+        return PlatformRequest(
             method=request.method,
             path=split.path,
             raw_query=split.query,
@@ -94,7 +94,7 @@ class SandboxMedia(StandIn[Question]):
             (name, mask_cookies(value) if name.lower() == "cookie" else value)
             for name, value in request.headers.items()
         )
-        return self._record.arrive(
+        return self._log.arrive(
             at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
         )
 

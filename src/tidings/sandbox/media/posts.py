@@ -30,7 +30,7 @@ class Post:
         return 10_000 + sum(self.author.encode()) % 997
 
 
-class Library:
+class PostLibrary:
     """Posts 1 to `count`, in turn about each of the TOPICS."""
 
     def __init__(self, count: int = 60) -> None:

@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 from aiohttp import web
 from multidict import CIMultiDict
 
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.listener import TimedRequest
-from tidings.sandbox.record import Recorded
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.wire import Answer, answer_fault, answer_json
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.listener import TimedRequest
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 DEMO_BING_KEY = "tidings-sandbox-bing-key-5d81c0e2"
 BASE_PATH = "/webmaster/api.svc/json"
@@ -213,18 +213,18 @@ class SandboxBing(StandIn[Call]):
         values = {name.lower(): value for name, value in parse_qsl(query, keep_blank_values=True)}
         return Call(_read_key(query), values.get("siteurl"))
 
-    async def judge(self, exchange: Exchange, asked: Call) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Call) -> SandboxAnswer:
         allowed = _METHODS.get(exchange.request.path.lower())
         if allowed is None:
-            return Answer(404)
+            return SandboxAnswer(404)
         if exchange.request.method != allowed:
-            return Answer(405, headers={"Allow": allowed})
+            return SandboxAnswer(405, headers={"Allow": allowed})
         fault = self._find_throttle(asked) or self._find_stranger(asked)
         if fault is None and allowed == "POST":
             fault = self._find_refusal(asked)
         if fault is not None:
             return answer_fault(fault)
-        return Answer(body=b'{"d":null}', content_type=_JSON) if allowed == "POST" else self._tell_quota(asked)
+        return SandboxAnswer(body=b'{"d":null}', content_type=_JSON) if allowed == "POST" else self._tell_quota(asked)
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
         site = _read_site(recorded.fields.get("siteUrl"))
@@ -237,7 +237,7 @@ class SandboxBing(StandIn[Call]):
         """The key is in the address, and must not be in the record."""
         path, _, query = _mask_key(request.raw_path).partition("?")
         headers = CIMultiDict((name, _mask_key(value)) for name, value in request.headers.items())
-        return self._record.arrive(
+        return self._log.arrive(
             at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
         )
 
@@ -276,7 +276,7 @@ class SandboxBing(StandIn[Call]):
     def _choose(self, live: Fault, documented: Fault) -> Fault:
         return live if self.style is ErrorStyle.LIVE else documented
 
-    def _tell_quota(self, call: Call) -> Answer:
+    def _tell_quota(self, call: Call) -> SandboxAnswer:
         daily, monthly = self.daily_quota, self.monthly_quota
         if self.reports_remaining:
             daily, monthly = self._count_remaining(str(call.origin)), self._count_month(str(call.origin))

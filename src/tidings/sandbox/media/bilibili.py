@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.library import Library, Post
-from tidings.sandbox.media import Question, SandboxMedia
-from tidings.sandbox.standin import Exchange
-from tidings.sandbox.wire import Answer, answer_json
+from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia
+from tidings.sandbox.media.posts import Post, PostLibrary
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.stand_in import SandboxExchange
 
 NAV_PATH = "/x/web-interface/nav"
 SEARCH_PATH = "/x/web-interface/wbi/search/type"
@@ -64,7 +64,7 @@ class SandboxBilibili(SandboxMedia):
         self,
         *,
         sessions: Iterable[str] = (DEMO_BILIBILI_SESSION,),
-        library: Library | None = None,
+        library: PostLibrary | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
@@ -78,7 +78,7 @@ class SandboxBilibili(SandboxMedia):
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
         return query.get("keyword") or query.get("bvid") or query.get("aid") or ""
 
-    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
         routes = {NAV_PATH: self._answer_nav, SEARCH_PATH: self._answer_search, VIEW_PATH: self._answer_view}
         if asked.path not in routes:
             return _refuse(-404, "啥都木有", status=404)
@@ -86,7 +86,7 @@ class SandboxBilibili(SandboxMedia):
             return _refuse(-405, "Method Not Allowed", status=405)
         return routes[asked.path](asked)
 
-    def _answer_nav(self, asked: Question) -> Answer:
+    def _answer_nav(self, asked: PlatformRequest) -> SandboxAnswer:
         logged_in = self.is_logged_in(asked)
         folder = "https://i0.hdslb.com/bfs/wbi"
         images = {"img_url": f"{folder}/{self._key('img')}.png", "sub_url": f"{folder}/{self._key('sub')}.png"}
@@ -95,7 +95,7 @@ class SandboxBilibili(SandboxMedia):
             return _accept(document)
         return answer_json({"code": -101, "message": "账号未登录", "ttl": 1, "data": document})
 
-    def _answer_search(self, asked: Question) -> Answer:
+    def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
         if not self.is_logged_in(asked):
             return _refuse(-101, "账号未登录")
         if not self._is_signed(asked):
@@ -109,7 +109,7 @@ class SandboxBilibili(SandboxMedia):
         results = {"result": [_show_result(post, asked.about) for post in shown]} if shown else {}
         return _accept(document | results)
 
-    def _answer_view(self, asked: Question) -> Answer:
+    def _answer_view(self, asked: PlatformRequest) -> SandboxAnswer:
         if not self.is_logged_in(asked):
             return _refuse(-101, "账号未登录")
         number = read_bvid(asked.query.get("bvid", "")) or _read_number(asked, "aid", 0) - _FIRST_AID
@@ -118,7 +118,7 @@ class SandboxBilibili(SandboxMedia):
         post = self.library.find(number)
         return _accept(_show_video(post)) if post is not None else _refuse(-404, "啥都木有")
 
-    def _is_signed(self, asked: Question) -> bool:
+    def _is_signed(self, asked: PlatformRequest) -> bool:
         """Whether `w_rid` is what the keys of the day and the query itself give, and `wts` is of now."""
         pairs = [pair.partition("=") for pair in asked.raw_query.split("&")]
         values = {unquote(name): unquote(value) for name, _, value in pairs}
@@ -159,16 +159,16 @@ def _encode(text: str) -> str:
     return quote("".join(letter for letter in text if letter not in _DROPPED), safe="-_.~")
 
 
-def _read_number(asked: Question, name: str, default: int) -> int:
+def _read_number(asked: PlatformRequest, name: str, default: int) -> int:
     text = asked.query.get(name, str(default))
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else -1
 
 
-def _accept(data: object) -> Answer:
+def _accept(data: object) -> SandboxAnswer:
     return answer_json({"code": 0, "message": "0", "ttl": 1, "data": data})
 
 
-def _refuse(code: int, message: str, *, status: int = 200) -> Answer:
+def _refuse(code: int, message: str, *, status: int = 200) -> SandboxAnswer:
     return answer_json({"code": code, "message": message, "ttl": 1}, status=status)
 
 

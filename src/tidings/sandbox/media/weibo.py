@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from html import escape
 
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.library import Library, Post
-from tidings.sandbox.media import Question, SandboxMedia, format_count
-from tidings.sandbox.standin import Exchange
-from tidings.sandbox.wire import Answer, answer_json
+from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
+from tidings.sandbox.media.posts import Post, PostLibrary
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.stand_in import SandboxExchange
 
 SEARCH_PATH = "/api/container/getIndex"
 SHOW_PATH = "/statuses/show"
@@ -60,7 +60,7 @@ class SandboxWeibo(SandboxMedia):
         self,
         *,
         sessions: Iterable[str] = (DEMO_WEIBO_SESSION,),
-        library: Library | None = None,
+        library: PostLibrary | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
@@ -73,14 +73,14 @@ class SandboxWeibo(SandboxMedia):
         # Some clients write the container's own query without escapes, so that its q is one of the whole query.
         return container.removeprefix(_CONTAINER) if container.startswith(_CONTAINER) else query.get("q", "")
 
-    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
         if asked.path not in (SEARCH_PATH, SHOW_PATH):
-            return Answer(404, b"<html><title>404</title></html>", _HTML)
+            return SandboxAnswer(404, b"<html><title>404</title></html>", _HTML)
         if not self.is_logged_in(asked):
             return answer_json({"ok": -100, "url": _LOGIN_URL})
         return self._answer_search(asked) if asked.path == SEARCH_PATH else self._answer_show(asked)
 
-    def _answer_search(self, asked: Question) -> Answer:
+    def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
         page = asked.query.get("page", "1")
         if not asked.query.get("containerid", "").startswith("100103type=1") or not page.isdigit():
             return answer_json({"ok": 0, "msg": "参数错误"})
@@ -97,7 +97,7 @@ class SandboxWeibo(SandboxMedia):
             {"ok": 1, "data": {"cards": cards, "cardlistInfo": {"page": following, "total": len(found)}}}
         )
 
-    def _answer_show(self, asked: Question) -> Answer:
+    def _answer_show(self, asked: PlatformRequest) -> SandboxAnswer:
         post = self.library.find(read_post(asked.about))
         if post is None:
             return answer_json({"ok": 0, "msg": "微博不存在或暂无查看权限!", "errno": "20101"})

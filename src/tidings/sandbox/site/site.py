@@ -8,11 +8,10 @@ from email.utils import format_datetime
 
 from aiohttp import web
 
-from tidings.sandbox.documents import Document, Documents, Layout
-from tidings.sandbox.pages import Pages, page_number, page_path
-from tidings.sandbox.shelf import Shelf, digest_body
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.wire import Answer
+from tidings.sandbox.site.documents import Document, Documents, Layout, RenderedDocuments, digest_body
+from tidings.sandbox.site.pages import SitePages, page_number, page_path
+from tidings.sandbox.wire.answers import SandboxAnswer
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 DEMO_KEY = "tidings-sandbox-demo-key-0f3a9c71"
 
@@ -53,18 +52,18 @@ class SandboxSite(StandIn[Visit]):
         super().__init__("site", port=port)
         self.key = key
         self.stamp_everything_now = False
-        self.pages = Pages(pages)
+        self.pages = SitePages(pages)
         self._documents = Documents(
             self.pages, layout=layout, per_sitemap=per_sitemap, gzipped=gzipped, extensions=extensions
         )
         self._cache_bytes = cache_bytes
-        self._shelf = self._new_shelf()
-        self._overrides: dict[str, Answer] = {}
+        self._rendered = self._new_rendered()
+        self._overrides: dict[str, SandboxAnswer] = {}
 
     async def start(self, *, port: int | None = None) -> None:
         await super().start(port=port)
         # Rendered files name the port, which may be another one now.
-        self._shelf = self._new_shelf()
+        self._rendered = self._new_rendered()
 
     @property
     def sitemap_url(self) -> str:
@@ -81,7 +80,7 @@ class SandboxSite(StandIn[Visit]):
     @property
     def cached_bytes(self) -> int:
         """The size of all rendered files that are kept now."""
-        return self._shelf.size
+        return self._rendered.size
 
     def url(self, number: int) -> str:
         return self.origin + page_path(number)
@@ -130,7 +129,7 @@ class SandboxSite(StandIn[Visit]):
     ) -> None:
         """Answer `path` with exactly this, whatever lies there otherwise."""
         raw = body.encode() if isinstance(body, str) else body
-        self._overrides[path] = Answer(status, raw, headers or {}, content_type or _guess_type(path))
+        self._overrides[path] = SandboxAnswer(status, raw, headers or {}, content_type or _guess_type(path))
 
     def restore(self, path: str) -> None:
         """Undo `serve`."""
@@ -141,7 +140,7 @@ class SandboxSite(StandIn[Visit]):
         for path in self._documents.paths():
             document = self._documents.find(path)
             if document is not None:
-                self._shelf.body(document)
+                self._rendered.body(document)
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
         return {"pages": len(self.pages), **super().describe(full=full)}
@@ -149,41 +148,41 @@ class SandboxSite(StandIn[Visit]):
     def read_request(self, request: web.BaseRequest, body: bytes) -> Visit:
         return Visit(urls=(self.origin + request.raw_path,))
 
-    async def judge(self, exchange: Exchange, asked: Visit) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Visit) -> SandboxAnswer:
         request = exchange.request
         path = request.raw_path.partition("?")[0]
         if path in self._overrides:
             return self._overrides[path]
         if request.method not in ("GET", "HEAD"):
-            return Answer(405, b"method not allowed\n", {"Allow": "GET, HEAD"})
+            return SandboxAnswer(405, b"method not allowed\n", {"Allow": "GET, HEAD"})
         document = self._documents.find(path)
         return self._answer_document(request, document) if document else self._answer_path(path)
 
-    def _answer_document(self, request: web.BaseRequest, document: Document) -> Answer:
+    def _answer_document(self, request: web.BaseRequest, document: Document) -> SandboxAnswer:
         if self.stamp_everything_now:
             now = datetime.now(UTC)
             body = self._documents.render(document, origin=self.origin, everything_at=now)
-            return Answer(200, body, _validators(digest_body(body), now), document.content_type)
-        etag = self._shelf.etag(document)
+            return SandboxAnswer(200, body, _validators(digest_body(body), now), document.content_type)
+        etag = self._rendered.etag(document)
         headers = _validators(etag, document.modified)
         if _is_unchanged(request, etag=etag, modified=document.modified):
-            return Answer(304, b"", headers, document.content_type)
-        return Answer(200, self._shelf.body(document), headers, document.content_type)
+            return SandboxAnswer(304, b"", headers, document.content_type)
+        return SandboxAnswer(200, self._rendered.body(document), headers, document.content_type)
 
-    def _answer_path(self, path: str) -> Answer:
+    def _answer_path(self, path: str) -> SandboxAnswer:
         if path == "/robots.txt":
-            return Answer(200, f"User-agent: *\nAllow: /\n\nSitemap: {self.sitemap_url}\n".encode())
+            return SandboxAnswer(200, f"User-agent: *\nAllow: /\n\nSitemap: {self.sitemap_url}\n".encode())
         if path == f"/{self.key}.txt":
-            return Answer(200, self.key.encode())
+            return SandboxAnswer(200, self.key.encode())
         number = 0 if path == "/" else page_number(path)
         if number is not None and (number == 0 or number in self.pages):
-            return Answer(200, _render_page(number), {}, _HTML)
+            return SandboxAnswer(200, _render_page(number), {}, _HTML)
         if number is not None and self.pages.was_removed(number):
-            return Answer(410, b"<!doctype html><title>Gone</title>\n", {}, _HTML)
-        return Answer(404, b"<!doctype html><title>Not found</title>\n", {}, _HTML)
+            return SandboxAnswer(410, b"<!doctype html><title>Gone</title>\n", {}, _HTML)
+        return SandboxAnswer(404, b"<!doctype html><title>Not found</title>\n", {}, _HTML)
 
-    def _new_shelf(self) -> Shelf:
-        return Shelf(
+    def _new_rendered(self) -> RenderedDocuments:
+        return RenderedDocuments(
             capacity=self._cache_bytes,
             render=lambda document: self._documents.render(document, origin=self.origin, everything_at=None),
         )

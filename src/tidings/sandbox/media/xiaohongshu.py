@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from tidings.sandbox.faults import Fault, FaultKind
-from tidings.sandbox.library import Library, Post
-from tidings.sandbox.media import Question, SandboxMedia, format_count
-from tidings.sandbox.standin import Exchange
-from tidings.sandbox.wire import Answer, answer_json
-from tidings.sandbox.xhs_signature import read_signature
+from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
+from tidings.sandbox.media.posts import Post, PostLibrary
+from tidings.sandbox.media.xiaohongshu_signature import read_signature
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.stand_in import SandboxExchange
 
 SEARCH_PATH = "/api/sns/web/v1/search/notes"
 FEED_PATH = "/api/sns/web/v1/feed"
@@ -60,7 +60,7 @@ class SandboxXiaohongshu(SandboxMedia):
         self,
         *,
         sessions: Iterable[str] = (DEMO_XIAOHONGSHU_SESSION,),
-        library: Library | None = None,
+        library: PostLibrary | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
@@ -70,11 +70,11 @@ class SandboxXiaohongshu(SandboxMedia):
         document = _read_object(body)
         return str(document.get("keyword") or document.get("source_note_id") or "")
 
-    async def judge(self, exchange: Exchange, asked: Question) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
         if asked.path not in (SEARCH_PATH, FEED_PATH):
-            return Answer(404)
+            return SandboxAnswer(404)
         if asked.method != "POST":
-            return Answer(405, headers={"Allow": "POST"})
+            return SandboxAnswer(405, headers={"Allow": "POST"})
         if not self._is_signed(asked):
             return _refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
         if self.session_cookie not in asked.cookies:
@@ -84,7 +84,7 @@ class SandboxXiaohongshu(SandboxMedia):
         document = _read_object(asked.body)
         return self._answer_search(document) if asked.path == SEARCH_PATH else self._answer_feed(document)
 
-    def _is_signed(self, asked: Question) -> bool:
+    def _is_signed(self, asked: PlatformRequest) -> bool:
         """Whether `x-s` was made for just this path, body, account and time."""
         signed = read_signature(asked.headers.get("x-s", ""))
         if signed is None or not signed.fits(path=asked.path, body=asked.body, a1=asked.cookies.get("a1", "")):
@@ -92,7 +92,7 @@ class SandboxXiaohongshu(SandboxMedia):
         stamp = asked.headers.get("x-t", "")
         return stamp == str(signed.milliseconds) and abs(self._now() - signed.at) <= _FRESH
 
-    def _answer_search(self, document: Mapping[str, object]) -> Answer:
+    def _answer_search(self, document: Mapping[str, object]) -> SandboxAnswer:
         page, size = document.get("page"), document.get("page_size")
         if type(page) is not int or type(size) is not int or not document.get("search_id") or page < 1:
             return _refuse(-1, "参数错误")
@@ -105,7 +105,7 @@ class SandboxXiaohongshu(SandboxMedia):
         items.insert(1, {"id": "suggestions", "model_type": "rec_query", "rec_query": {"queries": []}})
         return _accept({"has_more": start + size < len(found), "items": items})
 
-    def _answer_feed(self, document: Mapping[str, object]) -> Answer:
+    def _answer_feed(self, document: Mapping[str, object]) -> SandboxAnswer:
         note_id = str(document.get("source_note_id", ""))
         post = self.library.find(read_note(note_id))
         if post is None:
@@ -142,11 +142,11 @@ def _read_object(body: bytes) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _accept(data: object) -> Answer:
+def _accept(data: object) -> SandboxAnswer:
     return answer_json({"code": 0, "success": True, "msg": "成功", "data": data})
 
 
-def _refuse(code: int, message: str) -> Answer:
+def _refuse(code: int, message: str) -> SandboxAnswer:
     return answer_json({"code": code, "success": False, "msg": message})
 
 

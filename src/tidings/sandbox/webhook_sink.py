@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from tidings.sandbox.record import Recorded
-from tidings.sandbox.standin import Exchange, StandIn
-from tidings.sandbox.wire import Answer
+from tidings.sandbox.wire.answers import SandboxAnswer
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class SandboxSink(StandIn[Message]):
             document = None
         return Message(text, document if isinstance(document, dict) else {})
 
-    async def judge(self, exchange: Exchange, asked: Message) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: Message) -> SandboxAnswer:
         if exchange.request.method != "POST":
-            return Answer(405, headers={"Allow": "POST"})
-        return Answer(204)
+            return SandboxAnswer(405, headers={"Allow": "POST"})
+        return SandboxAnswer(204)
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
         if 200 <= status < 300:

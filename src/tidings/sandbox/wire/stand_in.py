@@ -11,10 +11,10 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from aiohttp import web
 
-from tidings.sandbox.faults import Fault, FaultKind, Faults
-from tidings.sandbox.listener import ADDRESS, Listener, TimedRequest
-from tidings.sandbox.record import Record, Recorded
-from tidings.sandbox.wire import Answer, answer_fault, close_connection, reset_connection, send_answer
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, close_connection, reset_connection, send_answer
+from tidings.sandbox.wire.faults import Fault, FaultKind, Faults
+from tidings.sandbox.wire.listener import ADDRESS, Listener, TimedRequest
+from tidings.sandbox.wire.request_log import Recorded, RequestLog
 
 CONTROL_PREFIX = "/__sandbox/"
 
@@ -33,7 +33,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
+class SandboxExchange:
     """One request on its way to an answer."""
 
     request: web.BaseRequest
@@ -55,9 +55,9 @@ class StandIn(ABC, Generic[A]):
         self.on_answer: Hook | None = None
         self.control: Control | None = None
         self._port = port
-        self._record = Record()
+        self._log = RequestLog()
         self._faults = Faults()
-        self._open: dict[web.RequestHandler, Exchange] = {}
+        self._open: dict[web.RequestHandler, SandboxExchange] = {}
         self._listener: Listener | None = None
 
     async def __aenter__(self) -> Self:
@@ -101,23 +101,23 @@ class StandIn(ABC, Generic[A]):
     @property
     def requests(self) -> Sequence[Recorded]:
         """Every request so far, in order of arrival."""
-        return self._record.requests
+        return self._log.requests
 
     @property
     def in_flight(self) -> int:
-        return self._record.in_flight
+        return self._log.in_flight
 
     @property
     def max_in_flight(self) -> int:
-        return self._record.max_in_flight
+        return self._log.max_in_flight
 
     async def wait_for_requests(self, count: int, *, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Return once `count` requests have arrived with their bodies; raises TimeoutError."""
-        await self._record.wait_for(count, timeout=timeout)
+        await self._log.wait_for(count, timeout=timeout)
 
     async def wait_until_idle(self, *, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Return once no request is in flight; raises TimeoutError."""
-        await self._record.wait_until_idle(timeout=timeout)
+        await self._log.wait_until_idle(timeout=timeout)
 
     def misbehave(self, fault: Fault) -> None:
         self._faults.arm(fault)
@@ -136,7 +136,7 @@ class StandIn(ABC, Generic[A]):
         """What is asked, as far as it can be read."""
 
     @abstractmethod
-    async def judge(self, exchange: Exchange, asked: A) -> Answer:
+    async def judge(self, exchange: SandboxExchange, asked: A) -> SandboxAnswer:
         """What the real one would answer."""
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
@@ -145,7 +145,7 @@ class StandIn(ABC, Generic[A]):
     async def _handle(self, request: TimedRequest) -> web.StreamResponse:
         if self.control is not None and request.path.startswith(CONTROL_PREFIX):
             return await self.control(request)
-        exchange = Exchange(request, self._enter(request))
+        exchange = SandboxExchange(request, self._enter(request))
         self._open[request.protocol] = exchange
         try:
             return await self._serve(exchange)
@@ -155,9 +155,9 @@ class StandIn(ABC, Generic[A]):
             self._leave(exchange)
             del self._open[request.protocol]
 
-    async def _serve(self, exchange: Exchange) -> web.StreamResponse:
+    async def _serve(self, exchange: SandboxExchange) -> web.StreamResponse:
         asked = self.read_request(exchange.request, await exchange.request.read())
-        recorded = await self._record.complete(exchange.number, urls=asked.urls, fields=asked.fields)
+        recorded = await self._log.complete(exchange.number, urls=asked.urls, fields=asked.fields)
         await _call(self.on_request, recorded)
         fault = self._faults.strike(path=recorded.path, urls=recorded.urls)
         if fault is not None and fault.latency:
@@ -166,13 +166,13 @@ class StandIn(ABC, Generic[A]):
             return await self._refuse_to_answer(exchange, fault)
         return await self._answer(exchange, asked, fault)
 
-    async def _answer(self, exchange: Exchange, asked: A, fault: Fault | None) -> web.StreamResponse:
+    async def _answer(self, exchange: SandboxExchange, asked: A, fault: Fault | None) -> web.StreamResponse:
         scripted = fault is not None and fault.kind is FaultKind.STATUS
         answer = answer_fault(fault) if fault is not None and scripted else await self.judge(exchange, asked)
         self.settle(self.requests[exchange.number], status=answer.status)
         silent = fault is not None and fault.kind is FaultKind.RESET_AFTER_ACCEPTING
         if not silent and not exchange.lost.is_set():
-            self._record.answer(exchange.number, status=answer.status)
+            self._log.answer(exchange.number, status=answer.status)
         await _call(self.on_answer, self.requests[exchange.number])
         if silent:
             self._leave(exchange)
@@ -180,7 +180,7 @@ class StandIn(ABC, Generic[A]):
             return web.Response()
         return await send_answer(exchange.request, answer, fault=fault, on_last=lambda: self._leave(exchange))
 
-    async def _refuse_to_answer(self, exchange: Exchange, fault: Fault) -> web.StreamResponse:
+    async def _refuse_to_answer(self, exchange: SandboxExchange, fault: Fault) -> web.StreamResponse:
         if fault.kind is FaultKind.HANG:
             await exchange.lost.wait()
         else:
@@ -190,12 +190,12 @@ class StandIn(ABC, Generic[A]):
 
     def _enter(self, request: TimedRequest) -> int:
         path, _, query = request.raw_path.partition("?")
-        return self._record.arrive(
+        return self._log.arrive(
             at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=request.headers
         )
 
-    def _leave(self, exchange: Exchange) -> None:
-        self._record.leave(exchange.number)
+    def _leave(self, exchange: SandboxExchange) -> None:
+        self._log.leave(exchange.number)
 
     async def _cancel_exchanges(self) -> None:
         # A hook may close the stand-in it is called by: that one must not wait for itself.

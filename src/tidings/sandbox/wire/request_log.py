@@ -39,7 +39,7 @@ class Recorded:
         }
 
 
-class Record:
+class RequestLog:
     """All requests of one stand-in. A request is in flight from its arrival until just before its answer is sent,
     so that a client that sends its next one on seeing the answer is never counted twice."""
 

@@ -46,7 +46,7 @@ def generated_stamps() -> list[datetime]:
     return list(_STAMPS)
 
 
-class Pages:
+class SitePages:
     """The set of pages. Numbers are never used again, as addresses are not."""
 
     def __init__(self, count: int) -> None:

@@ -2,14 +2,16 @@
 delegated to `rendering`, keeping the bytes to `shelf`."""
 
 import gzip
+import hashlib
 import re
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from tidings.sandbox.pages import Pages
-from tidings.sandbox.rendering import render_index, render_rss, render_text, render_urlset
+from tidings.sandbox.site.pages import SitePages
+from tidings.sandbox.site.rendering import render_index, render_rss, render_text, render_urlset
 
 _UNCHANGED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 _CHILD = re.compile(r"/sitemaps/([1-9]\d{0,6})\.xml(?:\.gz)?")
@@ -50,7 +52,7 @@ class Document:
 class Documents:
     """All files that list pages."""
 
-    def __init__(self, pages: Pages, *, layout: Layout, per_sitemap: int, gzipped: bool, extensions: bool) -> None:
+    def __init__(self, pages: SitePages, *, layout: Layout, per_sitemap: int, gzipped: bool, extensions: bool) -> None:
         self._pages = pages
         self._layout = layout
         self._per_sitemap = per_sitemap
@@ -126,3 +128,43 @@ class Documents:
     def _document(self, path: str, part: int, content_type: str) -> Document:
         self._seen.add(part)
         return Document(path, part, self._modified_at(part), content_type)
+
+
+def digest_body(body: bytes) -> str:
+    """A strong ETag, quotes included."""
+    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+class RenderedDocuments:
+    """Bytes of documents, the longest unused thrown out first once `capacity` bytes are exceeded."""
+
+    def __init__(self, *, capacity: int, render: Callable[[Document], bytes]) -> None:
+        self._capacity = capacity
+        self._render = render
+        self._bodies: OrderedDict[str, tuple[datetime, bytes]] = OrderedDict()
+        self._etags: dict[str, tuple[datetime, str]] = {}
+        self.size = 0
+
+    def etag(self, document: Document) -> str:
+        known = self._etags.get(document.path)
+        if known is None or known[0] != document.modified:
+            self.body(document)
+        return self._etags[document.path][1]
+
+    def body(self, document: Document) -> bytes:
+        kept = self._bodies.get(document.path)
+        if kept is not None and kept[0] == document.modified:
+            self._bodies.move_to_end(document.path)
+            return kept[1]
+        body = self._render(document)
+        self._etags[document.path] = (document.modified, digest_body(body))
+        self._keep(document, body)
+        return body
+
+    def _keep(self, document: Document, body: bytes) -> None:
+        _, previous = self._bodies.pop(document.path, (None, b""))
+        self.size += len(body) - len(previous)
+        self._bodies[document.path] = (document.modified, body)
+        while self.size > self._capacity:
+            _, (_, dropped) = self._bodies.popitem(last=False)
+            self.size -= len(dropped)

@@ -1,5 +1,4 @@
-"""Bytes on the wire: an `Answer` as a value, sending one (whole, dripping or cut short) and breaking a connection
-in the ways that real ones break. What to answer is decided elsewhere."""
+"""An answer as a value, sending it whole, slowly or in part, and breaking a connection as real ones break."""
 
 import asyncio
 import json
@@ -11,13 +10,13 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from tidings.sandbox.faults import Fault, FaultKind
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 _PIECE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SandboxAnswer:
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -28,19 +27,19 @@ class Answer:
         return dict(self.headers) if "content-type" in named else {"Content-Type": self.content_type, **self.headers}
 
 
-def answer_json(document: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def answer_json(document: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> SandboxAnswer:
     body = json.dumps(document).encode()
-    return Answer(status, body, headers or {}, "application/json; charset=utf-8")
+    return SandboxAnswer(status, body, headers or {}, "application/json; charset=utf-8")
 
 
-def answer_fault(fault: Fault) -> Answer:
+def answer_fault(fault: Fault) -> SandboxAnswer:
     """The answer of a fault of the kind STATUS."""
     kind = "application/json; charset=utf-8" if fault.body.startswith("{") else "text/plain; charset=utf-8"
-    return Answer(fault.status, fault.body.encode(), fault.headers, kind)
+    return SandboxAnswer(fault.status, fault.body.encode(), fault.headers, kind)
 
 
 async def send_answer(
-    request: web.BaseRequest, answer: Answer, *, fault: Fault | None, on_last: Callable[[], None]
+    request: web.BaseRequest, answer: SandboxAnswer, *, fault: Fault | None, on_last: Callable[[], None]
 ) -> web.StreamResponse:
     """Send an answer, as badly as `fault` says; `on_last` is called just before its last bytes go out."""
     kind = fault.kind if fault is not None else None

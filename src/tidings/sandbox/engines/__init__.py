@@ -1,0 +1,1 @@
+"""Search engines that take announced pages: IndexNow engines and Bing."""
