@@ -1,7 +1,6 @@
-"""Time, injectable. The only place that asks the system for it.
+"""The injectable clock, and timestamps. No other module asks the system for the time.
 
-Moments are stored as whole milliseconds since the epoch (UTC), so that SQLite and PostgreSQL compare them alike.
-Pace alone measures with the monotonic clock, because it waits for fractions of a second.
+Tables store timestamps as whole milliseconds since the epoch (UTC), so that SQLite and PostgreSQL compare them alike.
 """
 
 import asyncio
@@ -11,10 +10,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the program knows of time."""
+    """The time, as the rest of the program reads it."""
 
     def now(self) -> datetime:
-        """The present moment, UTC."""
+        """The current time, UTC."""
 
     def monotonic(self) -> float:
         """Seconds that never go back, for measuring."""
@@ -36,30 +35,37 @@ class SystemClock:
         await asyncio.sleep(duration.total_seconds())
 
 
-def to_milliseconds(moment: datetime) -> int:
-    """Whole milliseconds since the epoch; what the tables hold."""
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def from_milliseconds(stamp: int) -> datetime:
-    """The inverse of `to_milliseconds`."""
-    return _EPOCH + stamp * _MILLISECOND
-
-
-def to_text(moment: datetime) -> str:
-    """ISO 8601 with milliseconds and a Z, as people and JSON read it."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+def to_milliseconds(timestamp: datetime) -> int:
+    """Whole milliseconds since the epoch, as the tables hold them."""
+    return (timestamp - _EPOCH) // _MILLISECOND
+
+
+def from_milliseconds(milliseconds: int) -> datetime:
+    """The inverse of `to_milliseconds`."""
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+def read_timestamp(milliseconds: int | None) -> datetime | None:
+    """A timestamp from a column that may be NULL."""
+    return None if milliseconds is None else from_milliseconds(milliseconds)
+
+
+def to_text(timestamp: datetime) -> str:
+    """ISO 8601 with milliseconds and a Z, for people and JSON."""
+    return timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def parse_timestamp(text: str) -> datetime | None:
-    """A moment as people write it, such as 2026-11-15T10:00Z, or a day; in UTC where no zone is named. None for
-    anything else."""
+    """A timestamp that a person wrote, such as 2026-11-15T10:00Z, or a day; None if it is neither.
+
+    UTC unless the text names another zone.
+    """
     try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        timestamp = datetime.fromisoformat(text)
+        return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

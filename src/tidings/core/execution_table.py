@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Table, Text, text
 
-from tidings.core.clock import from_milliseconds
+from tidings.core.clock import from_milliseconds, read_timestamp
 from tidings.core.db.database import RowId, metadata
 
 is_running = text("status = 'running'")
@@ -112,7 +112,7 @@ def read_record(row: Any) -> ExecutionRecord:
         status=ExecutionStatus(row.status),
         started_at=from_milliseconds(row.started_at),
         heartbeat_at=from_milliseconds(row.heartbeat_at),
-        completed_at=None if row.completed_at is None else from_milliseconds(row.completed_at),
+        completed_at=read_timestamp(row.completed_at),
         items_processed=row.items_processed,
         items_failed=row.items_failed,
         progress=json.loads(row.progress or "{}"),

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.events import Alert
-from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
 _has_not_fired = text("fired_at IS NULL")
@@ -165,5 +165,5 @@ def _read_condition(row: RowMapping) -> OpenCondition:
         action=row["action"],
         count=row["count"],
         since=from_milliseconds(row["since"]),
-        fired_at=None if row["fired_at"] is None else from_milliseconds(row["fired_at"]),
+        fired_at=read_timestamp(row["fired_at"]),
     )

@@ -9,6 +9,7 @@ from typing import Final
 
 from tidings.core.alerts.events import AlertEvent, DeliveryError, Destination
 from tidings.core.alerts.outbox import Claim, Outbox
+from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, to_text
 from tidings.core.logs.logger import get_logger
 from tidings.core.secrets.redaction import Redactor
@@ -16,9 +17,8 @@ from tidings.core.secrets.redaction import Redactor
 GIVE_UP_AFTER: Final = timedelta(days=3)
 
 _MINUTE: Final = timedelta(minutes=1)
-# The last wait repeats.
-_WAITS: Final = (_MINUTE, 2 * _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, 60 * _MINUTE)
-_LONGEST_WISH: Final = timedelta(days=1)
+_BACKOFF: Final = Backoff([minutes * _MINUTE for minutes in (1, 2, 5, 15, 30, 60)])
+_LONGEST_RETRY_AFTER: Final = timedelta(days=1)
 # Well below the lease, so that a row is never sent by two at once.
 _SEND_LIMIT: Final = _MINUTE
 
@@ -39,10 +39,9 @@ class DeliveryPolicy:
         left = GIVE_UP_AFTER - waited
         if left <= timedelta(0):
             return None
-        wait = _WAITS[min(attempt, len(_WAITS)) - 1]
-        if asked_for is not None:
-            wait = max(wait, min(asked_for, _LONGEST_WISH))
-        return min(wait, left)
+        asked_for = None if asked_for is None else min(asked_for, _LONGEST_RETRY_AFTER)
+        wait = _BACKOFF.next_delay(attempt, at_least=asked_for)
+        return None if wait is None else min(wait, left)
 
 
 class Delivery:

@@ -5,10 +5,9 @@ loop that fires and delivers is run.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,9 +19,10 @@ from tidings.core.alerts.outbox import Outbox
 from tidings.core.clock import Clock, from_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
+from tidings.core.loop import Loop
 from tidings.core.secrets.escapes import escape_controls
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.stop import Stop, StopRequestedError
+from tidings.core.stop import Stop
 
 KEPT_FOR: Final = timedelta(days=30)
 
@@ -59,7 +59,7 @@ class Alerts:
         self._conditions = Conditions(database)
         self._outbox = Outbox(database, language=language)
         self._delivery = Delivery(self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor)
-        self._woken = asyncio.Event()
+        self._loop = Loop(clock=clock)
         self._purge_at = clock.now()
 
     async def raise_alert(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
@@ -134,16 +134,11 @@ class Alerts:
 
         What is being sent at that moment is sent again, under the same id, once its lease is over.
         """
-        with suppress(StopRequestedError):
-            while not stop.requested:
-                self._woken.clear()
-                nap = await stop.wait_for(self._work())
-                if nap:
-                    await stop.wait_for(self._sleep(nap))
+        await self._loop.run(lambda: stop.wait_for(self._work()), stop)
 
     def wake(self) -> None:
         """There is something new to send: look now."""
-        self._woken.set()
+        self._loop.wake()
 
     async def _work(self) -> timedelta:
         """Deliver what is due; how long there is nothing more to do."""
@@ -160,16 +155,6 @@ class Alerts:
             return _LONGEST_NAP
         wait = _LONGEST_NAP if due is None else due - self._clock.now()
         return max(_SHORTEST_NAP, min(wait, _LONGEST_NAP))
-
-    async def _sleep(self, duration: timedelta) -> None:
-        sleeping, waking = self._clock.sleep(duration), self._woken.wait()
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(sleeping), asyncio.create_task(waking)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fire_due(self, *, limit: int) -> None:
         now = self._clock.now()

@@ -1,13 +1,15 @@
-"""When to try again: pure decisions. Nothing here waits, or knows which engine or platform it is about."""
+"""Retry rules for HTTP requests: the wait for each trouble, and the header Retry-After. Pure: the caller sleeps."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
+from tidings.core.backoff import Backoff
+
 
 class Trouble(StrEnum):
-    """Why an attempt failed, as far as trying again goes."""
+    """Why an attempt failed, as far as a retry depends on it."""
 
     RATE_LIMITED = "rate limited"
     UNAVAILABLE = "unavailable"
@@ -16,7 +18,6 @@ class Trouble(StrEnum):
 
 _SECOND = timedelta(seconds=1)
 
-# The last wait repeats where more retries are allowed than there are waits.
 _WAITS = {
     Trouble.RATE_LIMITED: (60 * _SECOND,),
     Trouble.UNAVAILABLE: (1 * _SECOND, 2 * _SECOND, 4 * _SECOND, 8 * _SECOND, 16 * _SECOND, 32 * _SECOND),
@@ -26,39 +27,36 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """So many retries, each after a wait. A retry is a further attempt: 3 retries are 4 attempts.
+    """The waits of each trouble."""
 
-    `scale` multiplies every wait, so that a rehearsal need not wait a real minute.
-    """
-
+    # A retry is a further attempt: 3 retries are 4 attempts.
     retries: int = 3
+    # Multiplies every wait, so that a rehearsal need not wait a real minute.
     scale: float = 1
 
     def next_delay(self, trouble: Trouble, *, retry: int, asked_for: timedelta | None = None) -> timedelta | None:
         """The wait before retry number `retry` (from 1), or None to give up.
 
-        `asked_for` is what the other side wants (Retry-After); with a rate limit it goes before the rule's own wait.
+        `asked_for` is the server's Retry-After. It replaces the wait of a rate limit, and no other.
         """
-        if retry > self.retries:
-            return None
         waits = _WAITS[trouble]
-        wait = waits[min(retry, len(waits)) - 1]
         if asked_for is not None and trouble is Trouble.RATE_LIMITED:
-            wait = asked_for
-        return wait * self.scale
+            waits = (asked_for,)
+        wait = Backoff(waits, most_retries=self.retries).next_delay(retry)
+        return None if wait is None else wait * self.scale
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> timedelta | None:
-    """The header's wish, in seconds or as a date; None where it is missing, wrong or past."""
+    """The header's duration, given in seconds or as a date; None if it is missing, wrong or past."""
     if not value:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
         return timedelta(seconds=int(text[:9]))
     try:
-        moment = parsedate_to_datetime(text)
+        at = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment - now if moment > now else None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return at - now if at > now else None
