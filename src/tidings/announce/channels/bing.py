@@ -213,7 +213,7 @@ def _classify(status: int, words: str) -> tuple[Verdict, int | None]:
 
 def _judge_failure(error: FetchError, *, elapsed: timedelta) -> BingOutcome:
     # Without the address: only the path of it would be shown, but nothing of it helps either.
-    reason = re.split(r" (?:refused|failed): ", str(error), maxsplit=1)[-1]
+    reason = error.reason
     if not isinstance(error, NetworkError):
         return BingOutcome(Verdict.REFUSED, reason, elapsed=elapsed)
     if error.sent:

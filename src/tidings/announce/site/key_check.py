@@ -1,6 +1,5 @@
 """Checks a site before anything is sent: fetches the key file as an engine would, and begins to read the sitemap."""
 
-import re
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,10 +42,8 @@ async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
         )
     except FetchError as error:
         # Without the address, which the error may have cut in the middle of the key.
-        reason = re.split(r" (?:refused|failed): ", str(error), maxsplit=1)[-1]
-        return Finding(
-            "key file", good=False, message=f"{place}: {reason}", advice="Make it reachable from the internet."
-        )
+        message, advice = f"{place}: {error.reason}", "Make it reachable from the internet."
+        return Finding("key file", good=False, message=message, advice=advice)
     problem = _judge_key_file(answer, site)
     if problem is None:
         redirected = (

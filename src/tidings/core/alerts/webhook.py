@@ -53,16 +53,12 @@ class WebhookDestination:
             ) as answer:
                 status, wish = answer.status, answer.headers.get("Retry-After")
         except FetchError as error:
-            raise DeliveryError(retry=True, reason=self._explain(error)) from None
+            raise DeliveryError(retry=True, reason=f"the request {error.verb}: {error.reason}") from None
         if 200 <= status < 300:
             return
         asked_for = parse_retry_after(wish, now=self._clock.now()) if status in _ASKS_TO_WAIT else None
         # Any other refusal may be a mistake at the receiver, which somebody mends.
         raise DeliveryError(retry=status != _GONE, reason=f"the receiver answered {status}", retry_after=asked_for)
-
-    def _explain(self, error: FetchError) -> str:
-        """The client's message without the URL that it begins with."""
-        return "the request" + str(error).removeprefix(str(parse_url(self._url.reveal())))
 
     def _sign(self, event_id: str, body: bytes) -> dict[str, str]:
         # The time of this attempt, not of the event: receivers refuse what is some minutes old.

@@ -54,21 +54,27 @@ _UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
 class FetchError(Exception):
-    """A fetch brought no usable answer."""
+    """A fetch brought no usable answer. The message is `URL failed: reason`, in our own words."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(escape_text(message))
+    verb = "failed"
+
+    def __init__(self, url: Url | str, reason: str) -> None:
+        # Without the URL, for callers that must not show it.
+        self.reason = escape_text(reason)
+        super().__init__(escape_text(f"{url} {self.verb}: {reason}"))
 
 
 class RefusedError(FetchError):
-    """The request, or where it would lead, breaks a rule of this client; the message names the rule."""
+    """The request, or where it would lead, breaks a rule of this client; the reason names the rule."""
+
+    verb = "refused"
 
 
 class NetworkError(FetchError):
     """The exchange failed. `sent` tells whether the request may have reached the server."""
 
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
+    def __init__(self, url: Url | str, reason: str, *, sent: bool) -> None:
+        super().__init__(url, reason)
         self.sent = sent
 
 
@@ -131,17 +137,17 @@ class _Journey:
             self._left -= monotonic() - started
 
     def refuse(self, rule: str) -> RefusedError:
-        return RefusedError(f"{self.url} refused: {rule}")
+        return RefusedError(self.url, rule)
 
     def _translate(self, failure: BaseException) -> FetchError:
         if isinstance(failure, ForbiddenAddressError):
             return self.refuse(str(failure))
         if isinstance(failure, TimeoutError):
-            seconds = self._timeout.total_seconds()
-            return FetchTimeoutError(f"{self.url} failed: no complete answer in {seconds:g} s", sent=self.connected)
+            reason = f"no complete answer in {self._timeout.total_seconds():g} s"
+            return FetchTimeoutError(self.url, reason, sent=self.connected)
         if isinstance(failure, ValueError) and not isinstance(failure, OSError):
             return self.refuse("the request cannot be written as HTTP")
-        return NetworkError(f"{self.url} failed: {_explain(failure)}", sent=self.connected)
+        return NetworkError(self.url, _explain(failure), sent=self.connected)
 
 
 class Stream:
@@ -165,7 +171,7 @@ class Stream:
         while chunk := await self._read_chunk():
             body += chunk
             if len(body) > limit:
-                raise AnswerTooLargeError(f"{self.url} failed: the answer is longer than {limit:,} bytes")
+                raise AnswerTooLargeError(self.url, f"the answer is longer than {limit:,} bytes")
         return bytes(body)
 
     async def read_start(self, length: int) -> bytes:
@@ -250,7 +256,7 @@ class GuardedClient:
         try:
             first = parse_url(url, max_length=url_limit)
         except UrlError as error:
-            raise RefusedError(f"{show_url(url)} refused: {error}") from None
+            raise RefusedError(show_url(url), str(error)) from None
         journey = _Journey(first, timeout=timeout, url_limit=url_limit)
         hop = Hop(method.upper(), first, dict(headers or {}), body)
         _check_request(hop, journey=journey)
