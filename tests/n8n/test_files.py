@@ -25,7 +25,7 @@ DONE = {
 }
 
 # Whose repetition would be counted.
-COUNTED = ("/workflow/candidates", "/workflow/cookies")
+COUNTED = ("/workflow/candidates", "/workflow/cookies/outcomes")
 ONE_BY_ONE = {
     "discover": ("Report one by one", "Check each answer"),
     "collect": ("Settle one by one", "Find what is refused"),

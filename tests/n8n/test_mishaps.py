@@ -36,7 +36,12 @@ async def test_lost_answers_are_asked_for_again_and_nothing_is_done_twice(stage:
     """C2, C3: the lock, the notes, the sign of life and the end."""
     await stage.execute(DISCOVER)
     before = await stage.count_cookie_uses()
-    lost = ["/workflow/acquire", "/workflow/settle", "/workflow/heartbeat", "/workflow/finish"]
+    lost = [
+        "/workflow/executions",
+        "/workflow/candidates/settle",
+        "/workflow/executions/heartbeat",
+        "/workflow/executions/finish",
+    ]
     stage.wire.asked.clear()
     stage.wire.lose(*lost)
     run = await stage.execute(COLLECT)

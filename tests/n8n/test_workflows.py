@@ -156,7 +156,7 @@ async def test_a_lock_that_another_holds_ends_the_run_quietly(stage: Stage) -> N
     await stage.execute(DISCOVER)
     before = await stage.read_candidates()
     for workflow, name in ((COLLECT, "collect"), (DISCOVER, "discover")):
-        held = await stage.ask("/workflow/acquire", {"workflow_name": name})
+        held = await stage.ask("/workflow/executions", {"workflow_name": name})
         asked = len(stage.platform.requests)
         run = await stage.execute(workflow)
         assert (run.status, "Another run has it" in run.nodes) == ("success", True)
@@ -170,8 +170,8 @@ async def test_a_lock_that_another_holds_ends_the_run_quietly(stage: Stage) -> N
 async def test_recover_frees_what_a_silent_run_held(stage: Stage) -> None:
     """C5: the run is over, its records are due again, and it counts as a failed try."""
     await stage.execute(DISCOVER)
-    held = await stage.ask("/workflow/acquire", {"workflow_name": "collect"})
-    await stage.ask("/workflow/lease", {"execution_id": held["execution_id"], "limit": 5})
+    held = await stage.ask("/workflow/executions", {"workflow_name": "collect"})
+    await stage.ask("/workflow/candidates/lease", {"execution_id": held["execution_id"], "limit": 5})
     await stage.execute(RECOVER)
     [living] = await stage.read_executions("collect")
     assert living["status"] == "running"

@@ -86,7 +86,7 @@ async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) ->
             if answer.status == 202:
                 execution = answer.json["executionId"]
                 await api.wait_for_end(SITE, execution)
-            elif line.target == "/workflow/acquire":
+            elif line.target == "/workflow/executions":
                 execution = answer.json["data"]["execution_id"]
 
 

@@ -52,7 +52,7 @@ def make_failing_router() -> APIRouter:
     """Stands for the workflow's routes, on a bad day."""
     router = APIRouter(prefix="/workflow", dependencies=[require(Scope.WORKFLOW)])
 
-    @router.post("/fail")
+    @router.post("/candidates/fail")
     async def fail_at_work() -> None:
         raise RuntimeError(f"broken by {CANARY}")
 
@@ -208,9 +208,9 @@ async def test_bad_input_is_a_422_that_says_what_is_allowed_and_repeats_nothing(
     [
         ("POST", "/crawler/search", None, 401, "UNAUTHORIZED", "www-authenticate"),
         ("POST", "/crawler/search", "wrong", 401, "UNAUTHORIZED", "www-authenticate"),
-        ("POST", "/workflow/fail", None, 401, "UNAUTHORIZED", "www-authenticate"),
+        ("POST", "/workflow/candidates/fail", None, 401, "UNAUTHORIZED", "www-authenticate"),
         ("POST", "/crawler/search", FIXED[Scope.METRICS].reveal(), 403, "UNAUTHORIZED", None),
-        ("POST", "/workflow/fail", TOKEN, 403, "UNAUTHORIZED", None),
+        ("POST", "/workflow/candidates/fail", TOKEN, 403, "UNAUTHORIZED", None),
         ("POST", "/crawler/nowhere", TOKEN, 404, "NOT_FOUND", None),
         ("GET", "/crawler", TOKEN, 404, "NOT_FOUND", None),
         ("POST", "/crawler/search/", TOKEN, 404, "NOT_FOUND", None),
@@ -218,7 +218,7 @@ async def test_bad_input_is_a_422_that_says_what_is_allowed_and_repeats_nothing(
         ("GET", "/crawler/search", TOKEN, 405, "INVALID_INPUT", "allow"),
         ("POST", "/crawler/search?keyword=x", TOKEN, 422, "INVALID_INPUT", None),
         ("POST", "/crawler/search?x=%00", TOKEN, 422, "INVALID_INPUT", None),
-        ("POST", "/workflow/fail", FIXED[Scope.WORKFLOW].reveal(), 500, "INTERNAL_ERROR", None),
+        ("POST", "/workflow/candidates/fail", FIXED[Scope.WORKFLOW].reveal(), 500, "INTERNAL_ERROR", None),
     ],
 )
 async def test_what_never_reaches_a_platform_is_told_in_the_envelope_too(

@@ -70,17 +70,17 @@ async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver:
     }
     count = len(found["data"]["hits"])
     assert await driver.do("candidates", **report) == {"created": count, "known": 0}
-    ended = await driver.do("finish", execution_id=discover)
+    ended = await driver.do("executions/finish", execution_id=discover)
     assert ended == {"status": "succeeded", "items_processed": count, "items_failed": 0, "released": 0}
 
     collect = await driver.begin()
-    lease = await driver.do("lease", execution_id=collect, limit=3)
+    lease = await driver.do("candidates/lease", execution_id=collect, limit=3)
     assert (lease["locked_count"], [each["platform"] for each in lease["records"]]) == (3, [PLATFORM] * 3)
     names = [each["note_id"] for each in lease["records"]]
     weibo.misbehave(Fault(status=503, matching=names[1]))
     wanted = [{"note_id": each["note_id"], "url": each["note_url"]} for each in lease["records"]]
     batch = (await driver.ask("/crawler/detail/batch", {"platform": PLATFORM, "items": wanted})).json
-    settled = await driver.do("settle", execution_id=collect, platform=PLATFORM, items=batch["items"])
+    settled = await driver.do("candidates/settle", execution_id=collect, platform=PLATFORM, items=batch["items"])
     assert [(each["note_id"], each["action"], each["status"]) for each in settled["items"]] == [
         (names[0], "created", "collected"),
         (names[1], "retry", "pending"),
@@ -89,9 +89,9 @@ async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver:
     none = dict.fromkeys(("skipped", "failed", "released", "lost"), 0)
     assert settled["summary"] == {"total": 3, "created": 2, "retry": 1, **none}
     assert settled["items"][1]["retry_at"].endswith("Z")
-    assert (await driver.do("lease", execution_id=collect, limit=1))["locked_count"] == 1
-    assert await driver.do("heartbeat", execution_id=collect) == {"renewed": 1}
-    ended = await driver.do("finish", execution_id=collect)
+    assert (await driver.do("candidates/lease", execution_id=collect, limit=1))["locked_count"] == 1
+    assert await driver.do("executions/heartbeat", execution_id=collect) == {"renewed": 1}
+    ended = await driver.do("executions/finish", execution_id=collect)
     assert ended == {"status": "partial", "items_processed": 2, "items_failed": 1, "released": 1}
 
     written = await driver.read(sources)
@@ -119,7 +119,7 @@ async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(drive
     await driver.do("candidates", **about)
     [watched] = await driver.read(watched_keywords)
     assert watched.last_error_code is None
-    assert (await driver.do("finish", execution_id=execution))["status"] == "partial"
+    assert (await driver.do("executions/finish", execution_id=execution))["status"] == "partial"
 
 
 async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver) -> None:
@@ -153,12 +153,12 @@ async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) ->
     holder = answers[0]["execution_id"]
     assert all((answer["reason"] is None) == answer["locked"] for answer in answers)
     assert all(holder in answer["reason"] for answer in answers if not answer["locked"])
-    await driver.do("finish", execution_id=holder)
+    await driver.do("executions/finish", execution_id=holder)
     assert await driver.begin() != holder
 
 
 async def acquire(driver: Driver, **asked: str) -> dict[str, Any]:
-    answer = await driver.ask("/workflow/acquire", {"workflow_name": "collect"}, **asked)
+    answer = await driver.ask("/workflow/executions", {"workflow_name": "collect"}, **asked)
     data: dict[str, Any] = answer.json["data"]
     return data
 
@@ -169,12 +169,12 @@ async def test_a_lost_answer_to_acquire_may_be_asked_for_again(driver: Driver) -
     assert first["locked"]
     assert again == [first] * 3
     about = {"execution_id": first["execution_id"]}
-    assert await driver.do("heartbeat", **about) == {"renewed": 0}
+    assert await driver.do("executions/heartbeat", **about) == {"renewed": 0}
     other = (await driver.api.installation.tokens.make(Scope.WORKFLOW, name="another n8n")).reveal()
     for asked in ({"request_id": "n8n-2"}, {"token": other}):
         assert not (await acquire(driver, **asked))["locked"], asked
-    assert (await driver.do("acquire", workflow_name="discover"))["execution_id"] != first["execution_id"]
-    await driver.do("finish", **about)
+    assert (await driver.do("executions", workflow_name="discover"))["execution_id"] != first["execution_id"]
+    await driver.do("executions/finish", **about)
     after = await acquire(driver)
     assert (after["locked"], after["execution_id"] == first["execution_id"]) == (True, False)
     assert await acquire(driver) == after
@@ -188,7 +188,7 @@ async def test_a_call_without_an_id_of_its_own_is_no_repeat(small: Driver, heade
     locked = []
     for _ in range(2):
         async with small.client.post(
-            f"{small.origin}/workflow/acquire",
+            f"{small.origin}/workflow/executions",
             json={"workflow_name": "collect"},
             headers={"Authorization": f"Bearer {TOKEN}", **headers},
         ) as answer:
@@ -201,18 +201,21 @@ async def test_a_repeated_write_is_skipped_and_changes_nothing(driver: Driver) -
     await driver.add_account()
     execution = await driver.begin_with("n1", "n2", "n3")
     requests = list_requests(execution)
-    written = await driver.do("write", **requests["write"])
+    written = await driver.do("sources", **requests["sources"])
     assert written["action"] == "created"
     before = await driver.read_all()
-    assert await driver.do("write", **requests["write"]) == {"action": "skipped", "existing_id": written["existing_id"]}
-    assert (await driver.do("settle", **requests["settle"]))["items"][0]["action"] == "skipped"
+    assert await driver.do("sources", **requests["sources"]) == {
+        "action": "skipped",
+        "existing_id": written["existing_id"],
+    }
+    assert (await driver.do("candidates/settle", **requests["candidates/settle"]))["items"][0]["action"] == "skipped"
     assert await driver.read_all() == before
 
     items = [fail("n3"), succeed("n2"), succeed("n2", title="of two words the first counts")]
     batch = {"execution_id": execution, "platform": PLATFORM, "items": items}
-    first = await driver.do("settle", **batch)
+    first = await driver.do("candidates/settle", **batch)
     before = await driver.read_all()
-    second = await driver.do("settle", **batch)
+    second = await driver.do("candidates/settle", **batch)
     assert [each["action"] for each in first["items"]] == ["retry", "created"]
     assert [each["action"] for each in second["items"]] == ["lost", "skipped"]
     assert [each["existing_id"] for each in second["items"]] == [None, first["items"][1]["existing_id"]]
@@ -226,21 +229,26 @@ async def test_every_other_post_may_be_repeated_too(driver: Driver) -> None:
     execution = await driver.begin_with("n1")
     requests = list_requests(execution)
     for path, first, second in (
-        ("heartbeat", {"renewed": 1}, {"renewed": 1}),
+        ("executions/heartbeat", {"renewed": 1}, {"renewed": 1}),
         ("candidates", {"created": 1, "known": 0}, {"created": 0, "known": 1}),
     ):
         assert [await driver.do(path, **requests[path]) for _ in range(2)] == [first, second]
-    assert [(await driver.do("lease", **requests["lease"]))["locked_count"] for _ in range(2)] == [1, 0]
-    failed = await driver.do("fail", **requests["fail"])
+    assert [
+        (await driver.do("candidates/lease", **requests["candidates/lease"]))["locked_count"] for _ in range(2)
+    ] == [1, 0]
+    failed = await driver.do("candidates/fail", **requests["candidates/fail"])
     assert (failed["action"], failed["status"], failed["retry_count"]) == ("retry", "pending", 1)
     before = await driver.read_all()
-    check_refusal(await driver.ask("/workflow/fail", requests["fail"]), 409, "LOCK_LOST")
+    check_refusal(await driver.ask("/workflow/candidates/fail", requests["candidates/fail"]), 409, "LOCK_LOST")
     assert await driver.read_all() == before
-    ended = await driver.do("finish", **requests["finish"])
+    ended = await driver.do("executions/finish", **requests["executions/finish"])
     assert (ended["status"], ended["released"]) == ("partial", 1)
     before = await driver.read_all()
     for status in (None, "failed"):
-        assert await driver.do("finish", **requests["finish"], status=status) == {**ended, "released": 0}
+        assert await driver.do("executions/finish", **requests["executions/finish"], status=status) == {
+            **ended,
+            "released": 0,
+        }
     nothing = {"executions": [], "records": 0, "failed": 0}
     assert [(await driver.ask("/workflow/recover")).json["data"] for _ in range(2)] == [nothing] * 2
     assert await driver.read_all() == before
@@ -255,13 +263,13 @@ async def test_a_stale_execution_can_do_nothing_more(driver: Driver) -> None:
     recovered = (await driver.ask("/workflow/recover", {})).json["data"]
     assert recovered == {"executions": [stale], "records": 2, "failed": 0}
     after = await driver.begin()
-    assert (await driver.do("lease", execution_id=after))["locked_count"] == 2
+    assert (await driver.do("candidates/lease", execution_id=after))["locked_count"] == 2
     before = await driver.read_all()
     for path, request in list_requests(stale).items():
         envelope = check_refusal(await driver.ask(f"/workflow/{path}", request), 409, "LOCK_LOST")
         assert (envelope["error"]["retryable"], stale in envelope["error"]["message"]) == (False, True), path
     assert await driver.read_all() == before
-    assert (await driver.do("write", **list_requests(after)["write"]))["action"] == "created"
+    assert (await driver.do("sources", **list_requests(after)["sources"]))["action"] == "created"
 
 
 async def test_a_record_that_was_taken_away_cannot_be_written(driver: Driver) -> None:
@@ -271,10 +279,13 @@ async def test_a_record_that_was_taken_away_cannot_be_written(driver: Driver) ->
     assert (await driver.ask("/workflow/recover")).json["data"] == {"executions": [], "records": 2, "failed": 0}
     before = await driver.read_all()
     requests = list_requests(execution)
-    for path in ("write", "fail"):
+    for path in ("sources", "candidates/fail"):
         check_refusal(await driver.ask(f"/workflow/{path}", requests[path]), 409, "LOCK_LOST")
     settled = await driver.do(
-        "settle", execution_id=execution, platform=PLATFORM, items=[succeed("n1"), fail("n2"), succeed("unknown")]
+        "candidates/settle",
+        execution_id=execution,
+        platform=PLATFORM,
+        items=[succeed("n1"), fail("n2"), succeed("unknown")],
     )
     assert {(each["action"], each["status"]) for each in settled["items"]} == {("lost", None)}
     assert await driver.read_all() == before
@@ -292,8 +303,8 @@ async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database
             own.execution_id: "interrupted",
         }
         assert (await driver.ask("/workflow/recover")).json["data"]["executions"] == []
-        assert await driver.do("heartbeat", execution_id=execution) == {"renewed": 1}
-        assert (await driver.do("write", **list_requests(execution)["write"]))["action"] == "created"
+        assert await driver.do("executions/heartbeat", execution_id=execution) == {"renewed": 1}
+        assert (await driver.do("sources", **list_requests(execution)["sources"]))["action"] == "created"
 
 
 @pytest.mark.parametrize("workflow_name", ["discover", "announce:example.com"])
@@ -305,7 +316,7 @@ async def test_an_execution_that_this_server_runs_itself_is_nobody_elses(small: 
         check_refusal(await small.ask(f"/workflow/{path}", request), 409, "LOCK_LOST")
     assert await small.read_all() == before
     await small.api.installation.executions.finish(own, ExecutionStatus.SUCCEEDED)
-    check_refusal(await small.ask("/workflow/finish", {"execution_id": own.public_id}), 409, "LOCK_LOST")
+    check_refusal(await small.ask("/workflow/executions/finish", {"execution_id": own.public_id}), 409, "LOCK_LOST")
 
 
 async def test_recovery_leaves_the_other_pipeline_to_itself(small: Driver) -> None:
@@ -316,13 +327,13 @@ async def test_recovery_leaves_the_other_pipeline_to_itself(small: Driver) -> No
     assert [row.status for row in await small.read(executions)] == ["running"]
 
 
-@pytest.mark.parametrize("path", ["write", "settle"])
+@pytest.mark.parametrize("path", ["sources", "candidates/settle"])
 async def test_a_note_is_stored_by_the_name_of_its_candidate(small: Driver, path: str) -> None:
     """C12: a platform may know the note by another id (av170001 is BV17x411w7KC); what is in the note stays its own."""
     execution = await small.begin_with("n1")
     note = {**NOTE, "note_id": "n-canonical"}
     request = list_requests(execution)[path]
-    request |= {"note": note} if path == "write" else {"items": [{**succeed("n1"), "data": note}]}
+    request |= {"note": note} if path == "sources" else {"items": [{**succeed("n1"), "data": note}]}
     await small.do(path, **request)
     [row] = await small.read(sources)
     assert (row.note_id, row.idempotency_key, json.loads(row.content)) == ("n1", "n1_v1", note)
@@ -333,9 +344,9 @@ async def test_a_batch_of_long_articles_is_taken_as_it_came(small: Driver) -> No
     """C19: a megabyte is too little for ten of them; there is an end to it all the same, and elsewhere it is nearer."""
     execution = await small.begin_with(*(f"n{number}" for number in range(10)))
     items = [succeed(f"n{number}", text="x" * (LARGEST_BODY // 2)) for number in range(10)]
-    settled = await small.do("settle", execution_id=execution, platform=PLATFORM, items=items)
+    settled = await small.do("candidates/settle", execution_id=execution, platform=PLATFORM, items=items)
     assert settled["summary"]["created"] == 10
-    for path, size in (("/workflow/settle", LARGEST_NOTES), ("/workflow/acquire", LARGEST_BODY)):
+    for path, size in (("/workflow/candidates/settle", LARGEST_NOTES), ("/workflow/executions", LARGEST_BODY)):
         answer = await small.api.stage.ask("POST", path, token=TOKEN, body=b" " * (size + 1))
         check_refusal(answer, 413, "INVALID_INPUT")
 
@@ -361,9 +372,9 @@ async def test_a_lease_is_as_large_as_is_set_unless_it_says_more(sqlite_url: str
     """C26: BATCH_SIZE."""
     async with open_driver(sqlite_url, tmp_path, collect=CollectSettings(runs=False, batch_size=2)) as driver:
         execution = await driver.begin_with("n1", "n2", "n3", "n4")
-        await driver.do("finish", execution_id=execution)
+        await driver.do("executions/finish", execution_id=execution)
         execution = await driver.begin()
-        sizes = [await driver.do("lease", execution_id=execution, **given) for given in ({}, {"limit": 1})]
+        sizes = [await driver.do("candidates/lease", execution_id=execution, **given) for given in ({}, {"limit": 1})]
         assert [each["locked_count"] for each in sizes] == [2, 1]
 
 
@@ -372,7 +383,7 @@ async def test_cookies_that_were_used_in_vain_are_counted(small: Driver) -> None
     await small.add_account()
     execution = await small.begin()
     uses = [{"cookie_name": ACCOUNT, "code": "COOKIE_INVALID"}] * 3 + [{"cookie_name": "gone"}]
-    assert await small.do("cookies", execution_id=execution, uses=uses) == {"counted": 4}
+    assert await small.do("cookies/outcomes", execution_id=execution, uses=uses) == {"counted": 4}
     assert [row.status for row in await small.read(cookies)] == ["cooling"]
 
 
@@ -389,44 +400,44 @@ async def test_a_failed_workflow_is_told_once_and_is_over_when_it_works_again(dr
     assert await list_subjects() == ["collect", "recover"]
     [told] = [each for each in await alerts.list_open() if each.subject == "collect"]
     assert (told.reason, told.fired_at is not None) == ("execution 77: a node failed", True)
-    await driver.do("finish", execution_id=await driver.begin(), status="failed")
+    await driver.do("executions/finish", execution_id=await driver.begin(), status="failed")
     assert await list_subjects() == ["collect", "recover"]
-    await driver.do("finish", execution_id=await driver.begin("discover"))
+    await driver.do("executions/finish", execution_id=await driver.begin("discover"))
     await driver.ask("/workflow/recover")
     assert await list_subjects() == ["collect"]
-    await driver.do("finish", execution_id=await driver.begin(), status="partial")
+    await driver.do("executions/finish", execution_id=await driver.begin(), status="partial")
     assert await list_subjects() == []
 
 
 BAD_INPUT: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
-    ("acquire", {"workflow_name": "Collect"}, "workflow_name: a workflow's name has 1 to 100 of"),
-    ("acquire", {"workflow_name": "announce:example.com"}, "workflow_name: "),
-    ("acquire", {"workflow_name": "collect\n"}, "workflow_name: "),
-    ("acquire", {"workflow_name": "x", "holder": CANARY}, "holder: it is not known; allowed are workflow_name"),
-    ("heartbeat", {"execution_id": CANARY}, "execution_id: "),
-    ("heartbeat", {"execution_id": f"{NOBODY}\n"}, "execution_id: "),
+    ("executions", {"workflow_name": "Collect"}, "workflow_name: a workflow's name has 1 to 100 of"),
+    ("executions", {"workflow_name": "announce:example.com"}, "workflow_name: "),
+    ("executions", {"workflow_name": "collect\n"}, "workflow_name: "),
+    ("executions", {"workflow_name": "x", "holder": CANARY}, "holder: it is not known; allowed are workflow_name"),
+    ("executions/heartbeat", {"execution_id": CANARY}, "execution_id: "),
+    ("executions/heartbeat", {"execution_id": f"{NOBODY}\n"}, "execution_id: "),
     ("candidates", {"platform": "x" * 33}, "platform: "),
     ("candidates", {"hits": [{"note_id": "n", "url": "u", "platform": "bilibili"}]}, "must be of this platform"),
     ("candidates", {"hits": [{"note_id": "n" * 257, "url": "u"}]}, "hits[0].note_id: "),
     ("candidates", {"hits": [{"note_id": "n", "url": "u"}] * 201}, "hits: "),
     ("candidates", {"keyword_id": 2**63}, "keyword_id: "),
     ("candidates", {"error_code": CANARY}, "error_code: "),
-    ("lease", {"limit": 51}, "limit: "),
-    ("lease", {"limit": 0}, "limit: "),
-    ("write", {"note": {**NOTE, "platform": "bilibili"}}, "the note must be of this platform"),
-    ("write", {"note": {**NOTE, "cookie": CANARY}}, "note.cookie: it is not known"),
-    ("write", {"note": {**NOTE, "duration_seconds": 10**14}}, "note.duration_seconds: "),
-    ("write", {"note": {**NOTE, "counts": {**NOTE["counts"], "likes": "12"}}}, "note.counts.likes: "),
-    ("write", {"note_id": ""}, "note_id: "),
-    ("fail", {"code": "TIRED"}, "code: "),
-    ("fail", {"captcha": "true"}, "captcha: "),
-    ("settle", {"items": [succeed("n1")] * 51}, "items: "),
-    ("settle", {"items": [succeed("n1", platform="web")]}, "the notes must be of this platform"),
-    ("settle", {"items": [succeed("n1") | {"data": None}]}, "items[0]: a success has data"),
-    ("settle", {"items": [succeed("n1"), fail("n2") | {"error": None}]}, "items[1]: a success has data"),
-    ("settle", {"items": [fail("n1") | {"data": dict(NOTE)}]}, "items[0]: a success has data"),
-    ("cookies", {"uses": [{"cookie_name": ACCOUNT}] * 51}, "uses: "),
-    ("finish", {"status": "running"}, "status: "),
+    ("candidates/lease", {"limit": 51}, "limit: "),
+    ("candidates/lease", {"limit": 0}, "limit: "),
+    ("sources", {"note": {**NOTE, "platform": "bilibili"}}, "the note must be of this platform"),
+    ("sources", {"note": {**NOTE, "cookie": CANARY}}, "note.cookie: it is not known"),
+    ("sources", {"note": {**NOTE, "duration_seconds": 10**14}}, "note.duration_seconds: "),
+    ("sources", {"note": {**NOTE, "counts": {**NOTE["counts"], "likes": "12"}}}, "note.counts.likes: "),
+    ("sources", {"note_id": ""}, "note_id: "),
+    ("candidates/fail", {"code": "TIRED"}, "code: "),
+    ("candidates/fail", {"captcha": "true"}, "captcha: "),
+    ("candidates/settle", {"items": [succeed("n1")] * 51}, "items: "),
+    ("candidates/settle", {"items": [succeed("n1", platform="web")]}, "the notes must be of this platform"),
+    ("candidates/settle", {"items": [succeed("n1") | {"data": None}]}, "items[0]: a success has data"),
+    ("candidates/settle", {"items": [succeed("n1"), fail("n2") | {"error": None}]}, "items[1]: a success has data"),
+    ("candidates/settle", {"items": [fail("n1") | {"data": dict(NOTE)}]}, "items[0]: a success has data"),
+    ("cookies/outcomes", {"uses": [{"cookie_name": ACCOUNT}] * 51}, "uses: "),
+    ("executions/finish", {"status": "running"}, "status: "),
     ("errors", {"workflow_name": "", "message": CANARY}, "workflow_name: "),
 )
 
@@ -446,9 +457,9 @@ async def test_each_token_opens_what_it_is_for(small: Driver) -> None:
     """C13: a workflow's token drives the crawl API too; the crawl API's own writes nothing."""
     body, search = {"workflow_name": "collect"}, {"platform": "web", "keyword": "x"}
     for token, status in ((None, 401), ("wrong", 401)):
-        check_refusal(await small.ask("/workflow/acquire", body, token=token), status, "UNAUTHORIZED")
+        check_refusal(await small.ask("/workflow/executions", body, token=token), status, "UNAUTHORIZED")
     for scope in (Scope.CRAWL, Scope.METRICS):
-        answer = await small.ask("/workflow/acquire", body, token=FIXED[scope].reveal())
+        answer = await small.ask("/workflow/executions", body, token=FIXED[scope].reveal())
         check_refusal(answer, 403, "UNAUTHORIZED")
     assert await small.read(executions) == []
     # Without a feed there is nothing to search, which is said only to those who may ask.
@@ -456,7 +467,7 @@ async def test_each_token_opens_what_it_is_for(small: Driver) -> None:
         assert (await small.ask("/crawler/search", search, token=token)).status == status
     made = (await small.api.installation.tokens.make(Scope.WORKFLOW, name="n8n")).reveal()
     assert (await small.ask("/crawler/search", search, token=made)).status == 422
-    assert (await small.ask("/workflow/acquire", body, token=made)).status == 200
+    assert (await small.ask("/workflow/executions", body, token=made)).status == 200
     assert (await small.api.ask("GET", "/api/sites", token=made)).status == 403
 
 
@@ -466,7 +477,7 @@ async def test_one_token_that_is_set_for_both_opens_both(sqlite_url: str, tmp_pa
     tokens = {Scope.ADMIN: Secret(ADMIN), Scope.CRAWL: same, Scope.WORKFLOW: same}
     async with open_driver(sqlite_url, tmp_path, tokens=tokens) as driver:
         asked: Sequence[tuple[str, Any]] = (
-            ("/workflow/acquire", {"workflow_name": "collect"}),
+            ("/workflow/executions", {"workflow_name": "collect"}),
             ("/crawler/search", {"platform": "web", "keyword": "x"}),
         )
         answers = [await driver.ask(path, body, token=same.reveal()) for path, body in asked]
@@ -494,9 +505,9 @@ async def test_a_request_can_be_followed_and_no_cookie_is_seen(driver: Driver, l
     items = [*batch.json["items"], refused]
     answers = [
         batch,
-        await driver.ask("/workflow/settle", {**about, "items": items}, request_id="trace-7"),
+        await driver.ask("/workflow/candidates/settle", {**about, "items": items}, request_id="trace-7"),
         await driver.ask("/workflow/errors", {"workflow_name": "collect", "message": COOKIE}, request_id="trace-8"),
-        await driver.ask("/workflow/finish", {"execution_id": execution}, request_id="trace-9"),
+        await driver.ask("/workflow/executions/finish", {"execution_id": execution}, request_id="trace-9"),
     ]
     assert [answer.status for answer in answers] == [200] * 4
     rows = {row.note_id: row for row in await driver.read(candidates)}

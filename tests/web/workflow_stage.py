@@ -85,7 +85,7 @@ class Driver:
 
     async def begin(self, name: str = "collect") -> str:
         """The id of a new execution."""
-        acquired = await self.do("acquire", workflow_name=name)
+        acquired = await self.do("executions", workflow_name=name)
         assert acquired["locked"], acquired
         execution: str = acquired["execution_id"]
         return execution
@@ -97,7 +97,7 @@ class Driver:
         about = {"execution_id": execution, "platform": PLATFORM}
         added = await self.do("candidates", **about, source_keyword="tea", hits=hits)
         assert added == {"created": len(note_ids), "known": 0}
-        leased = await self.do("lease", **about, limit=50)
+        leased = await self.do("candidates/lease", **about, limit=50)
         assert {each["note_id"] for each in leased["records"]} == set(note_ids)
         return execution
 
@@ -157,12 +157,12 @@ def list_requests(execution: str) -> dict[str, dict[str, Any]]:
     about = {"execution_id": execution, "platform": PLATFORM}
     hit = {"note_id": "n9", "url": "https://m.weibo.cn/detail/n9"}
     return {
-        "heartbeat": {"execution_id": execution},
+        "executions/heartbeat": {"execution_id": execution},
         "candidates": {**about, "source_keyword": "tea", "hits": [hit], "cookie_used": ACCOUNT},
-        "lease": {"execution_id": execution},
-        "write": {**about, "note_id": "n1", "note": NOTE, "cookie_used": ACCOUNT},
-        "fail": {**about, "note_id": "n1", "code": "TIMEOUT_ERROR", "cookie_used": ACCOUNT},
-        "settle": {**about, "items": [succeed("n1")]},
-        "cookies": {"execution_id": execution, "uses": [{"cookie_name": ACCOUNT, "code": "COOKIE_INVALID"}]},
-        "finish": {"execution_id": execution},
+        "candidates/lease": {"execution_id": execution},
+        "sources": {**about, "note_id": "n1", "note": NOTE, "cookie_used": ACCOUNT},
+        "candidates/fail": {**about, "note_id": "n1", "code": "TIMEOUT_ERROR", "cookie_used": ACCOUNT},
+        "candidates/settle": {**about, "items": [succeed("n1")]},
+        "cookies/outcomes": {"execution_id": execution, "uses": [{"cookie_name": ACCOUNT, "code": "COOKIE_INVALID"}]},
+        "executions/finish": {"execution_id": execution},
     }

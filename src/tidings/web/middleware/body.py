@@ -30,7 +30,7 @@ LARGEST_NOTES: Final = 16 * LARGEST_BODY
 SLOWEST_BODY: Final = timedelta(seconds=30)
 DEEPEST: Final = 32
 
-_NOTES_PATHS: Final = frozenset({"/workflow/write", "/workflow/settle"})
+_NOTES_PATHS: Final = frozenset({"/workflow/sources", "/workflow/candidates/settle"})
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 

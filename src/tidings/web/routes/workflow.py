@@ -101,7 +101,7 @@ def _add_rule_routes(router: APIRouter, installation: Installation) -> None:
 def _add_execution_routes(router: APIRouter, installation: Installation) -> None:
     workflows = installation.workflows
 
-    @router.post("/acquire", summary="Take the lock of a workflow", response_model=AcquireAnswer)
+    @router.post("/executions", summary="Take the lock of a workflow", response_model=AcquireAnswer)
     @_envelop(installation.clock)
     async def acquire_workflow(body: AcquireBody, request: Request, grant: Caller) -> Data:
         """A lock without a sign of life for 30 minutes, or what is set, is free again. Asked again with the same
@@ -111,13 +111,15 @@ def _add_execution_routes(router: APIRouter, installation: Installation) -> None
         )
         return {"locked": acquired.locked, "execution_id": acquired.execution_id, "reason": acquired.reason}
 
-    @router.post("/heartbeat", summary="Hold on to the lock", response_model=HeartbeatAnswer, responses=_LOST)
+    @router.post(
+        "/executions/heartbeat", summary="Hold on to the lock", response_model=HeartbeatAnswer, responses=_LOST
+    )
     @_envelop(installation.clock)
     async def renew_execution(body: ExecutionBody) -> Data:
         """Keeps the execution and all that it has leased."""
         return {"renewed": await workflows.heartbeat(await workflows.resume(body.execution_id))}
 
-    @router.post("/finish", summary="Give the lock back", response_model=FinishAnswer, responses=_LOST)
+    @router.post("/executions/finish", summary="Give the lock back", response_model=FinishAnswer, responses=_LOST)
     @_envelop(installation.clock)
     async def finish_execution(body: FinishBody) -> Data:
         """What is still leased is given back as if it had never been. Asked again, the answer is how it ended."""
@@ -150,7 +152,7 @@ def _add_candidate_routes(router: APIRouter, installation: Installation) -> None
         )
         return {"created": added.created, "known": added.known}
 
-    @router.post("/lease", summary="Get candidates to work on", response_model=LeaseAnswer, responses=_LOST)
+    @router.post("/candidates/lease", summary="Get candidates to work on", response_model=LeaseAnswer, responses=_LOST)
     @_envelop(installation.clock)
     async def lease_candidates(body: LeaseBody) -> Data:
         """All of one platform; a platform that has no cookie left for this execution is left out."""
@@ -170,7 +172,7 @@ def _add_result_routes(router: APIRouter, installation: Installation) -> None:
             problem(409, "record_lost", _RECORD_LOST)
         return settled
 
-    @router.post("/write", summary="Write a note", response_model=WriteAnswer, responses=_LOST)
+    @router.post("/sources", summary="Write a note", response_model=WriteAnswer, responses=_LOST)
     @_envelop(installation.clock)
     async def write_note(body: WriteBody) -> Data:
         """Once, however often it is asked for; its candidate is collected in the same transaction."""
@@ -178,7 +180,9 @@ def _add_result_routes(router: APIRouter, installation: Installation) -> None:
         written = await settle(body, Collected(note_id=body.note_id, note=note, cookie_used=body.cookie_used))
         return {"action": written.action, "existing_id": written.existing_id}
 
-    @router.post("/fail", summary="Tell that a note was not read", response_model=FailAnswer, responses=_LOST)
+    @router.post(
+        "/candidates/fail", summary="Tell that a note was not read", response_model=FailAnswer, responses=_LOST
+    )
     @_envelop(installation.clock)
     async def fail_candidate(body: FailBody) -> Data:
         """The candidate is tried again later, given up, or given back where the fault is not its own."""
@@ -195,7 +199,9 @@ def _add_result_routes(router: APIRouter, installation: Installation) -> None:
         described = _describe_settled(failed)
         return {name: described[name] for name in ("action", "status", "retry_count", "retry_at")}
 
-    @router.post("/settle", summary="Tell what became of a batch", response_model=SettleAnswer, responses=_LOST)
+    @router.post(
+        "/candidates/settle", summary="Tell what became of a batch", response_model=SettleAnswer, responses=_LOST
+    )
     @_envelop(installation.clock)
     async def settle_candidates(body: SettleBody) -> Data:
         """All or nothing, and once however often it is asked for."""
@@ -206,7 +212,7 @@ def _add_result_routes(router: APIRouter, installation: Installation) -> None:
         counts = {action.value: sum(each.action is action for each in ordered) for action in SettledAction}
         return {"items": [_describe_settled(each) for each in ordered], "summary": {"total": len(ordered), **counts}}
 
-    @router.post("/cookies", summary="Count uses of cookies", response_model=CookiesAnswer, responses=_LOST)
+    @router.post("/cookies/outcomes", summary="Count uses of cookies", response_model=CookiesAnswer, responses=_LOST)
     @_envelop(installation.clock)
     async def count_cookies(body: CookiesBody) -> Data:
         """For requests that were repeated; every other use is counted with what it brought."""
