@@ -21,7 +21,7 @@ from benchmarks.child import CORE, Child
 from tidings import __version__
 from tidings.cli.session import load_settings, open_session
 from tidings.collect.crawl.crawler import Crawler
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.middleware.auth import require

@@ -12,8 +12,8 @@ import pytest
 from tidings.announce.site.site import BingPriority, BingSettings
 from tidings.core.alerts import Language
 from tidings.core.logs.logger import LogFormat
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
 
 CANARY = "canary-5ecret-0123456789"

@@ -31,8 +31,8 @@ from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
 from tidings.core.alerts.events import Language
 from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.variables import SettingError, Variables
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.pipeline import ChannelChoice
 from tidings.announce.execution.report import BingReport, Report
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.undelivered import FailedPage, Undelivered

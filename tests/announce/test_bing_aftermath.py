@@ -10,7 +10,7 @@ from sqlalchemy import text
 from tests.announce.bing_stage import KEY, MORNING, BingStage, check_indexnow, open_bing_stage, open_twin
 from tests.announce.stage import Events, pick_events
 from tests.conftest import BenchMaker
-from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.report import Report
 from tidings.announce.site.site import make_bing_settings
 from tidings.core.executions import ExecutionStatus

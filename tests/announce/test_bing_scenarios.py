@@ -10,7 +10,8 @@ from tests.announce.bing_stage import KEY, MORNING, BingStage, open_bing_stage
 from tests.announce.stage import Events, list_sent, pick_events, write_urlset
 from tests.conftest import BenchMaker
 from tidings.announce.channels.bing import DEFAULT_BASE
-from tidings.announce.execution.pipeline import BingDisabledError, ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.execution.pipeline import BingDisabledError
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import BingPriority, SiteError, make_bing_settings
 from tidings.core.executions import ExecutionStatus

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tests.announce.bing_stage import MORNING, BingStage, open_bing_stage
 from tests.conftest import BenchMaker
-from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import AlreadyRunningError, ExecutionStatus

@@ -15,9 +15,10 @@ from tests.announce.service_stage import SOON, ServiceStage, open_service
 from tests.announce.stage import list_sent
 from tests.conftest import BenchMaker
 from tests.waiting import wait_until
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.given import MOST_GIVEN
-from tidings.announce.execution.pipeline import BingDisabledError, ChannelChoice
+from tidings.announce.execution.pipeline import BingDisabledError
 from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
 from tidings.announce.site.site import Site, SiteError, SubmitMethod

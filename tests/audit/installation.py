@@ -20,8 +20,9 @@ from tidings.core.backup.backup import write_backup
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope, Tokens
+from tidings.core.secrets.tokens import Tokens
 
 CANARY = "040069b1kanarienvogel+7f3b9c/1d=="
 COOKIE = f"web_session={CANARY}; a1={CANARY[::-1]}; plain=1"

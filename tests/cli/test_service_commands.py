@@ -23,7 +23,8 @@ from tidings.cli.main import app
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.tokens import Grant, Scope, Tokens
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.core.secrets.tokens import Tokens
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 

@@ -16,8 +16,8 @@ from tests.conftest import LOOPBACK
 from tests.web.stage import ADMIN, SOON, Answer, Stage
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
 from tidings.settings import CrawlSettings, Settings

@@ -14,8 +14,9 @@ from fastapi import APIRouter, FastAPI, Query, Response
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Grant, Scope, Tokens
+from tidings.core.secrets.tokens import Tokens
 from tidings.core.stop import Stop
 from tidings.web.description import problem_answers
 from tidings.web.errors import Problem, problem

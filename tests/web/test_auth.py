@@ -10,8 +10,8 @@ from structlog.typing import EventDict
 from tests.fakes import FakeClock
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, FIXED, SOON, Stage
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.web.middleware.callers import MOST_ADDRESSES, WRONG_TRIES, WrongTries, find_caller
 
 WRONG = "tid_" + "A" * 43

@@ -18,7 +18,7 @@ from tidings.collect.crawl.crawler import Crawler, CrawlLimits
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.secrets.tokens import Scope
+from tidings.core.secrets.scopes import Scope
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post

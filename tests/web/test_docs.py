@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, Stage
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import UnguardedRouteError
 from tidings.web.middleware.auth import require
 

@@ -8,7 +8,7 @@ from structlog.typing import EventDict
 
 from tests.fakes import FakeClock
 from tests.web.stage import ADMIN, CANARY, FIXED, Stage, run_server, send_raw
-from tidings.core.secrets.tokens import Scope
+from tidings.core.secrets.scopes import Scope
 
 POLICY = "default-src 'none'; frame-ancestors 'none'"
 MADE = re.compile(r"req-[0-9a-f]{16}")

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import FIXED, Stage
-from tidings.core.secrets.tokens import Scope
+from tidings.core.secrets.scopes import Scope
 
 
 async def read_figures(stage: Stage) -> dict[str, float]:

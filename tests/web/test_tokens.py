@@ -13,7 +13,8 @@ from sqlalchemy import text
 from tests.fakes import FakeClock
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
-from tidings.core.secrets.tokens import FIRST_NAME, Grant, Scope, Tokens
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.core.secrets.tokens import FIRST_NAME, Tokens
 
 SOON = 30.0
 PROCESSES = 4

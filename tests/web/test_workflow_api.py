@@ -22,8 +22,8 @@ from tidings.collect.tables import candidates, sources, watched_keywords
 from tidings.core.executions import ExecutionStatus, executions
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.sandbox import Fault
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings

@@ -22,8 +22,8 @@ from tidings.collect.tables import candidates, collect_minutes, sources, watched
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.clock import to_milliseconds
 from tidings.core.executions import executions
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope
 from tidings.settings import CollectSettings, CrawlSettings
 
 TOKEN: Final = FIXED[Scope.WORKFLOW].reveal()

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import KINDS
 from tidings.announce.execution.given import GivenPages
 from tidings.announce.execution.live import LiveExecutions
-from tidings.announce.execution.pipeline import Announcer, ChannelChoice, choose_channels
+from tidings.announce.execution.pipeline import Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import Claim, ClaimLostError, LateSite, Schedules

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.bing_status import check_bing, make_quota
-from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.preview import preview
 from tidings.announce.execution.report import Report
 from tidings.announce.site.key_check import check_site

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.ledger.corrections import forget_since
 from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.session import fail, load_settings, open_session, run

@@ -6,7 +6,7 @@ import typer
 
 from tidings.cli.session import Exit, load_settings, open_session, run, stop_on_signals
 from tidings.core.alerts import AppriseDestination
-from tidings.core.secrets.tokens import Scope
+from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop
 from tidings.wiring import Installation, open_crawler
 

@@ -13,7 +13,7 @@ from tidings.announce.site.table import Origin
 from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.core.secrets.tokens import Scope
+from tidings.core.secrets.scopes import Scope
 
 app = typer.Typer(help="Set sites up.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -12,7 +12,8 @@ from tidings.cli.announce import JsonOption, require_site
 from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.core.clock import to_text
-from tidings.core.secrets.tokens import Scope, TokenRecord
+from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.tokens import TokenRecord
 
 app = typer.Typer(help="Make and revoke tokens for the API.", no_args_is_help=True, rich_markup_mode=None)
 

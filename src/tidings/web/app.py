@@ -16,8 +16,9 @@ from starlette.middleware import Middleware
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import Network
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Scope, Tokens
+from tidings.core.secrets.tokens import Tokens
 from tidings.core.stop import Stop
 from tidings.web.description import (
     OF_EVERY_ROUTE,

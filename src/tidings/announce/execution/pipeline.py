@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from tidings.announce.channels.bing import DEFAULT_BASE, BingApi
 from tidings.announce.channels.bing_channel import BingChannel
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.indexnow import ROTATE_KEY
 from tidings.announce.channels.lanes import Means
 from tidings.announce.due.rules import DueRules
@@ -34,14 +34,6 @@ _USUAL_EXECUTIONS = 5
 _LOOKED_AT = 30
 
 _log = get_logger(__name__)
-
-
-class ChannelChoice(StrEnum):
-    """Which channels an execution is for."""
-
-    ALL = "all"
-    INDEXNOW = "indexnow"
-    BING = "bing"
 
 
 class BingDisabledError(ValueError):

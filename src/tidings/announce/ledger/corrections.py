@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.pages import PageFilter
-from tidings.announce.execution.pipeline import ChannelChoice
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.memory import SitemapMemory

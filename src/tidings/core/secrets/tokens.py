@@ -7,16 +7,15 @@ scope opens, and the tokens that come from the settings, are the business of `ti
 import hashlib
 import re
 import secrets
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Table, Text, delete, exists, literal, select
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, metadata
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 
 PREFIX: Final = "tid_"
@@ -38,34 +37,6 @@ tokens = Table(
     Column("created_at", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-
-
-class Scope(StrEnum):
-    """What a token opens, the stronger first: `workflow` includes `crawl`, which it drives. `site` is for one site's
-    /trigger and /urls."""
-
-    ADMIN = "admin"
-    WORKFLOW = "workflow"
-    CRAWL = "crawl"
-    METRICS = "metrics"
-    SITE = "site"
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the bearer of a token may do. `site` is the site's number, for the scope `site` alone."""
-
-    scope: Scope
-    name: str
-    site: int | None = None
-
-    def allows(self, scopes: Collection[Scope]) -> bool:
-        """Whether one of these scopes is enough; admin may do everything."""
-        return self.scope is Scope.ADMIN or self.scope in scopes
-
-    def allows_site(self, number: int) -> bool:
-        """Whether this site may be worked on."""
-        return self.scope is Scope.ADMIN or (self.scope is Scope.SITE and self.site == number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from starlette.types import Scope as Connection
 
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import Network
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.tokens import Grant, Scope, Tokens, digest_token
+from tidings.core.secrets.tokens import Tokens, digest_token
 from tidings.web.errors import Problem, ProblemResponse, problem
 from tidings.web.middleware.body import check_query
 from tidings.web.middleware.callers import WrongTries, find_caller

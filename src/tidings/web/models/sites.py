@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.given import MOST_GIVEN
-from tidings.announce.execution.pipeline import ChannelChoice
 from tidings.announce.site.site import MOST_BING_QUOTA
 
 _LONGEST: Final = 2_048

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.crawl.envelope import Envelope
 from tidings.collect.errors import ErrorCode
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.crawler import BatchAnswer, BatchBody, DetailAnswer, DetailBody, SearchAnswer, SearchBody

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import Json, find_body_schema, list_choices, list_operations, list_scopes, resolve
 from tidings.web.middleware.auth import require
 

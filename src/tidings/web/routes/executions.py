@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from tidings.announce.status import describe_execution
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.core.secrets.tokens import Grant
+from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require

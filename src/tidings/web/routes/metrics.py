@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from tidings.core.logs.logger import get_logger
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.middleware.auth import require
 
 Collect = Callable[[], Awaitable[Iterable[Metric]]]

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from tidings.announce.execution.pipeline import ChannelChoice
+from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import MOST_DAYS, read_days
 from tidings.announce.service import Started
 from tidings.announce.site.site import Site
 from tidings.announce.status import read_overview
 from tidings.core.clock import to_text
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require

@@ -11,7 +11,7 @@ from tidings.announce.ledger.undelivered import Undelivered
 from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.site import Site
 from tidings.core.clock import parse_timestamp, to_text
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import FieldError, problem
 from tidings.web.middleware.auth import require

@@ -29,7 +29,7 @@ from tidings.collect.write.failures import note_end, report_failure
 from tidings.core.clock import Clock, to_text
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
