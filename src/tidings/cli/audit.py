@@ -16,8 +16,8 @@ from tidings.audit.inspection import Subject, inspect
 from tidings.audit.report import ADVICE, Check, Report
 from tidings.audit.strength import is_made_of_words
 from tidings.audit.traces import KnownSecret
-from tidings.cli.announce import JsonOption
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption
+from tidings.cli.announce.report import make_console
 from tidings.cli.session import Exit, load_settings, run
 from tidings.core.alerts import split_urls
 from tidings.core.secrets.secret import Secret

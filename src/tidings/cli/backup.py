@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from tidings import __version__
 from tidings.announce.schedule.pauses import Pauses, keep_pauses, read_pauses
 from tidings.announce.site.table import SiteRecords, sites
-from tidings.cli.announce import JsonOption
+from tidings.cli.announce.announce import JsonOption
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, run
 from tidings.core.backup.backup import Restored, check_restorable, count_rows, restore_backup, write_backup
 from tidings.core.backup.file import BackupError, BackupReader, Header, Totals, open_backup

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidings.announce.site.site import make_bing_settings, make_site
-from tidings.cli.announce import announce_site
+from tidings.cli.announce.announce import announce_site
+from tidings.cli.announce.report import make_console
 from tidings.cli.demo_collect import Platforms, open_platforms, tell_collecting
-from tidings.cli.screen import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.settings import Settings
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from sqlalchemy import func, select
 
-from tidings.cli.collect_screen import print_collections, print_discovery
+from tidings.cli.collect.report import print_collections, print_discovery
 from tidings.collect.tables import candidates, sources
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.secret import Secret

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.announce import JsonOption
+from tidings.cli.announce.announce import JsonOption
 from tidings.cli.session import load_settings, open_session, run
 from tidings.core.secrets.master_key import new_master_key
 

@@ -3,22 +3,10 @@
 import typer
 
 from tidings import __version__
-from tidings.cli import (
-    announce,
-    audit,
-    backup,
-    collect,
-    cookies,
-    demo,
-    keys,
-    maintenance,
-    pause,
-    sandbox,
-    serve,
-    sites,
-    status,
-    tokens,
-)
+from tidings.cli import audit, backup, demo, keys, sandbox, serve, tokens
+from tidings.cli.announce import announce, ledger, pause, sites, status
+from tidings.cli.collect import cookies
+from tidings.cli.collect import run as collect
 from tidings.core.heap import return_large_blocks
 
 app = typer.Typer(
@@ -45,8 +33,8 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(cookies.app, name="cookies")
 app.add_typer(collect.app, name="collect")
-app.add_typer(maintenance.database_app, name="database")
-app.add_typer(maintenance.ledger_app, name="ledger")
+app.add_typer(ledger.database_app, name="database")
+app.add_typer(ledger.ledger_app, name="ledger")
 
 
 def _print_version(wanted: bool) -> None:

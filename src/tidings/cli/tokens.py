@@ -8,8 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidings.cli.announce import JsonOption, require_site
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption, require_site
+from tidings.cli.announce.report import make_console
 from tidings.cli.session import Exit, fail, load_settings, open_session, run
 from tidings.core.clock import to_text
 from tidings.core.secrets.scopes import Scope

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.announce import JsonOption, require_site
+from tidings.cli.announce.announce import JsonOption, require_site
 from tidings.cli.session import load_settings, open_session, run
 
 SiteArgument = Annotated[str | None, typer.Argument(help="The site's id; without it, everything.")]

@@ -13,8 +13,8 @@ from tidings.announce.channels.bing_status import BingStatus, read_bing_status
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.undelivered import FailedPage, Undelivered
 from tidings.announce.status import SiteOverview, SiteState, describe_execution, read_overview
-from tidings.cli.announce import JsonOption, require_site
-from tidings.cli.screen import describe_quota_line, make_console
+from tidings.cli.announce.announce import JsonOption, require_site
+from tidings.cli.announce.report import describe_quota_line, make_console
 from tidings.cli.session import load_settings, open_session, run
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli import keywords
-from tidings.cli.announce import JsonOption, VerboseOption, deliver_alerts
-from tidings.cli.collect_screen import print_collections, print_discovery, print_failed, show_work
-from tidings.cli.collect_status import print_standing, read_standing
-from tidings.cli.keywords import require_platform
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption, VerboseOption, deliver_alerts
+from tidings.cli.announce.report import make_console
+from tidings.cli.collect import keywords
+from tidings.cli.collect.keywords import require_platform
+from tidings.cli.collect.report import print_collections, print_discovery, print_failed, show_work
+from tidings.cli.collect.status import print_standing, read_standing
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
 from tidings.collect.feishu.mirror import Delivered, Mirror
 from tidings.collect.run.report import Ended

@@ -8,7 +8,7 @@ import typer
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.ledger.corrections import forget_since
-from tidings.cli.announce import JsonOption, require_site
+from tidings.cli.announce.announce import JsonOption, require_site
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import parse_timestamp
 from tidings.core.db.database import Database, downgrade_database, find_revision, open_database, prepare_database

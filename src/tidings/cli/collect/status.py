@@ -7,7 +7,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from tidings.cli.collect_screen import escape
+from tidings.cli.collect.report import escape
 from tidings.collect.alerts import KINDS, find_obstacle
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import ALERT_KIND

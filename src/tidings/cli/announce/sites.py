@@ -10,8 +10,8 @@ from rich.table import Table
 from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.site import BingPriority, Site, SubmitMethod
 from tidings.announce.site.table import Origin
-from tidings.cli.announce import JsonOption, KeyOption, require_key, require_site
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption, KeyOption, require_key, require_site
+from tidings.cli.announce.report import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.secrets.scopes import Scope
 

@@ -18,7 +18,7 @@ from tidings.announce.execution.preview import preview
 from tidings.announce.execution.report import Report
 from tidings.announce.site.key_check import check_site
 from tidings.announce.site.site import Site, SubmitMethod, make_site
-from tidings.cli.screen import make_console, print_report, show_progress
+from tidings.cli.announce.report import make_console, print_report, show_progress
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import is_allowed_address, parse_url

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tidings.cli.screen import COLOURS
+from tidings.cli.announce.report import COLOURS
 from tidings.collect.run.report import CollectReport, DiscoverReport, Ended, SearchReport
 from tidings.collect.status import FailedCandidate
 from tidings.collect.write import Settled, SettledAction

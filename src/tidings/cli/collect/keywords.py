@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from tidings.cli.announce import JsonOption
-from tidings.cli.collect_screen import escape
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption
+from tidings.cli.announce.report import make_console
+from tidings.cli.collect.report import escape
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.collect.crawl.platforms.protocol import check_search
 from tidings.collect.crawl.platforms.registry import list_platforms

@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tidings.cli.announce import JsonOption
-from tidings.cli.screen import make_console
+from tidings.cli.announce.announce import JsonOption
+from tidings.cli.announce.report import make_console
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.write.cookies import (

@@ -1,0 +1,1 @@
+"""The commands of the collect pipeline: `tidings collect …` and `tidings cookies …`."""
