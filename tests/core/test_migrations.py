@@ -9,13 +9,13 @@ from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 import tidings.wiring
+from tests.postgres import Server
 from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
@@ -31,7 +31,7 @@ from tidings.core.db.database import (
 SOON = 30.0
 EVERY_REVISION = sorted(
     path.name.partition("_")[0]
-    for path in (Path(tidings.wiring.__file__).parent / "core/migrations/versions").glob("[0-9]*.py")
+    for path in (Path(tidings.wiring.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
 )
 
 Description = dict[str, Any]
@@ -46,22 +46,16 @@ def make_empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     if request.param == "sqlite":
         yield lambda: f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
         return
-    server: str = request.getfixturevalue("postgres_server")
-    names: list[str] = []
+    server: Server = request.getfixturevalue("postgres_server")
+    urls: list[str] = []
 
     def make() -> str:
-        names.append(f"empty_{uuid.uuid4().hex}")
-        run_on_postgres(server, f"CREATE DATABASE {names[-1]}")
-        return server.replace("/postgres?", f"/{names[-1]}?")
+        urls.append(server.make_database(empty=True))
+        return urls[-1]
 
     yield make
-    for name in names:
-        run_on_postgres(server, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def run_on_postgres(server: str, statement: str) -> None:
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(statement.encode())
+    for url in urls:
+        server.drop_database(url)
 
 
 async def describe_after(url: str, *steps: Callable[[Database], Awaitable[None]]) -> Description:

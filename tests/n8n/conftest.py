@@ -1,12 +1,10 @@
 """The fixtures: one n8n for all tests, with the shipped files in it; and for each test a stage of its own."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import psycopg
 import pytest
 from aiohttp import ClientSession
 
@@ -15,6 +13,7 @@ from tests.n8n.driver import N8n, find_port
 from tests.n8n.install import find_place
 from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
 from tests.n8n.wire import open_wire
+from tests.postgres import Server
 from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database, prepare_database
@@ -30,13 +29,10 @@ async def outside() -> AsyncIterator[Outside]:
 
 
 @pytest.fixture(scope="session")
-def prepared_n8n(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> N8n:
+def prepared_n8n(tmp_path_factory: pytest.TempPathFactory, postgres_server: Server) -> N8n:
     place = find_place()
     assert place.is_complete, "n8n is not installed: `make test-n8n` does it, or `python -m tests.n8n.install`"
-    name = f"n8n_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    database = postgres_server.replace("/postgres?", f"/{name}?")
+    database = postgres_server.make_database(empty=True)
     folder = tmp_path_factory.mktemp("n8n")
     prepared = N8n(place, folder=folder, database=database, base_url=f"http://127.0.0.1:{find_port()}")
     prepared.prepare(TOKEN)
