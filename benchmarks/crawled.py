@@ -26,10 +26,8 @@ from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.middleware.auth import require
 from tidings.web.routes.crawler import make_crawler_router
-from tidings.web.routes.executions import make_executions_router
-from tidings.web.routes.operations import make_operations_router
-from tidings.web.routes.sites import make_sites_router
 from tidings.web.server import serve
+from tidings.web.service import make_monitoring_routers, make_site_routers
 from tidings.wiring import Installation, open_crawler
 
 EMPTY_PATH = "/crawler/empty"
@@ -50,12 +48,7 @@ def _make_app(installation: Installation, crawler: Crawler, *, stop: Stop) -> Fa
     async def do_nothing(_grant: Annotated[Grant, require(Scope.CRAWL)]) -> JSONResponse:
         return JSONResponse({"cpu": time.process_time()})
 
-    routers = (
-        make_operations_router(installation),
-        router,
-        make_sites_router(installation),
-        make_executions_router(installation),
-    )
+    routers = (*make_monitoring_routers(installation), router, *make_site_routers(installation))
     return create_app(
         WebServices(
             tokens=installation.tokens,

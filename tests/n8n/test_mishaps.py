@@ -13,7 +13,7 @@ from tidings.collect.write import Keywords
 from tidings.core.clock import SystemClock
 from tidings.sandbox import Fault
 from tidings.sandbox.media.bilibili import name_video
-from tidings.web.middleware.body import LARGEST_NOTES
+from tidings.web.middleware.input import LARGEST_NOTES
 
 pytestmark = pytest.mark.n8n
 

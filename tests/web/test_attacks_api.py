@@ -17,8 +17,8 @@ from tests.web.stage import ADMIN, Answer, send_raw
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.sandbox import Fault
 from tidings.web.description import is_enveloped, list_operations
-from tidings.web.middleware.body import LARGEST_BODY
 from tidings.web.middleware.callers import WRONG_TRIES
+from tidings.web.middleware.input import LARGEST_BODY
 
 SITE: Final = "example.com"
 HUNDRED_MB: Final = 100_000_000

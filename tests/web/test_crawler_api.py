@@ -24,7 +24,7 @@ from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.web.description import PROBLEM_TYPE, list_operations
 from tidings.web.middleware.auth import require
-from tidings.web.middleware.body import LARGEST_BODY
+from tidings.web.middleware.input import LARGEST_BODY
 from tidings.web.routes.crawler import make_crawler_router
 
 TOKEN = FIXED[Scope.CRAWL].reveal()

@@ -27,7 +27,7 @@ from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings
-from tidings.web.middleware.body import LARGEST_BODY, LARGEST_NOTES
+from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES
 
 NOBODY: Final = "exec-1794873600000-0a1b2c3d"
 

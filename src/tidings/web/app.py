@@ -29,14 +29,15 @@ from tidings.web.description import (
     problem_answers,
 )
 from tidings.web.errors import ProblemBody, ProblemRow, install_problems
+from tidings.web.metrics import CollectMetrics, HttpMetrics
 from tidings.web.middleware.auth import Authenticator, AuthMiddleware
-from tidings.web.middleware.body import SLOWEST_BODY, BodyMiddleware
 from tidings.web.middleware.callers import WrongTries
-from tidings.web.middleware.request_context import EnvelopeMiddleware
+from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
+from tidings.web.middleware.request_context import RequestContextMiddleware
 from tidings.web.middleware.streams import StreamMiddleware
 from tidings.web.routes.docs import make_docs_router
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
-from tidings.web.routes.metrics import Collect, HttpMetrics, make_metrics_router
+from tidings.web.routes.metrics import make_metrics_router
 
 OPEN_PATHS: Final = frozenset({LIVE_PATH, READY_PATH})
 
@@ -63,7 +64,7 @@ class WebServices:
     fixed_tokens: Mapping[Scope, Secret] = field(default_factory=dict)
     trusted_proxies: Sequence[Network] = ()
     problems: Sequence[ProblemRow] = ()
-    collectors: Sequence[Collect] = ()
+    collectors: Sequence[CollectMetrics] = ()
     lifespan: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
     slowest_body: timedelta = SLOWEST_BODY
 
@@ -111,7 +112,7 @@ def _make_lifespan(services: WebServices) -> Callable[[FastAPI], AbstractAsyncCo
 
 def _stack_layers(services: WebServices, *, metrics: HttpMetrics) -> list[Middleware]:
     return [
-        Middleware(EnvelopeMiddleware, clock=services.clock, metrics=metrics),
+        Middleware(RequestContextMiddleware, clock=services.clock, metrics=metrics),
         Middleware(
             AuthMiddleware,
             authenticator=Authenticator(services.tokens, fixed=services.fixed_tokens),
@@ -119,6 +120,6 @@ def _stack_layers(services: WebServices, *, metrics: HttpMetrics) -> list[Middle
             trusted_proxies=services.trusted_proxies,
             open_paths=OPEN_PATHS,
         ),
-        Middleware(BodyMiddleware, slowest=services.slowest_body),
+        Middleware(InputMiddleware, slowest=services.slowest_body),
         Middleware(StreamMiddleware, stop=services.stop),
     ]

@@ -1,14 +1,14 @@
-"""The API's description (OpenAPI): made once from the routes, then asked what each route takes.
+"""The API's description (OpenAPI), made once from the routes, and questions about what a route takes.
 
-FastAPI makes the document; here it gets what FastAPI cannot know: one shape for problems, the scopes, and no 422,
-because bad input is answered with 400. The paths in `ENVELOPED` have a shape of their own, the envelope of the crawl
-API, and there bad input is a 422. How people read it is in `docs`.
+FastAPI makes the document. This module adds the parts that FastAPI cannot know: one shape for problems, the scopes, and
+no 422, because bad input is answered with 400. Under the paths in `ENVELOPED` every answer has the envelope of the
+crawl API, and there bad input is a 422.
 
     ValueError
     └── UnguardedRouteError   a route does not say who may use it
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -119,20 +119,25 @@ def list_scopes(operation: Json) -> list[str]:
 def list_query(operation: Json) -> dict[str, bool]:
     """The query parameters' names, and whether each may be given several times."""
     return {
-        each["name"]: any(schema.get("type") == "array" for schema in list_choices(each["schema"]))
+        each["name"]: any(schema.get("type") == "array" for schema in each["schema"].get("anyOf", [each["schema"]]))
         for each in operation.get("parameters", [])
         if each["in"] == "query"
     }
 
 
-def list_choices(schema: Json) -> Sequence[Json]:
-    """The schema itself, or those of which one has to fit."""
-    choices: Sequence[Json] = schema.get("anyOf") or schema.get("oneOf") or [schema]
-    return choices
+def list_inputs(document: Json, operation: Json) -> list[str]:
+    """The names of all parameters and of the JSON body's fields."""
+    return [each["name"] for each in operation.get("parameters", [])] + _list_fields(document, operation)
+
+
+def list_body_fields(request: Request) -> list[str]:
+    """The fields that the JSON body of this request's route may have."""
+    operation = find_operation(request)
+    return [] if operation is None else _list_fields(request.app.openapi(), operation)
 
 
 def find_operation(request: Request) -> dict[str, Any] | None:
-    """What is described of the route that this request has come to."""
+    """The description of the route that serves this request."""
     app, route = request.app, request.scope.get("route")
     if not isinstance(app, FastAPI) or not isinstance(route, APIRoute):
         return None
@@ -140,21 +145,8 @@ def find_operation(request: Request) -> dict[str, Any] | None:
     return path.get(request.method.lower())
 
 
-def find_body_schema(document: Json, operation: Json) -> Json | None:
-    """The JSON body's schema; None where the route takes none."""
-    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    return None if content is None else resolve(document, content["schema"])
-
-
-def list_body_fields(request: Request) -> list[str]:
-    """The fields that the JSON body of this request's route may have."""
-    operation = find_operation(request)
-    schema = None if operation is None else find_body_schema(request.app.openapi(), operation)
-    return [] if schema is None else list(schema.get("properties", {}))
-
-
-def resolve(document: Json, schema: Json) -> Json:
-    """The schema behind a reference."""
+def _list_fields(document: Json, operation: Json) -> list[str]:
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     while "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].removeprefix(SCHEMA_PATH)]
-    return schema
+    return list(schema.get("properties", {}))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from tidings import __version__
 from tidings.announce.execution.pipeline import BingDisabledError
@@ -21,12 +21,16 @@ from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
-from tidings.web.routes.announce_metrics import collect_announce
+from tidings.web.metrics import AnnounceMetrics
 from tidings.web.routes.crawler import make_crawler_router
 from tidings.web.routes.executions import make_executions_router
 from tidings.web.routes.health import check_database
-from tidings.web.routes.operations import make_operations_router
-from tidings.web.routes.sites import make_sites_router
+from tidings.web.routes.ledger import make_ledger_router
+from tidings.web.routes.pauses import make_pause_router
+from tidings.web.routes.site_lookup import SiteLookup
+from tidings.web.routes.sites import SiteServices, make_sites_router
+from tidings.web.routes.status import make_status_router
+from tidings.web.routes.trigger import make_trigger_router
 from tidings.web.routes.workflow import make_workflow_router
 from tidings.web.server import serve
 from tidings.wiring import Installation, make_collect_jobs
@@ -77,18 +81,26 @@ class Service:
                 stop=self._stop,
                 version=__version__,
                 checks={"database": check_database(installation.database), "scheduler": self._check_scheduler},
-                # Looked through in this order; what is asked most often comes first.
+                # FastAPI looks through them in this order: the routes that are asked most often come first.
                 routers=(
-                    make_operations_router(installation),
+                    *make_monitoring_routers(installation),
                     make_crawler_router(self._crawler),
                     make_workflow_router(installation),
-                    make_sites_router(installation),
-                    make_executions_router(installation),
+                    *make_site_routers(installation),
                 ),
                 fixed_tokens=installation.settings.tokens,
                 trusted_proxies=installation.settings.trusted_proxies,
                 problems=PROBLEMS,
-                collectors=(lambda: collect_announce(installation),),
+                collectors=(
+                    AnnounceMetrics(
+                        installation.database,
+                        clock=installation.clock,
+                        sites=installation.sites,
+                        schedules=installation.schedules,
+                        executions=installation.executions,
+                        alerts=installation.alerts,
+                    ),
+                ),
             )
         )
 
@@ -140,3 +152,45 @@ class Service:
     async def _check_scheduler(self) -> bool:
         alive_at = self._scheduler.alive_at
         return alive_at is not None and self._installation.clock.now() - alive_at < SILENT_SCHEDULER
+
+
+def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
+    """The routes of announce that monitors and deploy hooks ask."""
+    lookup, service = _make_lookup(installation), installation.service
+    return [
+        make_status_router(
+            lookup,
+            database=installation.database,
+            sites=installation.sites,
+            live=service.live,
+            alerts=installation.alerts,
+            clock=installation.clock,
+        ),
+        make_trigger_router(lookup, service=service),
+    ]
+
+
+def make_site_routers(installation: Installation) -> list[APIRouter]:
+    """All other routes of announce."""
+    lookup, service = _make_lookup(installation), installation.service
+    services = SiteServices(
+        sites=installation.sites,
+        service=service,
+        tokens=installation.tokens,
+        redactor=installation.redactor,
+        engines=installation.settings.engines,
+        schedule=installation.settings.schedule,
+        know=installation.know,
+        wake=installation.wake,
+        is_from_environment=installation.is_from_environment,
+    )
+    return [
+        make_sites_router(lookup, services),
+        make_ledger_router(lookup, database=installation.database, executions=installation.executions),
+        make_pause_router(lookup, schedules=installation.schedules, service=service, wake=installation.wake),
+        make_executions_router(lookup, executions=installation.executions, live=service.live, clock=installation.clock),
+    ]
+
+
+def _make_lookup(installation: Installation) -> SiteLookup:
+    return SiteLookup(installation.sites, schedules=installation.schedules, know=installation.know)

@@ -21,8 +21,8 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Tokens, digest_token
 from tidings.web.errors import Problem, ProblemResponse, problem
-from tidings.web.middleware.body import check_query
 from tidings.web.middleware.callers import WrongTries, find_caller
+from tidings.web.middleware.input import check_query
 
 _log = get_logger(__name__)
 

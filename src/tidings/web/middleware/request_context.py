@@ -12,7 +12,7 @@ from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.web.errors import INTERNAL, ProblemResponse
-from tidings.web.routes.metrics import HttpMetrics
+from tidings.web.metrics import HttpMetrics
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 REQUEST_ID: Final = "X-Request-ID"
@@ -31,7 +31,7 @@ _HEADERS: Final[Sequence[tuple[str, str]]] = (
 _log = get_logger(__name__)
 
 
-class EnvelopeMiddleware:
+class RequestContextMiddleware:
     """The outermost layer."""
 
     def __init__(self, app: ASGIApp, *, clock: Clock, metrics: HttpMetrics) -> None:

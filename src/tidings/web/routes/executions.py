@@ -1,4 +1,4 @@
-"""Routes of executions: the history, and live progress while one runs."""
+"""Routes of executions: the history, and live progress of one that runs."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -6,49 +6,38 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.sse import EventSourceResponse
-from pydantic import BaseModel
 
+from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.status import describe_execution
-from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.core.clock import Clock
+from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
 from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.routes.sites import SiteId, require_site
-from tidings.wiring import Installation
+from tidings.web.models.announce import ExecutionAnswer, ExecutionsAnswer
+from tidings.web.routes.site_lookup import SiteId, SiteLookup
 
-LOOK_EVERY = timedelta(seconds=1)
+POLL_INTERVAL = timedelta(seconds=1)
 
 ExecutionId = Annotated[
     str, Path(description="The execution's id.", max_length=64, examples=["exec-1763200800000-0a1b2c3d"])
 ]
 
 
-class ExecutionAnswer(BaseModel):
-    """One execution."""
-
-    execution: dict[str, Any]
-
-
-class ExecutionsAnswer(BaseModel):
-    """A page of executions, the newest first. `next` is what `before` has to be for the next page."""
-
-    executions: list[dict[str, Any]]
-    next: str | None
-
-
-def make_executions_router(installation: Installation) -> APIRouter:
+def make_executions_router(
+    lookup: SiteLookup, *, executions: Executions, live: LiveExecutions, clock: Clock
+) -> APIRouter:
     router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
-    executions, live = installation.executions, installation.service.live
 
     async def require_execution(site_id: SiteId, execution_id: ExecutionId) -> ExecutionRecord:
-        site = await require_site(installation, site_id)
+        site = await lookup.require(site_id)
         record = await executions.find(execution_id)
         if record is None or record.workflow_name != site.workflow_name:
             problem(404, "unknown_execution", "this site has no execution of this id")
         return record
 
-    # A dependency, because it ends before a stream begins: within one it would be too late for a 404.
+    # A dependency, because it ends before a stream starts: inside the stream it is too late for a 404.
     Found = Annotated[ExecutionRecord, Depends(require_execution)]  # noqa: N806 - a type
 
     def describe(record: ExecutionRecord) -> dict[str, Any]:
@@ -61,7 +50,7 @@ def make_executions_router(installation: Installation) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 20,
         before: Annotated[str | None, Query(max_length=64, description="The id of the last one seen.")] = None,
     ) -> ExecutionsAnswer:
-        site = await require_site(installation, site_id)
+        site = await lookup.require(site_id)
         found = await executions.list_recent(site.workflow_name, limit=limit + 1, before=before)
         return ExecutionsAnswer(
             executions=[describe(record) for record in found[:limit]],
@@ -80,15 +69,15 @@ def make_executions_router(installation: Installation) -> APIRouter:
     )
     async def watch_execution(_grant: Annotated[Grant, require()], found: Found) -> AsyncIterator[dict[str, Any]]:
         record: ExecutionRecord | None = found
-        told: dict[str, Any] | None = None
+        sent: dict[str, Any] | None = None
         while record is not None:
             state = describe(record)
-            if state != told:
+            if state != sent:
                 yield state
-                told = state
+                sent = state
             if record.status is not ExecutionStatus.RUNNING:
                 return
-            await installation.clock.sleep(LOOK_EVERY)
+            await clock.sleep(POLL_INTERVAL)
             record = await executions.find(record.public_id)
 
     return router

@@ -38,7 +38,7 @@ class _DisconnectedError(Exception):
     """The client went away before its request was complete."""
 
 
-class BodyMiddleware:
+class InputMiddleware:
     """Reads the body within its limits, and hands it on. A body that breaks a rule is answered here."""
 
     def __init__(self, app: ASGIApp, *, slowest: timedelta = SLOWEST_BODY) -> None:

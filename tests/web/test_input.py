@@ -9,7 +9,7 @@ from structlog.typing import EventDict
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import ADMIN, SOON, Stage, run_server, send_raw
-from tidings.web.middleware.body import DEEPEST, LARGEST_BODY
+from tidings.web.middleware.input import DEEPEST, LARGEST_BODY
 
 MEBIBYTE = 1024 * 1024
 HEAD = f"POST /things HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"

@@ -1,0 +1,108 @@
+"""Prometheus metrics: HTTP requests, the process, and the state of announce. The route is in `routes.metrics`.
+
+A collector is an async function that returns current metrics; each scrape calls it. A collector that fails costs its
+own metrics only and counts in `tidings_collector_failures_total`.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Metric, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from tidings.announce.ledger.statistics import read_days
+from tidings.announce.schedule.table import Schedules
+from tidings.announce.site.table import SiteRecords
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.executions import Executions
+from tidings.core.logs.logger import get_logger
+
+CollectMetrics = Callable[[], Awaitable[Iterable[Metric]]]
+
+_LABELS: Final = ("method", "route", "status")
+_log = get_logger(__name__)
+
+
+class HttpMetrics:
+    """The metrics of one application, in a registry of its own."""
+
+    def __init__(self, *, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter("tidings_http_requests", "Requests answered.", _LABELS, registry=self.registry)
+        self._seconds = Histogram(
+            "tidings_http_request_seconds", "Time to the end of the answer.", _LABELS, registry=self.registry
+        )
+        self._failures = Counter(
+            "tidings_collector_failures", "Collectors that failed to return their metrics.", registry=self.registry
+        )
+        Info("tidings_build", "The release.", registry=self.registry).info({"version": version})
+        ProcessCollector(registry=self.registry)
+
+    def observe(self, *, method: str, route: str, status: int, seconds: float) -> None:
+        labels = (method, route, str(status))
+        self._requests.labels(*labels).inc()
+        self._seconds.labels(*labels).observe(seconds)
+
+    async def render(self, collectors: Sequence[CollectMetrics]) -> bytes:
+        """All metrics in Prometheus's text format, after calling each collector."""
+        collected: list[Metric] = []
+        for collect in collectors:
+            try:
+                collected += await collect()
+            except Exception as error:  # noqa: BLE001 - a failure must not cost the other collectors
+                self._failures.inc()
+                _log.error("metrics.collector_failed", exc_info=error)
+        return generate_latest(self.registry) + generate_latest(_Collected(collected))
+
+
+class _Collected(Collector):
+    """Adapts metrics that were collected before to the interface of the renderer."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+class AnnounceMetrics:
+    """Collects the metrics of announce, summed over all sites: a label per site would cost thousands of series."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        sites: SiteRecords,
+        schedules: Schedules,
+        executions: Executions,
+        alerts: Alerts,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sites = sites
+        self._schedules = schedules
+        self._executions = executions
+        self._alerts = alerts
+
+    async def __call__(self) -> Iterable[Metric]:
+        today = self._clock.now().astimezone(UTC).date()
+        counts = (await read_days(self._database, today=today, days=1))[today]
+        urls = GaugeMetricFamily(
+            "tidings_urls_today", "Distinct URLs attempted and taken since midnight UTC.", labels=["channel", "outcome"]
+        )
+        for channel, count in counts.items():
+            urls.add_metric([str(channel), "attempted"], count.total)
+            urls.add_metric([str(channel), "taken"], count.successful)
+        running, late = await self._executions.count_running(), await self._schedules.count_late()
+        return [
+            urls,
+            GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
+            GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
+            GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
+            GaugeMetricFamily("tidings_alerts_open", "Open alerts.", value=await self._alerts.count_open()),
+        ]

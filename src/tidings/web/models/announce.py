@@ -1,0 +1,148 @@
+"""Request and answer shapes of announce's routes.
+
+A request shape says which fields there are and of which type. The rules of a site, such as a valid key, are in
+`announce.site`; their errors become the same kind of answer.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.execution.given import MOST_GIVEN
+from tidings.announce.site.site import MOST_BING_QUOTA
+
+_LONGEST: Final = 2_048
+_MOST: Final = 100
+
+Text = Annotated[StrictStr, Field(max_length=_LONGEST)]
+Texts = Annotated[list[Text], Field(max_length=_MOST)]
+IndexNowKey = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9-]{8,128}$"})]
+BingQuota = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_BING_QUOTA})]
+ChosenChannel = Annotated[ChannelChoice, Field(description="The channels to submit to.")]
+
+
+class AnnounceBody(BaseModel):
+    """A JSON body in camelCase; unknown fields are refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", populate_by_name=False)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields that the client sent, under the API's names."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class SiteBody(AnnounceBody):
+    """The fields that can be set. A missing field stays as it is; null sets the default."""
+
+    sitemap_url: Text | None = Field(default=None, examples=["https://example.com/sitemap.xml"])
+    sitemap_urls: Texts | None = None
+    backup_sitemap_urls: Texts | None = None
+    indexnow_key: IndexNowKey | None = Field(default=None, examples=["0f3a9c71-5b2e-4d8a-9c07-1e6f2a4b8d90"])
+    key_location: Text | None = None
+    search_engines: Texts | None = None
+    submit_method: Literal["auto", "get", "post"] | None = None
+    schedule: Text | None = None
+    announce_removed: StrictBool | None = None
+    enabled: StrictBool | None = None
+    bing_enabled: StrictBool | None = None
+    bing_api_key: Text | None = None
+    bing_daily_quota: BingQuota | None = None
+    bing_priority: Literal["newest", "random"] | None = None
+
+
+class NewSiteBody(SiteBody):
+    """A new site: `indexnowKey` and one of `sitemapUrl` and `sitemapUrls` are required."""
+
+    id: Text | None = None
+    host: Text | None = None
+
+
+class UrlsBody(AnnounceBody):
+    """URLs to announce now, or to count as not announced."""
+
+    urls: Annotated[list[Text], Field(min_length=1, max_length=MOST_GIVEN, examples=[["https://example.com/page"]])]
+    channel: ChosenChannel = ChannelChoice.ALL
+
+
+class ForgetBody(AnnounceBody):
+    """The time from which on announced pages are forgotten."""
+
+    since: Annotated[
+        StrictStr, Field(max_length=40, description="A timestamp or a day, UTC.", examples=["2026-11-15T10:00Z"])
+    ]
+    channel: ChosenChannel = ChannelChoice.ALL
+
+
+class SiteAnswer(BaseModel):
+    """One site; its keys are masked."""
+
+    site: dict[str, Any]
+
+
+class SitesAnswer(BaseModel):
+    """A page of sites. `next` is the value of `after` for the next page; null on the last."""
+
+    sites: list[dict[str, Any]]
+    next: str | None
+    total: int
+
+
+class TokenAnswer(BaseModel):
+    """A token for this site's /trigger and /urls. It is shown only once."""
+
+    token: str
+
+
+class StartedAnswer(BaseModel):
+    """An execution that has started. `result` is there if the request waited for its end."""
+
+    executionId: str  # noqa: N815 - the API's name
+    siteId: str  # noqa: N815
+    status: str
+    result: dict[str, Any] | None = None
+
+
+class ExecutionAnswer(BaseModel):
+    """One execution."""
+
+    execution: dict[str, Any]
+
+
+class ExecutionsAnswer(BaseModel):
+    """A page of executions, newest first. `next` is the value of `before` for the next page."""
+
+    executions: list[dict[str, Any]]
+    next: str | None
+
+
+class FailedAnswer(BaseModel):
+    """URLs that no engine has accepted yet, newest failure first. The next execution sends them first."""
+
+    failed: list[dict[str, Any]]
+
+
+class ForgottenAnswer(BaseModel):
+    """How many entries were removed from the ledger; their pages are due again."""
+
+    forgotten: int
+
+
+class PausedAnswer(BaseModel):
+    """Whether it is paused now. `freed` counts engines that had refused the key and are tried again."""
+
+    paused: bool
+    freed: int = 0
+
+
+class DailyAnswer(BaseModel):
+    """Statistics by day, oldest first."""
+
+    daily: list[dict[str, Any]]
+
+
+class AlertsAnswer(BaseModel):
+    """Open alerts, newest first."""
+
+    alerts: list[dict[str, Any]]

@@ -1,0 +1,63 @@
+"""Routes of a site's ledger: URLs that failed, and corrections."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from tidings.announce.ledger.corrections import forget_since, requeue
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.undelivered import Undelivered
+from tidings.core.clock import parse_timestamp, to_text
+from tidings.core.db.database import Database
+from tidings.core.executions import Executions
+from tidings.core.secrets.scopes import Grant
+from tidings.web.description import problem_answers
+from tidings.web.errors import FieldError, ProblemError, refuse_input
+from tidings.web.middleware.auth import require
+from tidings.web.models.announce import FailedAnswer, ForgetBody, ForgottenAnswer, UrlsBody
+from tidings.web.routes.site_lookup import SiteId, SiteLookup
+
+
+def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Executions) -> APIRouter:
+    router = APIRouter(prefix="/api/sites/{site_id}", tags=["sites"])
+
+    @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
+    async def list_failed(
+        site_id: SiteId,
+        _grant: Annotated[Grant, require()],
+        limit: Annotated[int, Query(ge=1, le=1_000, description="How many at most, of each channel.")] = 100,
+    ) -> FailedAnswer:
+        site = await lookup.require(site_id)
+        failed: list[dict[str, Any]] = []
+        for channel in Channel:
+            rows = Undelivered(database, site=site.number, channel=channel, execution=0)
+            failed += [
+                {
+                    "url": page.url,
+                    "channel": str(channel),
+                    "engine": page.engine,
+                    "reason": page.reason,
+                    "attempts": page.attempts,
+                    "failedAt": to_text(page.failed_at),
+                }
+                for page in await rows.list_failed(limit=limit)
+            ]
+        return FailedAnswer(failed=failed)
+
+    @router.post("/requeue", summary="Send some URLs again", responses=problem_answers(404, 409))
+    async def requeue_urls(site_id: SiteId, body: UrlsBody, _grant: Annotated[Grant, require()]) -> ForgottenAnswer:
+        site = await lookup.require(site_id)
+        count = await requeue(site, body.urls, channel=body.channel, database=database, executions=executions)
+        return ForgottenAnswer(forgotten=count)
+
+    @router.post("/forget", summary="Forget what was announced since a time", responses=problem_answers(404, 409))
+    async def forget_entries(site_id: SiteId, body: ForgetBody, _grant: Annotated[Grant, require()]) -> ForgottenAnswer:
+        site = await lookup.require(site_id)
+        since = parse_timestamp(body.since)
+        if since is None:
+            message = "it must be a timestamp such as 2026-11-15T10:00:00Z, or a day"
+            raise ProblemError(refuse_input([FieldError("since", message)]))
+        count = await forget_since(site, since, channel=body.channel, database=database, executions=executions)
+        return ForgottenAnswer(forgotten=count)
+
+    return router

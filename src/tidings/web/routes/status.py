@@ -1,0 +1,83 @@
+"""Routes for monitoring announce: the status of a site, statistics by day, open alerts."""
+
+from datetime import UTC
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import MOST_DAYS, read_days
+from tidings.announce.site.table import SiteRecords
+from tidings.announce.status import read_overview
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock, to_text
+from tidings.core.db.database import Database
+from tidings.core.secrets.scopes import Grant
+from tidings.web.description import problem_answers
+from tidings.web.middleware.auth import require
+from tidings.web.models.announce import AlertsAnswer, DailyAnswer
+from tidings.web.routes.site_lookup import SiteLookup, SiteQuery, refuse_unknown_site
+
+
+def make_status_router(
+    lookup: SiteLookup,
+    *,
+    database: Database,
+    sites: SiteRecords,
+    live: LiveExecutions,
+    alerts: Alerts,
+    clock: Clock,
+) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/status", summary="Read the status of a site", responses=problem_answers(404))
+    async def read_status(_grant: Annotated[Grant, require()], site: SiteQuery = None) -> dict[str, Any]:
+        site_id = await lookup.require_id(site)
+        overview = await read_overview(site_id, database=database, records=sites, clock=clock, live=live)
+        if overview is None:
+            refuse_unknown_site()
+        return overview.to_json()
+
+    @router.get("/api/stats/daily", summary="Read statistics by day", responses=problem_answers(404))
+    async def read_daily(
+        _grant: Annotated[Grant, require()],
+        days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="How many days, today included.")] = 7,
+        site: Annotated[str | None, Query(max_length=253, description="One site alone.")] = None,
+    ) -> DailyAnswer:
+        number = None if site is None else (await lookup.require(site)).number
+        counts = await read_days(database, today=clock.now().astimezone(UTC).date(), days=days, site=number)
+        return DailyAnswer(
+            daily=[
+                {
+                    "date": day.isoformat(),
+                    **{
+                        str(channel): {"total": of[channel].total, "successful": of[channel].successful}
+                        for channel in Channel
+                    },
+                }
+                for day, of in counts.items()
+            ]
+        )
+
+    @router.get("/api/alerts", summary="List open alerts")
+    async def list_alerts(
+        _grant: Annotated[Grant, require()],
+        limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 100,
+    ) -> AlertsAnswer:
+        return AlertsAnswer(
+            alerts=[
+                {
+                    "kind": each.kind,
+                    "subject": each.subject,
+                    "reason": each.reason,
+                    "action": each.action,
+                    "count": each.count,
+                    "since": to_text(each.since),
+                    "firedAt": None if each.fired_at is None else to_text(each.fired_at),
+                }
+                for each in await alerts.list_open(limit=limit)
+            ]
+        )
+
+    return router

@@ -1,0 +1,70 @@
+"""Routes that start an execution: run a site now, or announce the URLs that the request names."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.service import AnnounceService
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import problem_answers
+from tidings.web.middleware.auth import require
+from tidings.web.models.announce import StartedAnswer, UrlsBody
+from tidings.web.routes.site_lookup import SiteId, SiteLookup, SiteQuery
+
+ChannelQuery = Annotated[ChannelChoice, Query(description="The channels to submit to.")]
+WaitQuery = Annotated[bool, Query(description="Answer at the end of the execution, with its result.")]
+
+
+def make_trigger_router(lookup: SiteLookup, *, service: AnnounceService) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+    ended = {"model": StartedAnswer, "description": "The execution has ended."}
+    answers = {200: ended, **problem_answers(404, 409, 503)}
+
+    async def trigger(
+        site_id: str | None, channel: ChannelChoice, grant: Grant, response: Response, *, wait: bool
+    ) -> StartedAnswer:
+        site = await lookup.require_granted(site_id, grant)
+        started = await service.trigger(site, channel=channel)
+        if not wait:
+            return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
+        report = await started.wait()
+        response.status_code = 200
+        return StartedAnswer(
+            executionId=report.execution_id, siteId=site.id, status=report.status.value, result=dict(report.to_json())
+        )
+
+    @router.get("/trigger", summary="Run a site now", status_code=202, responses=answers)
+    async def trigger_by_get(
+        response: Response,
+        grant: Annotated[Grant, require(Scope.SITE, changes_state=True)],
+        site: SiteQuery = None,
+        channel: ChannelQuery = ChannelChoice.ALL,
+        wait: WaitQuery = False,
+    ) -> StartedAnswer:
+        return await trigger(site, channel, grant, response, wait=wait)
+
+    @router.post("/trigger", summary="Run a site now", status_code=202, responses=answers)
+    async def trigger_by_post(
+        response: Response,
+        grant: Annotated[Grant, require(Scope.SITE)],
+        site: SiteQuery = None,
+        channel: ChannelQuery = ChannelChoice.ALL,
+        wait: WaitQuery = False,
+    ) -> StartedAnswer:
+        return await trigger(site, channel, grant, response, wait=wait)
+
+    @router.post(
+        "/api/sites/{site_id}/urls",
+        summary="Announce these URLs now",
+        status_code=202,
+        responses=problem_answers(404, 409, 503),
+    )
+    async def announce_urls(
+        site_id: SiteId, body: UrlsBody, grant: Annotated[Grant, require(Scope.SITE)]
+    ) -> StartedAnswer:
+        site = await lookup.require_granted(site_id, grant)
+        started = await service.announce_urls(site, body.urls, channel=body.channel)
+        return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
+
+    return router
