@@ -11,7 +11,7 @@ from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import BATCH_SIZE, Failed, WorkflowLimits, Workflows
+from tidings.collect.write import BATCH_SIZE, Failed, Writer, WriterLimits
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database
 from tidings.core.executions import Execution, Executions
@@ -22,7 +22,7 @@ WARM_UP = 20
 PLATFORM = "platform-1"
 
 # What is given back is due again at once, however often that happens to it.
-_LIMITS = WorkflowLimits(most_failures=1_000_000, backoff=(timedelta(0),))
+_LIMITS = WriterLimits(most_failures=1_000_000, backoff=(timedelta(0),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +43,29 @@ async def measure_leases(title: str, url: str, *, data_dir: Path, rows: int, usu
     await make_table(url, rows=rows, platforms=PLATFORMS, usual=usual, rare=rare)
     database, process_lock, clock = open_database(url), ProcessLock(data_dir), SystemClock()
     executions = Executions(database, clock=clock, process_lock=process_lock)
-    workflows = Workflows(database, executions=executions, clock=clock, limits=_LIMITS)
+    writer = Writer(database, executions=executions, clock=clock, limits=_LIMITS)
     name = f"{title}, most are {usual}"
     try:
-        execution = (await workflows.acquire("collect")).execution
+        execution = (await writer.acquire("collect")).execution
         assert execution is not None
         return [
-            LeaseTime(f"{name}, platform named", await _time(workflows, execution, platform=PLATFORM)),
-            LeaseTime(f"{name}, any of {PLATFORMS} platforms", await _time(workflows, execution, platform=None)),
+            LeaseTime(f"{name}, platform named", await _time(writer, execution, platform=PLATFORM)),
+            LeaseTime(f"{name}, any of {PLATFORMS} platforms", await _time(writer, execution, platform=None)),
         ]
     finally:
         await database.close()
         process_lock.close()
 
 
-async def _time(workflows: Workflows, execution: Execution, *, platform: str | None) -> list[float]:
+async def _time(writer: Writer, execution: Execution, *, platform: str | None) -> list[float]:
     """The leases alone; what they got is given back in between."""
     milliseconds = []
     for _ in range(WARM_UP + LEASES):
         began = time.perf_counter()
-        leased = await workflows.lease(execution, platform=platform)
+        leased = await writer.lease(execution, platform=platform)
         milliseconds.append((time.perf_counter() - began) * 1000)
         if len(leased) != BATCH_SIZE:
             raise SubjectError(f"a lease got {len(leased)} candidates instead of {BATCH_SIZE}")
         results = [Failed(note_id=each.note_id, code=ErrorCode.NETWORK_ERROR) for each in leased]
-        await workflows.settle(execution, leased[0].platform, results)
+        await writer.settle(execution, leased[0].platform, results)
     return milliseconds[WARM_UP:]

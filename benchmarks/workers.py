@@ -22,7 +22,7 @@ from benchmarks.candidates import make_note
 from benchmarks.jobs import open_app
 from benchmarks.measurement import ROOT, SubjectError
 from tidings.cli.session import load_settings, open_session
-from tidings.collect.write import BATCH_SIZE, Collected, NewCandidate, Workflows
+from tidings.collect.write import BATCH_SIZE, Collected, NewCandidate, Writer
 from tidings.core.executions import Execution
 
 PLATFORM = "bilibili"
@@ -109,25 +109,25 @@ def _add_up(ends: Sequence[Mapping[str, Any]]) -> Turn:
     )
 
 
-async def collect_all(workflows: Workflows, execution: Execution, *, platform: str) -> int:
+async def collect_all(writer: Writer, execution: Execution, *, platform: str) -> int:
     """What the runner does with a platform that answers at once."""
     done = 0
-    while leased := await workflows.lease(execution, limit=BATCH_SIZE, platform=platform):
+    while leased := await writer.lease(execution, limit=BATCH_SIZE, platform=platform):
         results = [Collected(note_id=each.note_id, note=make_note(platform, each.note_id)) for each in leased]
-        await workflows.settle(execution, platform, results)
+        await writer.settle(execution, platform, results)
         done += len(results)
     return done
 
 
 async def _run_tidings(number: str) -> None:
     async with open_session(load_settings()) as installation:
-        workflows, platform = installation.workflows, f"warm-up-{number}"
-        execution = (await workflows.acquire(f"collect-{number}")).execution
+        writer, platform = installation.writer, f"warm-up-{number}"
+        execution = (await writer.acquire(f"collect-{number}")).execution
         assert execution is not None
-        await workflows.add_candidates(execution, [_make_candidate(platform, nth) for nth in range(WARM_UP)])
-        await collect_all(workflows, execution, platform=platform)
-        await _take_turn(lambda: collect_all(workflows, execution, platform=PLATFORM))
-        await workflows.finish(execution)
+        await writer.add_candidates(execution, [_make_candidate(platform, nth) for nth in range(WARM_UP)])
+        await collect_all(writer, execution, platform=platform)
+        await _take_turn(lambda: collect_all(writer, execution, platform=PLATFORM))
+        await writer.finish(execution)
 
 
 def _make_candidate(platform: str, number: int) -> NewCandidate:

@@ -229,7 +229,7 @@ def test_what_crawls_does_not_load_what_writes() -> None:
         "tidings.collect.crawl.platforms.weibo",
         "tidings.collect.crawl.cookies.pool",
     } <= loaded
-    writers = {"tidings.collect.write.cookies", "tidings.collect.write.cookie_outcomes", "tidings.wiring"}
+    writers = {"tidings.collect.write.cookies", "tidings.wiring"}
     assert loaded & writers == set()
     assert not [name for name in loaded if name.startswith("tidings.announce")]
 
@@ -303,7 +303,7 @@ ROGUE = """
 from tests.traces import spell
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note, NoteKind
-from tidings.collect.crawl.platforms import NoteReference, SearchPage
+from tidings.collect.crawl.platforms.protocol import NoteReference, SearchPage
 from tidings.collect.crawl.platforms.protocol import Hit
 
 def choose(cookie, number):

@@ -18,7 +18,7 @@ from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.write import Keywords, WorkflowLimits, Workflows
+from tidings.collect.write import Keywords, Writer, WriterLimits
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.alerts import (
     Alerts,
@@ -45,7 +45,7 @@ from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
 
 if TYPE_CHECKING:
-    from tidings.collect.alerts import Watch
+    from tidings.collect.alerts import CollectMonitor
     from tidings.collect.crawl.crawler import Crawler
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
@@ -73,7 +73,7 @@ class Installation:
     service: AnnounceService
     cookies: CookieRecords
     keywords: Keywords
-    workflows: Workflows
+    writer: Writer
     jobs: Jobs
     mirror: Mirror | None
     wakers: list[Callable[[], None]]
@@ -219,11 +219,11 @@ async def open_installation(
             service=service,
             cookies=CookieRecords(database, keys=keys, clock=clock),
             keywords=Keywords(database, clock=clock),
-            workflows=Workflows(
+            writer=Writer(
                 database,
                 executions=executions,
                 clock=clock,
-                limits=WorkflowLimits(lock_timeout=settings.collect.lock_timeout, backoff=settings.collect.backoff),
+                limits=WriterLimits(lock_timeout=settings.collect.lock_timeout, backoff=settings.collect.backoff),
                 rules=make_cookie_rules(settings),
                 mirrored=() if target is None else target.tables,
             ),
@@ -281,7 +281,7 @@ def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "C
     settings = installation.settings.collect
     return CollectRunner(
         crawler=crawler,
-        workflows=installation.workflows,
+        writer=installation.writer,
         keywords=installation.keywords,
         executions=installation.executions,
         batch_size=settings.batch_size,
@@ -290,11 +290,11 @@ def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "C
     )
 
 
-def make_watch(installation: Installation, *, crawler: "Crawler") -> "Watch":
+def make_collect_monitor(installation: Installation, *, crawler: "Crawler") -> "CollectMonitor":
     """What tells people how collecting stands."""
-    from tidings.collect.alerts import Watch
+    from tidings.collect.alerts import CollectMonitor
 
-    return Watch(
+    return CollectMonitor(
         installation.database,
         alerts=installation.alerts,
         keys=installation.keys,
@@ -311,7 +311,7 @@ def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "Col
     return CollectJobs(
         installation.jobs,
         runner=make_collect_runner(installation, crawler=crawler),
-        watch=make_watch(installation, crawler=crawler),
+        watch=make_collect_monitor(installation, crawler=crawler),
         clock=installation.clock,
         intervals=Intervals(
             discover=settings.discover_interval, collect=settings.collect_interval, recover=settings.recovery_interval

@@ -22,7 +22,7 @@ from sqlalchemy import func, select, text
 
 from tests.collect.workflow_stage import begin, collect, make_candidates
 from tidings.collect.tables import CandidateStatus, candidates, sources
-from tidings.collect.write import Result, Settled, WorkflowLimits, Workflows
+from tidings.collect.write import Result, Settled, Writer, WriterLimits
 from tidings.collect.write.results import split_results, write_collected
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
@@ -31,7 +31,7 @@ from tidings.core.process_lock import ProcessLock
 
 LOCK = timedelta(milliseconds=500)
 # A record may meet any number of deaths here.
-LIMITS = WorkflowLimits(lock_timeout=LOCK, most_failures=1_000_000, backoff=())
+LIMITS = WriterLimits(lock_timeout=LOCK, most_failures=1_000_000, backoff=())
 PROCESSES = 8
 BATCH = 2
 PATIENCE = timedelta(seconds=150)
@@ -41,7 +41,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.collect.chaos"])
 
 
-class Unfenced(Workflows):
+class Unfenced(Writer):
     """A writer that believes that what it once leased is still its own."""
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
@@ -59,7 +59,7 @@ class Unfenced(Workflows):
             )
 
 
-def make_workflows(database: Database, *, process_lock: ProcessLock, kind: type[Workflows] = Workflows) -> Workflows:
+def make_workflows(database: Database, *, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:
     clock = SystemClock()
     executions = Executions(database, clock=clock, process_lock=process_lock, silent_for=LOCK)
     return kind(database, executions=executions, clock=clock, limits=LIMITS)
@@ -68,21 +68,21 @@ def make_workflows(database: Database, *, process_lock: ProcessLock, kind: type[
 def run_worker(url: str, data_dir: str, number: int, *, fenced: bool) -> None:
     """The life of a process: lease, crawl, write, until there is nothing more. A lost execution is begun anew."""
     try:
-        asyncio.run(_work(url, Path(data_dir), number, kind=Workflows if fenced else Unfenced))
+        asyncio.run(_work(url, Path(data_dir), number, kind=Writer if fenced else Unfenced))
     except Exception:
         _append(Path(data_dir) / BROKEN, traceback.format_exc())
         raise
 
 
-async def _work(url: str, data_dir: Path, number: int, *, kind: type[Workflows]) -> None:
+async def _work(url: str, data_dir: Path, number: int, *, kind: type[Writer]) -> None:
     database, process_lock = open_database(url), ProcessLock(data_dir)
-    workflows = make_workflows(database, process_lock=process_lock, kind=kind)
+    writer = make_workflows(database, process_lock=process_lock, kind=kind)
     try:
         while not (data_dir / "done").exists():
             # Another life of this worker may count as running for a moment.
             with suppress(AssertionError):
                 try:
-                    await _collect(workflows, f"collect-{number}-{os.getpid()}")
+                    await _collect(writer, f"collect-{number}-{os.getpid()}")
                 except ExecutionLostError:
                     _append(data_dir / LOST, f"{number}\n")
     finally:
@@ -90,19 +90,19 @@ async def _work(url: str, data_dir: Path, number: int, *, kind: type[Workflows])
         process_lock.close()
 
 
-async def _collect(workflows: Workflows, name: str) -> None:
-    execution = await begin(workflows, name)
+async def _collect(writer: Writer, name: str) -> None:
+    execution = await begin(writer, name)
     # So many that a stop or a kill finds it at work, and a new execution is begun now and then.
     for _ in range(20):
-        leased = await workflows.lease(execution, limit=BATCH)
+        leased = await writer.lease(execution, limit=BATCH)
         await asyncio.sleep(random.uniform(0.05, 0.15))
         if leased:
-            await workflows.settle(execution, leased[0].platform, collect(leased))
-    await workflows.finish(execution)
+            await writer.settle(execution, leased[0].platform, collect(leased))
+    await writer.finish(execution)
 
 
 @dataclass(slots=True)
-class Outcome:
+class CookieOutcome:
     """What was left when all was done."""
 
     written: Counter[str] = field(default_factory=Counter)
@@ -129,30 +129,30 @@ class Chaos:
         self._fenced = fenced
         self._workers: dict[int, BaseProcess] = {}
         self._random = random.Random(20261115)
-        self._outcome = Outcome()
+        self._outcome = CookieOutcome()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> CookieOutcome:
         """Everything from the first candidate to the last recovery."""
         database, process_lock = open_database(self._url), ProcessLock(self._data_dir)
-        workflows = make_workflows(database, process_lock=process_lock)
+        writer = make_workflows(database, process_lock=process_lock)
         try:
-            await _prepare(database, workflows, notes=self._notes)
+            await _prepare(database, writer, notes=self._notes)
             for number in range(PROCESSES):
                 self._start(number)
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                await self._torment(database, workflows)
-            await self._end(workflows)
+                await self._torment(database, writer)
+            await self._end(writer)
             return await self._look(database)
         finally:
             self._kill_all()
             await database.close()
             process_lock.close()
 
-    async def _torment(self, database: Database, workflows: Workflows) -> None:
+    async def _torment(self, database: Database, writer: Writer) -> None:
         stopped: list[asyncio.Task[None]] = []
         while await _count(database, CandidateStatus.COLLECTED) < self._notes:
             await asyncio.sleep(self._random.uniform(0.05, 0.2))
-            await workflows.recover()
+            await writer.recover()
             number = self._random.randrange(PROCESSES)
             if self._random.random() < 0.6:
                 stopped.append(asyncio.create_task(self._stop_for_a_while(self._workers[number])))
@@ -182,13 +182,13 @@ class Chaos:
         self._outcome.kills += 1
         self._start(number)
 
-    async def _end(self, workflows: Workflows) -> None:
+    async def _end(self, writer: Writer) -> None:
         """The workers end by themselves; what the last dead left is recovered."""
         (self._data_dir / "done").touch()
         for worker in self._workers.values():
             _signal(worker, signal.SIGCONT)
             await asyncio.to_thread(worker.join, 30)
-        await workflows.recover()
+        await writer.recover()
 
     def _kill_all(self) -> None:
         for worker in self._workers.values():
@@ -196,7 +196,7 @@ class Chaos:
                 worker.kill()
                 worker.join()
 
-    async def _look(self, database: Database) -> Outcome:
+    async def _look(self, database: Database) -> CookieOutcome:
         outcome = self._outcome
         async with database.read() as connection:
             rows = await connection.execute(select(sources.c.note_id, func.count()).group_by(sources.c.note_id))
@@ -226,15 +226,15 @@ def _signal(worker: BaseProcess, number: signal.Signals) -> bool:
     return True
 
 
-async def _prepare(database: Database, workflows: Workflows, *, notes: int) -> None:
+async def _prepare(database: Database, writer: Writer, *, notes: int) -> None:
     async with database.write() as connection:
         await connection.run_sync(sources.drop)
         bare = sources.to_metadata(sources.metadata.__class__())
         bare.constraints = {each for each in bare.constraints if each is bare.primary_key}
         await connection.run_sync(bare.create)
-    execution = await begin(workflows, "discover")
-    await workflows.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(notes))))
-    await workflows.finish(execution)
+    execution = await begin(writer, "discover")
+    await writer.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(notes))))
+    await writer.finish(execution)
 
 
 async def _count(database: Database, status: CandidateStatus) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.collect.write import Workflows
+from tidings.collect.write import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.process_lock import ProcessLock
@@ -15,5 +15,5 @@ def executions(database: Database, clock: FakeClock, process_lock: ProcessLock) 
 
 
 @pytest.fixture
-def workflows(database: Database, executions: Executions, clock: FakeClock) -> Workflows:
-    return Workflows(database, executions=executions, clock=clock, mirrored=("tbl_candidate", "tbl_source"))
+def workflows(database: Database, executions: Executions, clock: FakeClock) -> Writer:
+    return Writer(database, executions=executions, clock=clock, mirrored=("tbl_candidate", "tbl_source"))

@@ -1,14 +1,16 @@
 """What the tests of the cookie pool share: cookies that are quickly made, and pools and processes that use them."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.pool import CookiePool
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieState
 from tidings.collect.crawl.cookies.table import Cookie, cookies
-from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.collect.write.cookies import CookieRecords, make_cookie, record_outcomes
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database, ReadableDatabase
 from tidings.core.secrets.keyring import KeyRing
@@ -33,6 +35,13 @@ async def change_row(database: Database, name: str, **values: Any) -> None:
     """Write columns as they are, past all rules."""
     async with database.write() as connection:
         await connection.execute(update(cookies).where(cookies.c.cookie_name == name).values(values))
+
+
+async def record_outcome(
+    connection: AsyncConnection, name: str, outcome: CookieOutcome, at: datetime, *, rules: CookieRules | None = None
+) -> CookieState | None:
+    """Record one use; the new state, or None where the cookie is gone or unreadable."""
+    return (await record_outcomes(connection, {name: [outcome]}, at, rules=rules or CookieRules())).get(name)
 
 
 async def find_cookie(records: CookieRecords, name: str) -> Cookie:

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from tidings.collect.crawl.platforms import LocalPace, Pacing, PlatformTools
+from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.platforms.protocol import Pacing, PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.net.client import GuardedClient

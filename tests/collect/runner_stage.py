@@ -15,12 +15,12 @@ from tests.collect.platform_stage import USER_AGENT
 from tests.collect.workflow_stage import read_candidates, read_sources
 from tests.conftest import LOOPBACK
 from tests.waiting import Held
-from tidings.collect.alerts import Watch
+from tidings.collect.alerts import CollectMonitor
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, make_crawler
 from tidings.collect.run.runner import CollectRunner
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import Keyword, Keywords, Workflows
+from tidings.collect.write import Keyword, Keywords, Writer
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
 from tidings.core.clock import Clock
@@ -52,12 +52,12 @@ class RunnerStage:
     clock: Clock
     keys: KeyRing
     crawler: Crawler
-    workflows: Workflows
+    writer: Writer
     keywords: Keywords
     cookies: CookieRecords
     executions: Executions
     alerts: Alerts
-    watch: Watch
+    watch: CollectMonitor
     runner: CollectRunner
     weibo: SandboxWeibo
     blog: SandboxOpenWeb
@@ -158,7 +158,7 @@ async def open_runner(
             request_timeout=timedelta(seconds=options.pop("request_timeout", 10)),
         )
         made = Executions(database, clock=clock, process_lock=process_lock)
-        workflows = Workflows(database, executions=made, clock=clock)
+        writer = Writer(database, executions=made, clock=clock)
         keywords = Keywords(database, clock=clock)
         hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)
         alerts = Alerts(database, clock=clock, destinations=[hook])
@@ -167,13 +167,13 @@ async def open_runner(
             clock=clock,
             keys=keys,
             crawler=crawler,
-            workflows=workflows,
+            writer=writer,
             keywords=keywords,
             cookies=CookieRecords(database, keys=keys, clock=clock),
             executions=made,
             alerts=alerts,
-            watch=Watch(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
-            runner=CollectRunner(crawler=crawler, workflows=workflows, keywords=keywords, executions=made, **options),
+            watch=CollectMonitor(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
+            runner=CollectRunner(crawler=crawler, writer=writer, keywords=keywords, executions=made, **options),
             weibo=weibo,
             blog=blog,
             sink=sink,

@@ -9,8 +9,8 @@ import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
 from tests.fakes import FakeClock
-from tidings.collect.crawl.platforms import NoteReference
 from tidings.collect.crawl.platforms.bilibili import Bilibili
+from tidings.collect.crawl.platforms.protocol import NoteReference
 from tidings.collect.crawl.platforms.wbi import WbiKey
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Author, NoteKind

@@ -15,7 +15,7 @@ from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, make_candidates
 from tests.fakes import FakeClock
 from tests.waiting import wait_until
-from tidings.collect.alerts import Watch
+from tidings.collect.alerts import CollectMonitor
 from tidings.collect.run.jobs import CollectJobs, Intervals
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus
 from tidings.core.process_lock import ProcessLock
@@ -167,7 +167,9 @@ async def test_a_job_that_fails_is_told_and_tried_the_next_time(stage: RunnerSta
 
     await stage.watch_keyword("weibo")
     await stage.watch_keyword("web")
-    broken = Watch(stage.database, alerts=stage.alerts, keys=stage.keys, clock=clock, needs_cookie=needs_cookie)
+    broken = CollectMonitor(
+        stage.database, alerts=stage.alerts, keys=stage.keys, clock=clock, needs_cookie=needs_cookie
+    )
     with capture_logs() as events:
         async with running(stage, make_jobs(stage, watch=broken)):
             await wait_for_executions(stage, "collect:web", 1)
@@ -187,9 +189,9 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
     """C19: TIDINGS_COLLECT_RUNNER=off; what the other one left behind is freed, and people are told."""
     mirror = Ticking()
     await stage.watch_keyword("weibo")
-    execution = await begin(stage.workflows, "collect")
-    await stage.workflows.add_candidates(execution, make_candidates("a"))
-    await stage.workflows.lease(execution)
+    execution = await begin(stage.writer, "collect")
+    await stage.writer.add_candidates(execution, make_candidates("a"))
+    await stage.writer.lease(execution)
     await stage.executions.finish(execution, ExecutionStatus.INTERRUPTED)
     async with running(stage, make_jobs(stage, drives=False, mirror=mirror)):
 
@@ -206,9 +208,9 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
 async def test_what_the_last_process_left_is_freed_at_the_start(stage: RunnerStage) -> None:
     """C5, decision 4: at once, though the recovery was done a minute ago and is not due for a long time."""
     assert await Jobs(stage.database, clock=stage.clock).claim("collect.recover", every=timedelta(minutes=15))
-    execution = await begin(stage.workflows, "collect")
-    await stage.workflows.add_candidates(execution, make_candidates("a"))
-    await stage.workflows.lease(execution)
+    execution = await begin(stage.writer, "collect")
+    await stage.writer.add_candidates(execution, make_candidates("a"))
+    await stage.writer.lease(execution)
     await stage.executions.finish(execution, ExecutionStatus.INTERRUPTED)
     async with running(stage, make_jobs(stage, drives=False)):
 

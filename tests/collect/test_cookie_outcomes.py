@@ -6,13 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, without_times
+from tests.collect.cookie_stage import add_cookies, change_row, find_cookie, record_outcome, without_times
 from tests.fakes import FakeClock
-from tidings.collect.crawl.cookies.states import CookieRules, CookieState, CookieStatus, Outcome
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write.cookie_outcomes import judge_code, record_outcome
-from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.cookies import CookieRecords, judge_code
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import KeyRing
 
@@ -24,7 +23,9 @@ async def cookie_records(database: Database, keys: KeyRing, clock: FakeClock) ->
     return made
 
 
-async def record(database: Database, outcome: Outcome, clock: FakeClock, **options: CookieRules) -> CookieState | None:
+async def record(
+    database: Database, outcome: CookieOutcome, clock: FakeClock, **options: CookieRules
+) -> CookieState | None:
     async with database.write() as connection:
         return await record_outcome(connection, "one", outcome, clock.now(), **options)
 
@@ -34,7 +35,7 @@ async def test_outcomes_lead_from_active_over_cooling_and_back_to_banned(
 ) -> None:
     """C9: what is written is what the state machine says, and nothing is written of the other cookie."""
     other = await find_cookie(cookie_records, "two")
-    for outcome in (Outcome.SUCCESS, Outcome.ERROR, Outcome.ERROR, Outcome.ERROR):
+    for outcome in (CookieOutcome.SUCCESS, CookieOutcome.ERROR, CookieOutcome.ERROR, CookieOutcome.ERROR):
         await record(database, outcome, clock)
     cooling = (await find_cookie(cookie_records, "one")).state
     assert (cooling.status, cooling.cooling_until) == (CookieStatus.COOLING, clock.now() + timedelta(minutes=30))
@@ -42,7 +43,7 @@ async def test_outcomes_lead_from_active_over_cooling_and_back_to_banned(
     clock.advance(timedelta(minutes=30))
     assert (await find_cookie(cookie_records, "one")).state.status is CookieStatus.ACTIVE
     once = CookieRules(max_consecutive_errors=1)
-    states = [await record(database, Outcome.ERROR, clock, rules=once) for _ in range(2)]
+    states = [await record(database, CookieOutcome.ERROR, clock, rules=once) for _ in range(2)]
     assert [state and state.status for state in states] == [CookieStatus.COOLING, CookieStatus.BANNED]
     found = await find_cookie(cookie_records, "one")
     assert (found.state, found.last_used_at) == (states[-1], clock.now())
@@ -57,7 +58,7 @@ async def test_an_outcome_stands_or_falls_with_its_transaction(
 
     async def fail() -> None:
         async with database.write() as connection:
-            await record_outcome(connection, "one", Outcome.ERROR, clock.now())
+            await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now())
             raise LookupError
 
     with pytest.raises(LookupError):
@@ -70,8 +71,8 @@ async def test_outcomes_at_the_same_time_are_all_counted(
 ) -> None:
     """C9: none is lost between reading the row and writing it."""
     async with asyncio.timeout(30):
-        await asyncio.gather(*(record(database, Outcome.UNRELATED, clock) for _ in range(40)))
-        await asyncio.gather(*(record(database, Outcome.ERROR, clock) for _ in range(4)))
+        await asyncio.gather(*(record(database, CookieOutcome.UNRELATED, clock) for _ in range(40)))
+        await asyncio.gather(*(record(database, CookieOutcome.ERROR, clock) for _ in range(4)))
     state = (await find_cookie(cookie_records, "one")).state
     assert (state.daily_used, state.total_errors, state.status) == (44, 4, CookieStatus.BANNED)
 
@@ -81,16 +82,16 @@ async def test_a_cookie_that_is_gone_has_no_outcome(
 ) -> None:
     """C9: it may be removed while a request with it is under way."""
     await cookie_records.remove("one")
-    assert await record(database, Outcome.SUCCESS, clock) is None
+    assert await record(database, CookieOutcome.SUCCESS, clock) is None
 
 
 async def test_a_report_of_yesterday_moves_nothing_back(
     cookie_records: CookieRecords, database: Database, clock: FakeClock
 ) -> None:
     """C9: reports may come in any order; the last use stays the last."""
-    await record(database, Outcome.SUCCESS, clock)
+    await record(database, CookieOutcome.SUCCESS, clock)
     async with database.write() as connection:
-        await record_outcome(connection, "one", Outcome.SUCCESS, clock.now() - timedelta(days=1))
+        await record_outcome(connection, "one", CookieOutcome.SUCCESS, clock.now() - timedelta(days=1))
     found = await find_cookie(cookie_records, "one")
     assert (found.state.daily_used, found.last_used_at) == (1, clock.now())
 
@@ -98,14 +99,16 @@ async def test_a_report_of_yesterday_moves_nothing_back(
 @pytest.mark.parametrize("code", [None, *ErrorCode])
 def test_only_cookie_invalid_speaks_against_the_cookie(code: ErrorCode | None) -> None:
     """C15: a note that is gone or a platform that is down is not the account's fault."""
-    expected = {None: Outcome.SUCCESS, ErrorCode.COOKIE_INVALID: Outcome.ERROR}.get(code, Outcome.UNRELATED)
+    expected = {None: CookieOutcome.SUCCESS, ErrorCode.COOKIE_INVALID: CookieOutcome.ERROR}.get(
+        code, CookieOutcome.UNRELATED
+    )
     assert judge_code(code) is expected
 
 
 @pytest.mark.parametrize("code", [None, *ErrorCode])
 def test_a_captcha_is_one_whatever_the_code_and_a_success_is_none(code: ErrorCode | None) -> None:
     """C17: what the answer's `error.captcha` says, and what the pool that lent the cookie made of it."""
-    assert judge_code(code, captcha=True) is (Outcome.SUCCESS if code is None else Outcome.CAPTCHA)
+    assert judge_code(code, captcha=True) is (CookieOutcome.SUCCESS if code is None else CookieOutcome.CAPTCHA)
 
 
 async def test_a_captcha_that_is_reported_cools_the_cookie_at_once(
@@ -122,7 +125,7 @@ async def test_an_outcome_of_a_cookie_whose_row_is_broken_leaves_it_as_it_is(
 ) -> None:
     """C9: the report of a batch does not fail for it, and what a person has to look at stays there to be seen."""
     await change_row(database, "one", used_on="yesterday")
-    assert await record(database, Outcome.ERROR, clock) is None
+    assert await record(database, CookieOutcome.ERROR, clock) is None
     async with database.read() as connection:
         row = (await connection.execute(select(cookies).where(cookies.c.cookie_name == "one"))).one()
     assert (row.used_on, row.status, row.total_errors) == ("yesterday", "active", 0)

@@ -19,14 +19,14 @@ from tests.collect.cookie_stage import (
     add_cookies,
     change_row,
     make_pool,
+    record_outcome,
     value_of,
 )
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.pool import CookiePool
-from tidings.collect.crawl.cookies.states import CookieRules, Outcome
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.write.cookie_outcomes import record_outcome
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import SystemClock, to_milliseconds
 from tidings.core.db.database import Database, ReadableDatabase, open_database, open_read_only_database
@@ -183,7 +183,7 @@ async def test_what_is_reported_is_not_counted_twice_and_what_others_used_is_cou
 
     async def report() -> None:
         async with database.write() as connection:
-            await record_outcome(connection, "one", Outcome.SUCCESS, clock.now())
+            await record_outcome(connection, "one", CookieOutcome.SUCCESS, clock.now())
 
     for _ in range(3):
         await use(pool)

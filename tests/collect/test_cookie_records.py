@@ -8,11 +8,10 @@ from cryptography.fernet import Fernet
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, value_of
+from tests.collect.cookie_stage import PLATFORM, add_cookies, change_row, find_cookie, record_outcome, value_of
 from tests.fakes import FakeClock
-from tidings.collect.crawl.cookies.states import CookieStatus, Outcome
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieStatus
 from tidings.collect.crawl.cookies.table import open_cookie
-from tidings.collect.write.cookie_outcomes import record_outcome
 from tidings.collect.write.cookies import CookieError, CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database
@@ -60,7 +59,7 @@ async def test_a_cookie_that_is_added_again_is_replaced_and_its_uses_still_count
     await add_cookies(cookie_records, "one")
     for _ in range(3):
         async with database.write() as connection:
-            await record_outcome(connection, "one", Outcome.ERROR, clock.now())
+            await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now())
     assert (await find_cookie(cookie_records, "one")).state.status is CookieStatus.COOLING
     created_at = clock.now()
     clock.advance(timedelta(minutes=1))

@@ -13,13 +13,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tests.collect.cookie_stage import PLATFORM, change_row, make_pool
+from tests.collect.cookie_stage import PLATFORM, change_row, make_pool, record_outcome
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.pool import CookiePool
-from tidings.collect.crawl.cookies.states import Outcome
+from tidings.collect.crawl.cookies.states import CookieOutcome
 from tidings.collect.crawl.cookies.table import open_cookie
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.write.cookie_outcomes import record_outcome
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.db.database import Database, open_read_only_database
 from tidings.core.logs.logger import LogFormat, configure_logging, get_logger
@@ -85,7 +84,7 @@ async def live_a_life(database: Database, pool: CookiePool, records: CookieRecor
     told += [await fail(pool, CrawlError(ErrorCode.COOKIE_INVALID, "refused", blames_cookie=True))]
     told += [await fail(pool, ValueError(f"the platform answered {COOKIE}"))]
     async with database.write() as connection:
-        told += [repr(await record_outcome(connection, "one", Outcome.ERROR, clock.now()))]
+        told += [repr(await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now()))]
     return told
 
 

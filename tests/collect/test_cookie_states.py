@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tidings.collect.crawl.cookies.states import (
+    CookieOutcome,
     CookieRules,
     CookieState,
     CookieStatus,
-    Outcome,
     advance_state,
     settle_state,
     utc_day,
 )
 
 ACTIVE, COOLING, INVALID, BANNED, UNREADABLE = CookieStatus
-SUCCESS, ERROR, CAPTCHA, UNRELATED = Outcome
+SUCCESS, ERROR, CAPTCHA, UNRELATED = CookieOutcome
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 TODAY = NOW.date()
 RULES = CookieRules()
@@ -64,7 +64,7 @@ def test_each_outcome_leads_where_the_table_says(row: tuple[Any, ...]) -> None:
 def test_every_status_and_outcome_has_its_row() -> None:
     """C9: the table leaves nothing out but captchas of cookies that are given up."""
     told = {(row[0], row[4]) for row in TRANSITIONS}
-    wanted = {(status, outcome) for status in (ACTIVE, COOLING) for outcome in Outcome}
+    wanted = {(status, outcome) for status in (ACTIVE, COOLING) for outcome in CookieOutcome}
     given_up = (INVALID, BANNED, UNREADABLE)
     assert told == wanted | {(status, outcome) for status in given_up for outcome in (SUCCESS, ERROR)}
 

@@ -22,7 +22,7 @@ from tests.collect.crawl_stage import POST, CrawlStage, OwnPlatform, open_crawl,
 from tests.collect.test_cookie_secrets import CANARY, COOKIE, find_traces
 from tidings.collect.crawl.crawler import CrawlLimits, WantedNote
 from tidings.collect.crawl.envelope import Envelope
-from tidings.collect.crawl.platforms import SearchPage
+from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note, NoteKind
 from tidings.core.logs.logger import LogFormat, configure_logging
@@ -344,7 +344,7 @@ def test_what_crawls_knows_neither_the_writing_half_nor_the_mirror() -> None:
     source = Path(tidings.__file__).parent
     loaded = "import sys, tidings.web.routes.crawler, tidings.collect.crawl.platforms.web; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
-    writing = ("tidings.collect.write.cookies", "tidings.collect.write.cookie_outcomes", "tidings.collect.write")
+    writing = ("tidings.collect.write.cookies", "tidings.collect.write.cookies", "tidings.collect.write")
     assert "tidings.collect.crawl.cookies.pool" in modules
     assert [name for name in modules if name.startswith((*writing, "tidings.announce", "tidings.collect.feishu"))] == []
     files = [*source.glob("collect/crawl.py"), *source.glob("collect/envelope.py"), *source.glob("web/crawler*.py")]

@@ -14,7 +14,7 @@ from tidings.collect.notes import (
     clean_html,
     clean_text,
     parse_count,
-    parse_moment,
+    parse_platform_timestamp,
     read_note,
     shorten_title,
 )
@@ -107,7 +107,7 @@ def test_a_count_becomes_a_number_or_nothing(written: object, meant: int | None)
 )
 def test_a_date_becomes_a_moment_in_utc_or_nothing(written: object, meant: datetime | None) -> None:
     """C17: milliseconds, seconds, Weibo's format, RFC 822 and W3C."""
-    moment = parse_moment(written)
+    moment = parse_platform_timestamp(written)
     assert moment == meant
     assert moment is None or moment.tzinfo is UTC
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.collect.crawl.platforms import LocalPace
+from tidings.collect.crawl.platforms.pace import LocalPace
 from tidings.core.secrets.secret import Secret
 
 SECOND = timedelta(seconds=1)

@@ -25,7 +25,7 @@ from tidings.collect.write import (
     CookieUse,
     Failed,
     SettledAction,
-    Workflows,
+    Writer,
 )
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import ExecutionLostError, Executions, ExecutionStatus
@@ -38,34 +38,34 @@ LOCK = timedelta(minutes=30)
 
 
 async def test_a_remote_execution_outlives_the_process_that_gave_it(
-    workflows: Workflows, executions: Executions, process_lock: ProcessLock, clock: FakeClock, database: Database
+    writer: Writer, executions: Executions, process_lock: ProcessLock, clock: FakeClock, database: Database
 ) -> None:
     """C3, C5: who works through the API is judged by the heartbeat alone."""
-    remote, local = await workflows.acquire("one", remote=True), await workflows.acquire("two")
+    remote, local = await writer.acquire("one", remote=True), await writer.acquire("two")
     process_lock.close()
     other = Executions(database, clock=clock, process_lock=ProcessLock(process_lock._path.parent.parent))
     assert await other.recover() == [local.execution_id]
-    resumed = await workflows.resume(remote.execution_id)
+    resumed = await writer.resume(remote.execution_id)
     assert resumed == remote.execution
     clock.advance(LOCK + SECOND)
     assert await other.recover() == [remote.execution_id]
     with pytest.raises(ExecutionLostError):
-        await workflows.resume(remote.execution_id)
+        await writer.resume(remote.execution_id)
 
 
 async def test_many_who_lease_at_once_share_nothing(
-    database_url: str, process_lock: ProcessLock, clock: FakeClock, workflows: Workflows
+    database_url: str, process_lock: ProcessLock, clock: FakeClock, writer: Writer
 ) -> None:
     """C4: each candidate goes to one of them, over connections of their own."""
-    execution = await begin(workflows, "discover")
-    await workflows.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(60))))
+    execution = await begin(writer, "discover")
+    await writer.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(60))))
     databases = [open_database(database_url) for _ in range(6)]
     writers = [
-        Workflows(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
+        Writer(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
         for each in databases
     ]
 
-    async def drain(writer: Workflows, name: str) -> list[str]:
+    async def drain(writer: Writer, name: str) -> list[str]:
         mine = await begin(writer, name)
         taken: list[str] = []
         while leased := await writer.lease(mine, limit=3):
@@ -80,22 +80,22 @@ async def test_many_who_lease_at_once_share_nothing(
 
 
 async def test_a_holder_whose_execution_was_taken_away_can_write_nothing(
-    workflows: Workflows, database: Database, clock: FakeClock
+    writer: Writer, database: Database, clock: FakeClock
 ) -> None:
     """C4, C5: the execution's id is the fencing token of every write."""
-    stale = await begin(workflows)
-    await workflows.add_candidates(stale, make_candidates("a", "b"))
-    leased = await workflows.lease(stale, limit=1)
+    stale = await begin(writer)
+    await writer.add_candidates(stale, make_candidates("a", "b"))
+    leased = await writer.lease(stale, limit=1)
     clock.advance(LOCK + SECOND)
-    await workflows.recover()
+    await writer.recover()
     told = await read_outbox(database)
     for write in (
-        workflows.settle(stale, PLATFORM, collect(leased)),
-        workflows.lease(stale),
-        workflows.heartbeat(stale),
-        workflows.add_candidates(stale, make_candidates("c")),
-        workflows.count_cookie_uses(stale, [CookieUse(cookie_name="one")]),
-        workflows.finish(stale),
+        writer.settle(stale, PLATFORM, collect(leased)),
+        writer.lease(stale),
+        writer.heartbeat(stale),
+        writer.add_candidates(stale, make_candidates("c")),
+        writer.count_cookie_uses(stale, [CookieUse(cookie_name="one")]),
+        writer.finish(stale),
     ):
         with pytest.raises(ExecutionLostError):
             await write
@@ -105,17 +105,17 @@ async def test_a_holder_whose_execution_was_taken_away_can_write_nothing(
 
 
 async def test_a_record_that_another_holds_now_is_left_alone(
-    workflows: Workflows, database: Database, clock: FakeClock
+    writer: Writer, database: Database, clock: FakeClock
 ) -> None:
     """C4: the execution lives, but its record was taken back and leased to another."""
-    mine, other = await begin(workflows), await begin(workflows, "collect-2")
-    await workflows.add_candidates(mine, make_candidates("a"))
-    leased = await workflows.lease(mine)
+    mine, other = await begin(writer), await begin(writer, "collect-2")
+    await writer.add_candidates(mine, make_candidates("a"))
+    leased = await writer.lease(mine)
     async with database.write() as connection:
         await connection.execute(update(candidates).values(status="pending", processing_lock=None, locked_at=None))
-    assert len(await workflows.lease(other)) == 1
-    (settled,) = await workflows.settle(mine, PLATFORM, collect(leased))
-    (failed,) = await workflows.settle(mine, PLATFORM, [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
+    assert len(await writer.lease(other)) == 1
+    (settled,) = await writer.settle(mine, PLATFORM, collect(leased))
+    (failed,) = await writer.settle(mine, PLATFORM, [Failed(note_id="a", code=ErrorCode.INVALID_INPUT)])
     assert (settled.action, settled.status, failed.action) == ("lost", None, "lost")
     row = (await read_candidates(database))["a"]
     assert (row.status, row.processing_lock, row.retry_count) == ("processing", other.public_id, 0)
@@ -123,15 +123,15 @@ async def test_a_record_that_another_holds_now_is_left_alone(
 
 
 async def test_a_heartbeat_renews_what_the_execution_holds_and_nothing_else(
-    workflows: Workflows, database: Database, clock: FakeClock
+    writer: Writer, database: Database, clock: FakeClock
 ) -> None:
     """C4, C5."""
-    mine, other = await begin(workflows), await begin(workflows, "collect-2")
-    await workflows.add_candidates(mine, make_candidates("a", "b", "c"))
-    held, theirs = await workflows.lease(mine, limit=2), await workflows.lease(other)
+    mine, other = await begin(writer), await begin(writer, "collect-2")
+    await writer.add_candidates(mine, make_candidates("a", "b", "c"))
+    held, theirs = await writer.lease(mine, limit=2), await writer.lease(other)
     leased_at = clock.now()
     clock.advance(timedelta(minutes=20))
-    assert await workflows.heartbeat(mine) == 2
+    assert await writer.heartbeat(mine) == 2
     rows = await read_candidates(database)
     assert {rows[each.note_id].locked_at for each in held} == {_stamp(clock.now())}
     assert {rows[each.note_id].locked_at for each in theirs} == {_stamp(leased_at)}
@@ -141,20 +141,20 @@ async def test_a_heartbeat_renews_what_the_execution_holds_and_nothing_else(
 async def test_a_lease_of_2959_is_kept_and_one_of_3001_is_recovered_once_by_eight_at_a_time(
     database_url: str,
     process_lock: ProcessLock,
-    workflows: Workflows,
+    writer: Writer,
     database: Database,
     clock: FakeClock,
     age: timedelta,
     recovered: int,
 ) -> None:
     """C5, C27: whoever recovers, and however many do it at once."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a", "b", "c"))
-    await workflows.lease(execution)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a", "b", "c"))
+    await writer.lease(execution)
     clock.advance(age)
     databases = [open_database(database_url) for _ in range(RECOVERERS)]
     writers = [
-        Workflows(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
+        Writer(each, executions=Executions(each, clock=clock, process_lock=process_lock), clock=clock)
         for each in databases
     ]
     answers = await asyncio.gather(*(each.recover() for each in writers))
@@ -167,111 +167,111 @@ async def test_a_lease_of_2959_is_kept_and_one_of_3001_is_recovered_once_by_eigh
 
 
 async def test_a_silent_lease_is_recovered_although_its_execution_lives(
-    workflows: Workflows, executions: Executions, clock: FakeClock
+    writer: Writer, executions: Executions, clock: FakeClock
 ) -> None:
     """C5: by the record's own age; the execution's heartbeat without the record's does not keep it."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a"))
-    await workflows.lease(execution)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    await writer.lease(execution)
     for _ in range(2):
         clock.advance(LOCK / 2 + SECOND)
         await executions.heartbeat(execution)
-    recovered = await workflows.recover()
+    recovered = await writer.recover()
     assert (recovered.executions, recovered.records) == ([], 1)
 
 
 async def test_what_an_ended_execution_left_locked_is_free_at_the_next_recovery(
-    workflows: Workflows, executions: Executions
+    writer: Writer, executions: Executions
 ) -> None:
     """C5: it can never be written again, so there is nothing to wait for."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a"))
-    await workflows.lease(execution)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    await writer.lease(execution)
     await executions.finish(execution, ExecutionStatus.INTERRUPTED)
-    assert (await workflows.recover()).records == 1
+    assert (await writer.recover()).records == 1
 
 
 async def test_a_record_that_kills_its_worker_ends_as_failed(
-    workflows: Workflows, database: Database, clock: FakeClock
+    writer: Writer, database: Database, clock: FakeClock
 ) -> None:
     """C10: timed out counts as failed; the third time it is given up, and nobody gets it again."""
     for number in range(3):
-        execution = await begin(workflows, f"collect-{number}")
+        execution = await begin(writer, f"collect-{number}")
         if number == 0:
-            await workflows.add_candidates(execution, make_candidates("a"))
-        assert len(await workflows.lease(execution)) == 1
+            await writer.add_candidates(execution, make_candidates("a"))
+        assert len(await writer.lease(execution)) == 1
         clock.advance(LOCK + SECOND)
-        recovered = await workflows.recover()
+        recovered = await writer.recover()
         assert (recovered.records, recovered.failed) == (1, 1 if number == 2 else 0)
     row = (await read_candidates(database))["a"]
     assert (row.status, row.retry_count, row.last_error_code) == ("failed", 3, "TIMEOUT_ERROR")
-    assert await workflows.lease(await begin(workflows)) == []
+    assert await writer.lease(await begin(writer)) == []
 
 
-async def test_a_stale_lock_on_a_source_is_released(workflows: Workflows, database: Database, clock: FakeClock) -> None:
+async def test_a_stale_lock_on_a_source_is_released(writer: Writer, database: Database, clock: FakeClock) -> None:
     """C5, C12: records of both tables."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a"))
-    await workflows.settle(execution, PLATFORM, collect(await workflows.lease(execution)))
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    await writer.settle(execution, PLATFORM, collect(await writer.lease(execution)))
     async with database.write() as connection:
         await connection.execute(update(sources).values(processing_lock="somebody", locked_at=_stamp(clock.now())))
     clock.advance(LOCK - SECOND)
-    assert (await workflows.recover()).records == 0
+    assert (await writer.recover()).records == 0
     clock.advance(2 * SECOND)
-    assert (await workflows.recover()).records == 1
+    assert (await writer.recover()).records == 1
     (source,) = await read_sources(database)
     assert (source.processing_lock, source.locked_at, source.retry_count) == (None, None, 1)
 
 
-async def test_a_candidate_that_was_removed_meanwhile_is_lost(workflows: Workflows, database: Database) -> None:
+async def test_a_candidate_that_was_removed_meanwhile_is_lost(writer: Writer, database: Database) -> None:
     """C4: there is nothing to mark, so nothing is written."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a"))
-    leased = await workflows.lease(execution)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    leased = await writer.lease(execution)
     async with database.write() as connection:
         await connection.execute(delete(candidates))
-    (settled,) = await workflows.settle(execution, PLATFORM, collect(leased))
+    (settled,) = await writer.settle(execution, PLATFORM, collect(leased))
     assert settled.action is SettledAction.LOST
     assert await read_sources(database) == []
 
 
-async def test_recovery_waits_for_nobody_who_is_writing(workflows: Workflows, database: Database) -> None:
+async def test_recovery_waits_for_nobody_who_is_writing(writer: Writer, database: Database) -> None:
     """C5: what is just being written is held by somebody who lives; on PostgreSQL two who wait for each other would
     end one of them."""
-    execution = await begin(workflows)
-    await workflows.add_candidates(execution, make_candidates("a", "b"))
-    await workflows.lease(execution)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a", "b"))
+    await writer.lease(execution)
     async with database.write() as connection:
         await connection.execute(update(candidates).values(locked_at=1))
     if database.dialect == "sqlite":
         # There is one writer at a time, and nothing to wait for.
-        assert (await workflows.recover()).records == 2
+        assert (await writer.recover()).records == 2
         return
     async with database.write() as connection:
         await connection.execute(select(candidates).where(candidates.c.note_id == "a").with_for_update())
         async with asyncio.timeout(SOON):
-            assert (await workflows.recover()).records == 1
-    assert (await workflows.recover()).records == 1
+            assert (await writer.recover()).records == 1
+    assert (await writer.recover()).records == 1
 
 
 async def test_recovery_leaves_a_record_alone_that_changed_hands_meanwhile(
-    workflows: Workflows, database: Database, executions: Executions
+    writer: Writer, database: Database, executions: Executions
 ) -> None:
     """C4, C5: two records are silent; while somebody has the first, the second goes to an execution that began after
     the recovery did. That one is not taken for ended."""
-    dead, slow = await begin(workflows, "dead"), await begin(workflows, "slow")
-    await workflows.add_candidates(dead, make_candidates("a"))
-    await workflows.lease(dead)
-    await workflows.add_candidates(dead, make_candidates("b"))
-    await workflows.lease(slow)
+    dead, slow = await begin(writer, "dead"), await begin(writer, "slow")
+    await writer.add_candidates(dead, make_candidates("a"))
+    await writer.lease(dead)
+    await writer.add_candidates(dead, make_candidates("b"))
+    await writer.lease(slow)
     async with database.write() as connection:
         await connection.execute(update(candidates).values(locked_at=1))
     async with hold_row(database, "a"):
-        recovering = asyncio.create_task(workflows.recover())
+        recovering = asyncio.create_task(writer.recover())
         await wait_until_done_or_waiting(recovering, database)
-        await workflows.finish(slow)
-        alive = await begin(workflows, "alive")
-        assert "b" in [each.note_id for each in await workflows.lease(alive, platform=PLATFORM)]
+        await writer.finish(slow)
+        alive = await begin(writer, "alive")
+        assert "b" in [each.note_id for each in await writer.lease(alive, platform=PLATFORM)]
     await asyncio.wait_for(recovering, SOON)
     row = (await read_candidates(database))["b"]
     assert (row.status, row.processing_lock) == ("processing", alive.public_id)
@@ -304,17 +304,17 @@ async def wait_until_done_or_waiting(task: "asyncio.Task[Any]", database: Databa
 
 
 async def test_thousands_that_were_given_up_are_requeued_in_blocks(
-    workflows: Workflows, database: Database, clock: FakeClock
+    writer: Writer, database: Database, clock: FakeClock
 ) -> None:
     """C10: each once, however many there are; one platform's where it is named."""
-    execution = await begin(workflows, "discover")
+    execution = await begin(writer, "discover")
     notes = [f"n{number}" for number in range(2_300)]
-    await workflows.add_candidates(execution, make_candidates(*notes) + make_candidates("x", platform="weibo"))
+    await writer.add_candidates(execution, make_candidates(*notes) + make_candidates("x", platform="weibo"))
     async with database.write() as connection:
         await connection.execute(update(candidates).values(status="failed", retry_count=3))
-    assert await workflows.requeue(PLATFORM) == 2_300
-    assert await workflows.requeue() == 1
-    assert await workflows.requeue() == 0
+    assert await writer.requeue(PLATFORM) == 2_300
+    assert await writer.requeue() == 1
+    assert await writer.requeue() == 0
     rows = (await read_candidates(database)).values()
     assert {(row.status, row.retry_count) for row in rows} == {("pending", 0)}
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.collect.platform_stage import make_tools
-from tidings.collect.crawl.platforms import NoteReference, Platform, Platforms
+from tidings.collect.crawl.platforms.protocol import NoteReference, Platform
+from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.net.client import GuardedClient
 from tidings.sandbox.media.openweb import SandboxOpenWeb
@@ -52,8 +53,8 @@ def offer(folder: Path, package: str, *, name: str, code: str) -> None:
     (metadata / "entry_points.txt").write_text(f"[tidings.platforms]\n{name} = {module}:Offered\n")
 
 
-def make_platforms(client: GuardedClient, base_url: str | None = None) -> Platforms:
-    return Platforms(lambda name: make_tools(client, base_url))
+def make_platforms(client: GuardedClient, base_url: str | None = None) -> PlatformRegistry:
+    return PlatformRegistry(lambda name: make_tools(client, base_url))
 
 
 WHOLE = """

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.run.report import CollectReport
-from tidings.collect.write import Failed, SettledAction, Workflows
+from tidings.collect.write import Failed, SettledAction, Writer
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus, executions
@@ -168,7 +168,7 @@ async def test_without_keywords_nothing_begins(stage: RunnerStage) -> None:
 async def test_a_second_discovery_is_told_who_has_the_right_to_run(stage: RunnerStage) -> None:
     """C3: and asks nothing."""
     await stage.watch_keyword("web")
-    holder = await stage.workflows.acquire("discover")
+    holder = await stage.writer.acquire("discover")
     ended = (await stage.runner.discover(stage.make_stop())).ended
     assert ended is not None
     assert (ended.status, ended.execution_id) == (ExecutionStatus.RUNNING, holder.execution_id)
@@ -427,18 +427,16 @@ def _aim(fault: Fault, note_id: str) -> Fault:
     return Fault(fault.kind, status=fault.status, headers=fault.headers, body=fault.body, matching=note_id)
 
 
-async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(
-    workflows: Workflows, database: Database
-) -> None:
+async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: Writer, database: Database) -> None:
     """C10: of one platform or of all; the mirror is told, and nothing else is touched."""
-    execution = await begin(workflows)
+    execution = await begin(writer)
     for platform in ("bilibili", "weibo"):
-        await workflows.add_candidates(execution, make_candidates(f"{platform}-1", f"{platform}-2", platform=platform))
-        first, second = await workflows.lease(execution, platform=platform)
+        await writer.add_candidates(execution, make_candidates(f"{platform}-1", f"{platform}-2", platform=platform))
+        first, second = await writer.lease(execution, platform=platform)
         failure = Failed(note_id=first.note_id, code=ErrorCode.INVALID_INPUT, message="gone")
-        await workflows.settle(execution, platform, [failure, *take([second])])
+        await writer.settle(execution, platform, [failure, *take([second])])
     told = len(await read_outbox(database))
-    counts = [await workflows.requeue("weibo"), await workflows.requeue("weibo"), await workflows.requeue()]
+    counts = [await writer.requeue("weibo"), await writer.requeue("weibo"), await writer.requeue()]
     rows = await read_candidates(database)
     assert counts == [1, 0, 1]
     assert [(name, row.status, row.retry_count) for name, row in sorted(rows.items())] == [
@@ -448,4 +446,4 @@ async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(
         ("weibo-2", "collected", 0),
     ]
     assert (await read_outbox(database))[told:] == [("tbl_candidate", "weibo-1"), ("tbl_candidate", "bilibili-1")]
-    assert {each.note_id for each in await workflows.lease(execution, platform="weibo")} == {"weibo-1"}
+    assert {each.note_id for each in await writer.lease(execution, platform="weibo")} == {"weibo-1"}

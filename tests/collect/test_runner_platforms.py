@@ -70,16 +70,14 @@ def make_own_runner(stage: RunnerStage, platform: OddPlatform, clock: StageClock
     """The runner with a platform of somebody else's in Weibo's place."""
     pool = CookiePool(stage.database, keys=stage.keys, clock=clock, redactor=Redactor())
     crawler = Crawler({"weibo": platform}.__getitem__, pool=pool, clock=clock, redactor=Redactor())
-    return CollectRunner(
-        crawler=crawler, workflows=stage.workflows, keywords=stage.keywords, executions=stage.executions
-    )
+    return CollectRunner(crawler=crawler, writer=stage.writer, keywords=stage.keywords, executions=stage.executions)
 
 
 async def seed(stage: RunnerStage, *note_ids: str) -> None:
-    acquired = await stage.workflows.acquire("seed")
+    acquired = await stage.writer.acquire("seed")
     assert acquired.execution is not None
-    await stage.workflows.add_candidates(acquired.execution, make_candidates(*note_ids, platform="weibo"))
-    await stage.workflows.finish(acquired.execution)
+    await stage.writer.add_candidates(acquired.execution, make_candidates(*note_ids, platform="weibo"))
+    await stage.writer.finish(acquired.execution)
 
 
 async def test_a_note_that_no_table_takes_fails_alone_and_is_given_up(stage: RunnerStage, clock: StageClock) -> None:

@@ -15,11 +15,11 @@ from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, collect, make_candidates
 from tidings.collect.alerts import KINDS, MOST_PENDING, is_bad, is_judged
 from tidings.collect.errors import ErrorCode
-from tidings.collect.run.report import Ended
-from tidings.collect.status import Rate, count_minutes
+from tidings.collect.run.report import EndedExecution
+from tidings.collect.status import SuccessRate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords, make_cookie
-from tidings.collect.write.keywords import note_search
+from tidings.collect.write.keywords import record_search
 from tidings.core.alerts import Alert, AlertEvent, EventType, Language
 from tidings.core.alerts.wording import write_title
 from tidings.core.executions import ExecutionStatus
@@ -78,12 +78,12 @@ async def test_a_platform_with_work_and_no_cookie_is_told_until_it_has_one(stage
 
 async def test_candidates_are_work_too_and_no_work_is_no_trouble(stage: RunnerStage) -> None:
     """C24: pending or leased; once they are collected, nobody has to know."""
-    execution = await begin(stage.workflows)
-    await stage.workflows.add_candidates(execution, make_candidates("a", platform="weibo"))
+    execution = await begin(stage.writer)
+    await stage.writer.add_candidates(execution, make_candidates("a", platform="weibo"))
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    leased = await stage.workflows.lease(execution)
+    leased = await stage.writer.lease(execution)
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    await stage.workflows.settle(execution, "weibo", collect(leased))
+    await stage.writer.settle(execution, "weibo", collect(leased))
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
 
 
@@ -175,7 +175,7 @@ async def test_a_bad_rate_is_told_after_ten_minutes_and_is_over_when_it_is_good(
     assert "0 of " in event["reason"]
     assert "tidings collect failed" in event["action"]
     stage.weibo.recover()
-    await stage.workflows.requeue()
+    await stage.writer.requeue()
     clock.advance(10 * MINUTE)
     await stage.runner.collect(stage.make_stop())
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
@@ -213,16 +213,16 @@ async def count(stage: RunnerStage, *, succeeded: int, failed: int) -> None:
 @pytest.mark.parametrize(
     ("rate", "judged", "bad"),
     [
-        pytest.param(Rate(9, 1, is_known=True), True, False, id="90 % is enough"),
-        pytest.param(Rate(89, 11, is_known=True), True, True, id="89 % is not"),
-        pytest.param(Rate(0, 5, is_known=True), True, True, id="five tries are enough"),
-        pytest.param(Rate(0, 4, is_known=True), False, True, id="four are not"),
-        pytest.param(Rate(1, 0, is_known=True), True, False, id="one that went well is well"),
-        pytest.param(Rate(0, 0, is_known=True), False, False, id="nothing tried says nothing"),
-        pytest.param(Rate(0, 0, is_known=False), True, False, id="nothing for a day is over"),
+        pytest.param(SuccessRate(9, 1, is_known=True), True, False, id="90 % is enough"),
+        pytest.param(SuccessRate(89, 11, is_known=True), True, True, id="89 % is not"),
+        pytest.param(SuccessRate(0, 5, is_known=True), True, True, id="five tries are enough"),
+        pytest.param(SuccessRate(0, 4, is_known=True), False, True, id="four are not"),
+        pytest.param(SuccessRate(1, 0, is_known=True), True, False, id="one that went well is well"),
+        pytest.param(SuccessRate(0, 0, is_known=True), False, False, id="nothing tried says nothing"),
+        pytest.param(SuccessRate(0, 0, is_known=False), True, False, id="nothing for a day is over"),
     ],
 )
-def test_a_rate_is_judged_by_enough_tries(rate: Rate, judged: bool, bad: bool) -> None:
+def test_a_rate_is_judged_by_enough_tries(rate: SuccessRate, judged: bool, bad: bool) -> None:
     """C24: neither good nor bad is said of what was not tried."""
     assert (is_judged(rate), is_bad(rate)) == (judged, bad)
 
@@ -266,9 +266,9 @@ async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clo
 
 async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerStage, clock: StageClock) -> None:
     """C24: 501, for 30 minutes and not a second less; 500 are well again."""
-    execution = await begin(stage.workflows)
+    execution = await begin(stage.writer)
     names = [f"n{number}" for number in range(MOST_PENDING + 1)]
-    await stage.workflows.add_candidates(execution, make_candidates(*names))
+    await stage.writer.add_candidates(execution, make_candidates(*names))
     assert await look(stage, "many_pending") == []
     clock.advance(30 * MINUTE - timedelta(seconds=1))
     assert await look(stage, "many_pending") == []
@@ -276,8 +276,8 @@ async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerSt
     assert await look(stage, "many_pending") == [(FIRED, "collect")]
     event = await find_told(stage, "many_pending")
     assert ("more than 500" in event["reason"], "tidings collect status" in event["action"]) == (True, True)
-    leased = await stage.workflows.lease(execution, limit=1)
-    await stage.workflows.settle(execution, leased[0].platform, collect(leased))
+    leased = await stage.writer.lease(execution, limit=1)
+    await stage.writer.settle(execution, leased[0].platform, collect(leased))
     assert await look(stage, "many_pending") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 
@@ -305,11 +305,13 @@ async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: Ru
 async def test_a_workflow_that_breaks_is_told_until_it_comes_to_its_end(stage: RunnerStage) -> None:
     """C24: of one that was interrupted or busy, nothing is said."""
     await stage.watch_keyword()
-    ended = Ended(workflow="discover", execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
+    ended = EndedExecution(
+        workflow="discover", execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED
+    )
     for status in (ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING):
-        await stage.watch.note_end(replace(ended, status=status, reason="it ended early: ValueError"))
+        await stage.watch.record_end(replace(ended, status=status, reason="it ended early: ValueError"))
         assert await look(stage, "workflow_failed") == [(FIRED, "discover")]
-    await stage.watch.note_end(replace(ended, status=ExecutionStatus.PARTIAL))
+    await stage.watch.record_end(replace(ended, status=ExecutionStatus.PARTIAL))
     assert await look(stage, "workflow_failed") == [(FIRED, "discover"), (RESOLVED, "discover")]
 
 
@@ -319,8 +321,8 @@ async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerS
     await stage.add_cookies("one")
     await stage.watch_keyword()
     await stage.discover()
-    ended = Ended(workflow=workflow, execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
-    await stage.watch.note_end(ended)
+    ended = EndedExecution(workflow=workflow, execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
+    await stage.watch.record_end(ended)
     assert await look(stage, "workflow_failed") == [(FIRED, workflow)]
     await stage.keywords.remove("weibo", TOPIC)
     async with stage.database.write() as connection:
@@ -330,11 +332,11 @@ async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerS
 
 async def test_a_recovery_that_was_done_ends_what_was_told_of_it(stage: RunnerStage) -> None:
     """C24: it has no execution, and says so itself."""
-    await stage.watch.note_end(
-        Ended(workflow="recover", execution_id="1", request_id="req-1", status=ExecutionStatus.FAILED)
+    await stage.watch.record_end(
+        EndedExecution(workflow="recover", execution_id="1", request_id="req-1", status=ExecutionStatus.FAILED)
     )
     assert await look(stage, "workflow_failed") == [(FIRED, "recover")]
-    await stage.watch.note_recovery()
+    await stage.watch.record_recovery()
     assert await look(stage, "workflow_failed") == [(FIRED, "recover"), (RESOLVED, "recover")]
 
 
@@ -359,7 +361,7 @@ async def test_keywords_that_cannot_be_searched_are_told(stage: RunnerStage, clo
 async def note_code(stage: RunnerStage, keyword_id: int, code: ErrorCode | None) -> None:
     """As a search that ended like this."""
     async with stage.database.write() as connection:
-        await note_search(connection, keyword_id, found=0, created=0, code=code, at=stage.clock.now())
+        await record_search(connection, keyword_id, found=0, created=0, code=code, at=stage.clock.now())
 
 
 async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:

@@ -19,7 +19,8 @@ from tests.collect.platform_stage import Case, as_parameters, make_tools
 from tests.conftest import LOOPBACK
 from tests.fakes import FakeClock
 from tidings.collect.crawl.crawler import WantedNote
-from tidings.collect.crawl.platforms import LocalPace, NoteReference
+from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.platforms.protocol import NoteReference
 from tidings.collect.crawl.platforms.web import Web, name_page
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
-from tidings.collect.crawl.platforms import NoteReference
+from tidings.collect.crawl.platforms.protocol import NoteReference
 from tidings.collect.crawl.platforms.weibo import Weibo
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind

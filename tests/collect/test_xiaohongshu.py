@@ -8,7 +8,7 @@ import pytest
 
 from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
 from tests.fakes import FakeClock
-from tidings.collect.crawl.platforms import NoteReference
+from tidings.collect.crawl.platforms.protocol import NoteReference
 from tidings.collect.crawl.platforms.xiaohongshu import Xiaohongshu
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from tidings.collect.notes import Note, NoteKind
 from tidings.collect.tables import candidates, mirror_outbox, sources
-from tidings.collect.write import Candidate, Collected, NewCandidate, Workflows
+from tidings.collect.write import Collected, LeasedCandidate, NewCandidate, Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution
 
@@ -37,16 +37,16 @@ def make_note(note_id: str, *, platform: str = PLATFORM, title: str = "") -> Not
     )
 
 
-def collect(leased: Sequence[Candidate], *, cookie_used: str | None = None) -> list[Collected]:
+def collect(leased: Sequence[LeasedCandidate], *, cookie_used: str | None = None) -> list[Collected]:
     return [
         Collected(note_id=each.note_id, note=make_note(each.note_id, platform=each.platform), cookie_used=cookie_used)
         for each in leased
     ]
 
 
-async def begin(workflows: Workflows, name: str = "collect") -> Execution:
+async def begin(writer: Writer, name: str = "collect") -> Execution:
     """The right to run, which nobody else has."""
-    acquired = await workflows.acquire(name)
+    acquired = await writer.acquire(name)
     assert acquired.execution is not None
     return acquired.execution
 

@@ -295,7 +295,7 @@ async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database
     """C5: whoever works from outside goes on after a restart; what the server itself ran is over with it."""
     async with open_driver(database_url, tmp_path) as driver:
         execution = await driver.begin_with("n1")
-        own = await driver.api.installation.workflows.acquire("discover")
+        own = await driver.api.installation.writer.acquire("discover")
     async with open_driver(database_url, tmp_path) as driver:
         recovered = await driver.read(executions)
         assert {row.public_id: row.status for row in recovered} == {

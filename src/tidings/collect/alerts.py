@@ -22,10 +22,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.errors import RULES, Action, CrawlError, ErrorCode
-from tidings.collect.run.report import Ended
+from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import (
-    Rate,
-    Search,
+    SuccessRate,
+    WatchedSearch,
     count_failed_by,
     count_minutes,
     count_pending,
@@ -34,8 +34,6 @@ from tidings.collect.status import (
     read_rate,
 )
 from tidings.collect.tables import collect_minutes
-from tidings.collect.write.failures import KIND as WORKFLOW_FAILED
-from tidings.collect.write.failures import note_end, report_failure
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
@@ -57,15 +55,19 @@ PENDING_LASTS: Final = timedelta(minutes=30)
 SKIPPED_WINDOW: Final = timedelta(hours=1)
 # What may go well at the next discovery is told when it did not, twice.
 SEARCH_LASTS: Final = timedelta(hours=2)
-FIGURES_KEPT: Final = timedelta(days=1)
+STATISTICS_KEPT: Final = timedelta(days=1)
 RECOVER: Final = "recover"
+WORKFLOW_FAILED: Final = "workflow_failed"
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _USED_UP: Final = "used up today"
+_FAILURE_ACTION: Final = "look at this execution where the workflow runs; its leased candidates are tried again"
+# `partial` is about single candidates, which have conditions of their own.
+_WELL: Final = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL})
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CollectCondition:
     """A condition that holds now, and how long it has to before people are told."""
 
     alert: Alert
@@ -73,13 +75,13 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CollectSnapshot:
     """All that is looked at."""
 
     waiting: set[str]
-    searches: Sequence[Search]
+    searches: Sequence[WatchedSearch]
     cookies: Sequence[Cookie]
-    rate: Rate
+    rate: SuccessRate
     pending: int
     skipped: dict[str, dict[str, int]]
 
@@ -96,7 +98,7 @@ class Standing:
         return name == "collect" and (platform not in self.waiting if platform else not self.waiting)
 
 
-class Watch:
+class CollectMonitor:
     """Looks. `needs_cookie` says of a platform whether it does; it raises CrawlError for one that there is not."""
 
     def __init__(
@@ -134,11 +136,11 @@ class Watch:
             for finding in findings:
                 await self._alerts.raise_alert(connection, finding.alert, after=finding.after)
             await self._alerts.resolve_matching(connection, is_over)
-            old = collect_minutes.c.minute <= count_minutes(now - FIGURES_KEPT)
+            old = collect_minutes.c.minute <= count_minutes(now - STATISTICS_KEPT)
             await connection.execute(delete(collect_minutes).where(old))
         self._alerts.wake()
 
-    async def note_end(self, ended: Ended) -> None:
+    async def record_end(self, ended: EndedExecution) -> None:
         """Tell of a workflow that broke as a whole, once; it is over when it next comes to its end."""
         database, alerts = self._database, self._alerts
         if ended.status is ExecutionStatus.FAILED:
@@ -146,13 +148,13 @@ class Watch:
                 ended.workflow, ended.reason or "", execution_id=ended.execution_id, database=database, alerts=alerts
             )
         else:
-            await note_end(ended.workflow, ended.status, database=database, alerts=alerts)
+            await record_end(ended.workflow, ended.status, database=database, alerts=alerts)
 
-    async def note_recovery(self) -> None:
+    async def record_recovery(self) -> None:
         """The recovery was done, which has no execution to tell of it."""
-        await note_end(RECOVER, ExecutionStatus.SUCCEEDED, database=self._database, alerts=self._alerts)
+        await record_end(RECOVER, ExecutionStatus.SUCCEEDED, database=self._database, alerts=self._alerts)
 
-    def _examine(self, standing: Standing, *, at: datetime) -> Iterator[Finding]:
+    def _examine(self, standing: CollectSnapshot, *, at: datetime) -> Iterator[CollectCondition]:
         obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in standing.cookies}
         for platform in sorted(standing.busy | {each.platform for each in standing.cookies}):
             mine = [obstacles[each.name] for each in standing.cookies if each.platform == platform]
@@ -177,8 +179,33 @@ class Watch:
             return False
 
 
-async def _read_standing(connection: AsyncConnection, *, at: datetime) -> Standing:
-    return Standing(
+async def report_failure(
+    workflow_name: str, message: str, *, execution_id: str | None, database: Database, alerts: Alerts
+) -> None:
+    """Raise the alert of a workflow that failed as a whole. `execution_id` is the driver's own."""
+    where = "" if execution_id is None else f"execution {execution_id}: "
+    alert = Alert(
+        kind=WORKFLOW_FAILED,
+        subject=workflow_name,
+        reason=f"{where}{message or 'no reason was given'}",
+        action=_FAILURE_ACTION,
+    )
+    async with database.write() as connection:
+        await alerts.raise_alert(connection, alert)
+    alerts.wake()
+
+
+async def record_end(workflow_name: str, status: ExecutionStatus, *, database: Database, alerts: Alerts) -> None:
+    """Resolve that alert when an execution of the workflow succeeds, in full or in part."""
+    if status not in _WELL:
+        return
+    async with database.write() as connection:
+        await alerts.resolve_alert(connection, WORKFLOW_FAILED, workflow_name)
+    alerts.wake()
+
+
+async def _read_standing(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:
+    return CollectSnapshot(
         waiting=await list_waiting_platforms(connection),
         searches=await list_searches(connection),
         cookies=await read_cookies(connection),
@@ -202,11 +229,11 @@ def find_obstacle(cookie: Cookie, *, at: datetime, keys: KeyRing) -> str | None:
     return None
 
 
-def is_bad(rate: Rate) -> bool:
+def is_bad(rate: SuccessRate) -> bool:
     return rate.succeeded < LEAST_RATE * rate.tries
 
 
-def is_judged(rate: Rate) -> bool:
+def is_judged(rate: SuccessRate) -> bool:
     """Whether the rate says anything. A few tries that all went well do; where nothing was tried for a day, there is
     nothing left to be told of."""
     if rate.tries == 0:
@@ -214,10 +241,10 @@ def is_judged(rate: Rate) -> bool:
     return rate.tries >= LEAST_TRIES or not is_bad(rate)
 
 
-def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> Finding:
+def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCondition:
     counts = Counter(obstacles)
     told = ", ".join(f"{count} {obstacle}" for obstacle, count in counts.items()) or "there is none"
-    return Finding(
+    return CollectCondition(
         Alert(
             kind="no_active_cookie",
             subject=platform,
@@ -231,7 +258,7 @@ def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> Finding:
     )
 
 
-def _describe_rest(cookie: Cookie, obstacle: str) -> Finding:
+def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
     state = cookie.state
     reasons = {
         CookieStatus.COOLING: "it rests after {0.consecutive_errors:,} errors in a row, or a captcha",
@@ -240,7 +267,7 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> Finding:
         CookieStatus.UNREADABLE: "it cannot be read: its row or its master key is not the one it was stored with",
     }
     until = "" if state.cooling_until is None else f"; until {to_text(state.cooling_until)}"
-    return Finding(
+    return CollectCondition(
         Alert(
             kind="cookie_resting",
             subject=cookie.name,
@@ -254,9 +281,9 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> Finding:
     )
 
 
-def _describe_rate(rate: Rate) -> Finding:
+def _describe_rate(rate: SuccessRate) -> CollectCondition:
     minutes = RATE_WINDOW // timedelta(minutes=1)
-    return Finding(
+    return CollectCondition(
         Alert(
             kind="success_rate",
             subject=SUBJECT,
@@ -274,8 +301,8 @@ def _describe_rate(rate: Rate) -> Finding:
     )
 
 
-def _describe_pending() -> Finding:
-    return Finding(
+def _describe_pending() -> CollectCondition:
+    return CollectCondition(
         Alert(
             kind="many_pending",
             subject=SUBJECT,
@@ -289,10 +316,10 @@ def _describe_pending() -> Finding:
     )
 
 
-def _describe_skipped(platform: str, counts: dict[str, int]) -> Finding:
+def _describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition:
     total = sum(counts.values())
     told = ", ".join(f"{count:,} {code}" for code, count in counts.items())
-    return Finding(
+    return CollectCondition(
         Alert(
             kind="notes_skipped",
             subject=platform,
@@ -306,7 +333,7 @@ def _describe_skipped(platform: str, counts: dict[str, int]) -> Finding:
     )
 
 
-def _describe_searches(searches: Sequence[Search]) -> Iterator[Finding]:
+def _describe_searches(searches: Sequence[WatchedSearch]) -> Iterator[CollectCondition]:
     """Keywords whose last search failed, by platform. A want of cookies is told as such."""
     failed: dict[str, list[tuple[str, ErrorCode]]] = defaultdict(list)
     for search in searches:
@@ -316,7 +343,7 @@ def _describe_searches(searches: Sequence[Search]) -> Iterator[Finding]:
         told = ", ".join(f"{keyword} ({code})" for keyword, code in keywords[:3])
         more = f" and {len(keywords) - 3:,} more" if len(keywords) > 3 else ""
         is_certain = any(RULES[code].alerts for _, code in keywords)
-        yield Finding(
+        yield CollectCondition(
             Alert(
                 kind="search_failed",
                 subject=platform,

@@ -151,7 +151,7 @@ def parse_count(value: object) -> int | None:
     return count if count <= _MOST else None
 
 
-def parse_moment(value: object) -> datetime | None:
+def parse_platform_timestamp(value: object) -> datetime | None:
     """A moment in UTC from seconds or milliseconds since 1970, Weibo's format, RFC 822 or W3C (ISO 8601).
 
     A text without a zone is taken as UTC. None for anything else, and for what lies outside 1970 to 9999.

@@ -35,7 +35,7 @@ _FIND_WAITING: Final = text(
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class SuccessRate:
     """How many tries went well and how many did not. `is_known`: there were tries at all within the last day."""
 
     succeeded: int
@@ -48,7 +48,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class WatchedSearch:
     """A keyword that is watched; `code` is why its last search failed."""
 
     platform: str
@@ -75,7 +75,7 @@ async def list_waiting_platforms(connection: AsyncConnection) -> set[str]:
     return set((await connection.execute(_FIND_WAITING)).scalars())
 
 
-async def list_searches(connection: AsyncConnection) -> list[Search]:
+async def list_searches(connection: AsyncConnection) -> list[WatchedSearch]:
     """Every keyword that is enabled, and what went wrong with its last search, if anything did."""
     statement = (
         select(watched_keywords.c.platform, watched_keywords.c.keyword, watched_keywords.c.last_error_code)
@@ -83,14 +83,14 @@ async def list_searches(connection: AsyncConnection) -> list[Search]:
         .order_by(watched_keywords.c.platform, watched_keywords.c.keyword)
     )
     rows = await connection.execute(statement)
-    return [Search(row.platform, row.keyword, _read_code(row.last_error_code)) for row in rows]
+    return [WatchedSearch(row.platform, row.keyword, _read_code(row.last_error_code)) for row in rows]
 
 
 def _read_code(text: str | None) -> ErrorCode | None:
     return ErrorCode(text) if text in list(ErrorCode) else None
 
 
-async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> Rate:
+async def read_rate(connection: AsyncConnection, *, at: datetime, window: timedelta) -> SuccessRate:
     """The tries of the last `window`."""
     is_recent = collect_minutes.c.minute > count_minutes(at - window)
     recent = [
@@ -98,7 +98,7 @@ async def read_rate(connection: AsyncConnection, *, at: datetime, window: timede
         for column in (collect_minutes.c.succeeded, collect_minutes.c.failed)
     ]
     row = (await connection.execute(select(*recent, func.count()))).one()
-    return Rate(int(row[0]), int(row[1]), is_known=row[2] > 0)
+    return SuccessRate(int(row[0]), int(row[1]), is_known=row[2] > 0)
 
 
 def count_minutes(moment: datetime) -> int:
@@ -166,7 +166,7 @@ async def list_failed(connection: AsyncConnection, *, platform: str | None = Non
 
 
 async def list_executions(connection: AsyncConnection, *, limit: int) -> list[ExecutionRecord]:
-    """The last executions of collect's workflows, the newest first."""
+    """The last executions of collect's writer, the newest first."""
     statement = (
         select(executions)
         .where(executions.c.workflow_name.not_like(f"{OTHER_WORKFLOWS}%"))

@@ -11,7 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 
 from tidings.cli.announce.report import COLOURS
-from tidings.collect.run.report import CollectReport, DiscoverReport, Ended, SearchReport
+from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status import FailedCandidate
 from tidings.collect.write import Settled, SettledAction
 from tidings.core.executions import ExecutionStatus
@@ -35,7 +35,7 @@ class WorkView:
         self._counts: dict[str, Counter[str]] = {}
         self._lines: dict[str, TaskID] = {}
 
-    def note_search(self, search: SearchReport) -> None:
+    def record_search(self, search: SearchReport) -> None:
         self._add(search.platform, Counter({"keywords": 1, "found": search.found, "new": search.created}))
 
     def note_settled(self, platform: str, settled: Sequence[Settled]) -> None:
@@ -121,7 +121,7 @@ def print_failed(found: Sequence[FailedCandidate], *, console: Console) -> None:
     console.print(table)
 
 
-def _describe_end(ended: Ended) -> str:
+def _describe_end(ended: EndedExecution) -> str:
     reason = f" ({escape(ended.reason)})" if ended.reason else ""
     return f"{_colour(ended.status)} {ended.workflow}{reason}"
 

@@ -15,20 +15,20 @@ from tidings.cli.collect.keywords import require_platform
 from tidings.cli.collect.report import print_collections, print_discovery, print_failed, show_work
 from tidings.cli.collect.status import print_standing, read_standing
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
+from tidings.collect.alerts import record_end
 from tidings.collect.feishu.mirror import Delivered, Mirror
-from tidings.collect.run.report import Ended
+from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import FailedCandidate, list_failed
 from tidings.collect.write import Recovered
-from tidings.collect.write.failures import note_end
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.settings import Settings
-from tidings.wiring import Installation, make_collect_runner, make_watch, open_crawler
+from tidings.wiring import Installation, make_collect_monitor, make_collect_runner, open_crawler
 
 if TYPE_CHECKING:
     # What crawls is loaded by the commands that do.
-    from tidings.collect.alerts import Watch
+    from tidings.collect.alerts import CollectMonitor
     from tidings.collect.run.runner import CollectRunner
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def discover(as_json: JsonOption = False, verbose: VerboseOption = False) -> Non
     async def work() -> Exit:
         async with _open_bench(settings, verbose=verbose) as bench:
             with stop_on_signals(bench.stop), show_work(enabled=_is_watched(as_json, verbose)) as view:
-                report = await bench.runner.discover(bench.stop, on_progress=view.note_search)
+                report = await bench.runner.discover(bench.stop, on_progress=view.record_search)
             if report.ended is None:
                 fail("nothing is watched; `tidings collect keywords add PLATFORM KEYWORD` changes that")
             if report.ended.status is ExecutionStatus.RUNNING:
@@ -96,8 +96,8 @@ def recover(as_json: JsonOption = False) -> None:
 
     async def work() -> Recovered:
         async with open_session(settings) as installation:
-            freed = await installation.workflows.recover()
-            await note_end(
+            freed = await installation.writer.recover()
+            await record_end(
                 "recover", ExecutionStatus.SUCCEEDED, database=installation.database, alerts=installation.alerts
             )
             return freed
@@ -162,7 +162,7 @@ def retry(platform: PlatformOption = None, as_json: JsonOption = False) -> None:
 
     async def work() -> int:
         async with open_session(settings) as installation:
-            return await installation.workflows.requeue(platform)
+            return await installation.writer.requeue(platform)
 
     count = run(work)
     typer.echo(json.dumps({"requeued": count}) if as_json else f"{count:,} candidates are due again.")
@@ -197,13 +197,13 @@ class _Bench:
 
     installation: Installation
     runner: "CollectRunner"
-    watch: "Watch"
+    watch: "CollectMonitor"
     stop: Stop
 
-    async def end(self, ended: list[Ended]) -> Exit:
+    async def end(self, ended: list[EndedExecution]) -> Exit:
         """Tell people what they have to know: without a service, there is nobody else to do it."""
         for each in ended:
-            await self.watch.note_end(each)
+            await self.watch.record_end(each)
         await self.watch.look()
         await deliver_alerts(self.installation)
         return Exit.DONE if all(each.status is ExecutionStatus.SUCCEEDED for each in ended) else Exit.FAILED
@@ -215,7 +215,7 @@ async def _open_bench(settings: Settings, *, verbose: bool) -> AsyncIterator[_Be
         yield _Bench(
             installation,
             make_collect_runner(installation, crawler=crawler),
-            make_watch(installation, crawler=crawler),
+            make_collect_monitor(installation, crawler=crawler),
             Stop(clock=installation.clock),
         )
 

@@ -8,21 +8,20 @@ from rich.console import Console
 from rich.table import Table
 
 from tidings.cli.collect.report import escape
-from tidings.collect.alerts import KINDS, find_obstacle
+from tidings.collect.alerts import KINDS, WORKFLOW_FAILED, find_obstacle
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import ALERT_KIND
 from tidings.collect.feishu.status import MirrorStatus
 from tidings.collect.status import count_candidates, list_executions
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write import Keyword
-from tidings.collect.write.failures import KIND
 from tidings.core.alerts import OpenCondition
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord
 from tidings.wiring import Installation
 
 _MOST_EXECUTIONS: Final = 10
-_KINDS: Final = KINDS | {KIND, ALERT_KIND}
+_KINDS: Final = KINDS | {WORKFLOW_FAILED, ALERT_KIND}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

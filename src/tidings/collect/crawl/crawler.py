@@ -27,7 +27,7 @@ from tidings.collect.crawl.platforms.protocol import (
     SearchPage,
     check_search,
 )
-from tidings.collect.crawl.platforms.registry import Platforms
+from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.clock import Clock
@@ -296,7 +296,7 @@ def make_crawler(
             feeds=tuple(feeds),
         )
 
-    platforms = Platforms(find_tools)
+    platforms = PlatformRegistry(find_tools)
     return Crawler(platforms.get, pool=pool, clock=clock, redactor=redactor, limits=limits, close=platforms.close)
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tidings.collect.run.report import Ended
-from tidings.collect.write import Workflows
+from tidings.collect.run.report import EndedExecution
+from tidings.collect.write import Writer
 from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
@@ -19,7 +19,7 @@ _log = get_logger(__name__)
 Work = Callable[[Execution], Awaitable[ExecutionStatus | None]]
 
 
-async def execute(workflow: str, work: Work, *, workflows: Workflows, executions: Executions, stop: Stop) -> Ended:
+async def execute(workflow: str, work: Work, *, writer: Writer, executions: Executions, stop: Stop) -> EndedExecution:
     """Do the work as one execution with a request id of its own. Where another has the right to run, nothing is done.
 
     It ends in any case: as `interrupted` where the work raises StopRequestedError or is cancelled, as `failed` with its
@@ -27,17 +27,17 @@ async def execute(workflow: str, work: Work, *, workflows: Workflows, executions
     raises outside the work.
     """
     with request_id_scope() as request_id:
-        acquired = await workflows.acquire(workflow)
+        acquired = await writer.acquire(workflow)
         execution, status, reason = acquired.execution, ExecutionStatus.RUNNING, acquired.reason
         if execution is None:
             _log.info("workflow.busy", workflow=workflow, reason=reason)
         else:
             try:
-                status, reason = await _Run(execution, workflows, executions, stop).carry_out(work)
+                status, reason = await _Run(execution, writer, executions, stop).carry_out(work)
             except ExecutionLostError as error:
                 status, reason = ExecutionStatus.INTERRUPTED, str(error)
                 _log.warning("workflow.lost", workflow=workflow, execution=execution.public_id)
-        return Ended(
+        return EndedExecution(
             workflow=workflow, execution_id=acquired.execution_id, request_id=request_id, status=status, reason=reason
         )
 
@@ -45,9 +45,9 @@ async def execute(workflow: str, work: Work, *, workflows: Workflows, executions
 class _Run:
     """An execution that has begun."""
 
-    def __init__(self, execution: Execution, workflows: Workflows, executions: Executions, stop: Stop) -> None:
+    def __init__(self, execution: Execution, writer: Writer, executions: Executions, stop: Stop) -> None:
         self._execution = execution
-        self._workflows = workflows
+        self._writer = writer
         self._executions = executions
         self._stop = stop
 
@@ -55,7 +55,7 @@ class _Run:
         """Its status at the end, and the reason for it where it is no good one. Raises ExecutionLostError."""
         execution = self._execution
         try:
-            async with self._executions.keep_alive(execution, heartbeat=self._workflows.heartbeat):
+            async with self._executions.keep_alive(execution, heartbeat=self._writer.heartbeat):
                 status = await work(execution)
         except StopRequestedError:
             return await self._end(ExecutionStatus.INTERRUPTED, self._stop.reason)
@@ -74,5 +74,5 @@ class _Run:
         self, status: ExecutionStatus | None, reason: str | None = None
     ) -> tuple[ExecutionStatus, str | None]:
         result = None if reason is None else {"errors": [reason]}
-        finished = await self._workflows.finish(self._execution, status=status, result=result)
+        finished = await self._writer.finish(self._execution, status=status, result=result)
         return finished.status, reason

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from tidings.collect.alerts import Watch
+from tidings.collect.alerts import CollectMonitor
 from tidings.collect.run.runner import CollectRunner
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
@@ -19,7 +19,7 @@ from tidings.core.logs.request_id import request_id_scope
 from tidings.core.queue.jobs import Jobs
 from tidings.core.stop import Stop, StopRequestedError
 
-WATCH_EVERY: Final = timedelta(minutes=1)
+MONITOR_EVERY: Final = timedelta(minutes=1)
 # So often another process may be found to have died over a job; the table does not call.
 _LOOK_EVERY: Final = timedelta(minutes=1)
 
@@ -40,7 +40,7 @@ class Intervals:
     discover: timedelta = timedelta(minutes=60)
     collect: timedelta = timedelta(minutes=5)
     recover: timedelta = timedelta(minutes=15)
-    watch: timedelta = WATCH_EVERY
+    watch: timedelta = MONITOR_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class CollectJobs:
         jobs: Jobs,
         *,
         runner: CollectRunner,
-        watch: Watch,
+        watch: CollectMonitor,
         clock: Clock,
         intervals: Intervals,
         drives: bool = True,
@@ -144,15 +144,15 @@ class CollectJobs:
         if report.created:
             self._collect.woken.set()
         if report.ended is not None:
-            await self._watch.note_end(report.ended)
+            await self._watch.record_end(report.ended)
 
     async def _do_collect(self, stop: Stop) -> None:
         for report in await self._runner.collect(stop):
-            await self._watch.note_end(report.ended)
+            await self._watch.record_end(report.ended)
 
     async def _do_recover(self, _stop: Stop) -> None:
         await self._runner.recover()
-        await self._watch.note_recovery()
+        await self._watch.record_recovery()
 
     async def _do_watch(self, _stop: Stop) -> None:
         await self._watch.look()

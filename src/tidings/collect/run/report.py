@@ -10,7 +10,7 @@ from tidings.core.executions import ExecutionStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedExecution:
     """How an execution ended. `running`: it never began, since another, whose id this is, has the right to run."""
 
     workflow: str
@@ -57,7 +57,7 @@ class SearchReport:
 class DiscoverReport:
     """One discovery. Without an end nothing was begun: no keyword is watched."""
 
-    ended: Ended | None = None
+    ended: EndedExecution | None = None
     searches: tuple[SearchReport, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ class CollectReport:
     """One platform's collection: how many candidates came to each end."""
 
     platform: str
-    ended: Ended
+    ended: EndedExecution
     counts: Mapping[SettledAction, int] = field(default_factory=dict)
 
     @property

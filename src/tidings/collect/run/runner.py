@@ -19,22 +19,22 @@ from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, next_delay
 from tidings.collect.notes import Note
 from tidings.collect.run.execution import Work, execute
-from tidings.collect.run.report import CollectReport, DiscoverReport, Ended, SearchReport
+from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.write import (
     BATCH_SIZE,
-    Candidate,
     Collected,
     CookieUse,
     Failed,
     Keyword,
     Keywords,
+    LeasedCandidate,
     NewCandidate,
     Recovered,
     Repeated,
     Result,
     Settled,
     SettledAction,
-    Workflows,
+    Writer,
 )
 from tidings.collect.write.writer import REFUSALS
 from tidings.core.executions import Execution, Executions, ExecutionStatus
@@ -49,7 +49,7 @@ _NO_ANSWER: Final = ErrorInfo(ErrorCode.INTERNAL_ERROR, "there is neither a note
 _log = get_logger(__name__)
 
 NoteSettled = Callable[[Sequence[Settled]], None]
-_Answer = tuple[Candidate, BatchItem[Note]]
+_Answer = tuple[LeasedCandidate, BatchItem[Note]]
 
 
 def name_collect(platform: str) -> str:
@@ -58,7 +58,7 @@ def name_collect(platform: str) -> str:
 
 
 class CollectRunner:
-    """Does the workflows. Each execution has a request id of its own, which its log lines and records carry.
+    """Does the writer. Each execution has a request id of its own, which its log lines and records carry.
 
     An execution ends in any case: `interrupted` by the stop, `failed` where something broke that should not. One that
     was taken away writes nothing more.
@@ -68,7 +68,7 @@ class CollectRunner:
         self,
         *,
         crawler: Crawler,
-        workflows: Workflows,
+        writer: Writer,
         keywords: Keywords,
         executions: Executions,
         batch_size: int = BATCH_SIZE,
@@ -76,7 +76,7 @@ class CollectRunner:
         retries: Mapping[ErrorCode, int] | None = None,
     ) -> None:
         self._crawler = crawler
-        self._workflows = workflows
+        self._writer = writer
         self._keywords = keywords
         self._executions = executions
         self._batch_size = batch_size
@@ -86,7 +86,7 @@ class CollectRunner:
     async def discover(
         self, stop: Stop, *, on_progress: Callable[[SearchReport], None] = lambda _: None
     ) -> DiscoverReport:
-        """Search for every keyword that is enabled, the platforms at the same time."""
+        """WatchedSearch for every keyword that is enabled, the platforms at the same time."""
         by_platform: dict[str, list[Keyword]] = defaultdict(list)
         for keyword in await self._keywords.list_enabled():
             by_platform[keyword.platform].append(keyword)
@@ -116,7 +116,7 @@ class CollectRunner:
         on_progress: Callable[[str, Sequence[Settled]], None] = lambda _platform, _settled: None,
     ) -> list[CollectReport]:
         """Read the notes of all candidates that are due (of one platform, where it is named), until none is left."""
-        due = [name for name in await self._workflows.find_due_platforms() if platform in (None, name)]
+        due = [name for name in await self._writer.find_due_platforms() if platform in (None, name)]
         outcomes = await asyncio.gather(
             *(self._collect(name, stop=stop, on_progress=on_progress) for name in due), return_exceptions=True
         )
@@ -124,7 +124,7 @@ class CollectRunner:
 
     async def recover(self) -> Recovered:
         """Free what dead holders had. It needs no right to run: whatever else is stuck, this is not."""
-        return await self._workflows.recover()
+        return await self._writer.recover()
 
     async def _search_platform(
         self, execution: Execution, keywords: Sequence[Keyword], *, stop: Stop, note: Callable[[SearchReport], None]
@@ -145,7 +145,7 @@ class CollectRunner:
         except REFUSALS:
             _log.exception("search.broken", platform=keyword.platform, keyword=keyword.keyword)
             code = ErrorCode.INTERNAL_ERROR
-            await self._workflows.add_candidates(execution, [], keyword_id=keyword.id, code=code)
+            await self._writer.add_candidates(execution, [], keyword_id=keyword.id, code=code)
             message = "what was found cannot be stored; the log has the cause"
             return SearchReport(platform=keyword.platform, keyword=keyword.keyword, code=code, message=message)
 
@@ -161,9 +161,9 @@ class CollectRunner:
             uses = _list_uses(answer.meta.cookie_used, answer.error)
             if answer.data is None or not answer.data.has_more or page >= keyword.pages:
                 break
-            await self._workflows.count_cookie_uses(execution, uses)
+            await self._writer.count_cookie_uses(execution, uses)
         code = None if answer.error is None else answer.error.code
-        added = await self._workflows.add_candidates(
+        added = await self._writer.add_candidates(
             execution, list(found.values()), keyword_id=keyword.id, code=code, uses=uses
         )
         return SearchReport(
@@ -184,7 +184,7 @@ class CollectRunner:
             delay = None if answer.error is None else self._find_delay(answer.error, retry=retry)
             if delay is None:
                 return answer
-            await self._workflows.count_cookie_uses(execution, _list_uses(answer.meta.cookie_used, answer.error))
+            await self._writer.count_cookie_uses(execution, _list_uses(answer.meta.cookie_used, answer.error))
             await stop.sleep(delay)
 
     async def _collect(
@@ -199,7 +199,7 @@ class CollectRunner:
         async def work(execution: Execution) -> ExecutionStatus | None:
             while True:
                 stop.check()
-                leased = await self._workflows.lease(execution, limit=self._batch_size, platform=platform)
+                leased = await self._writer.lease(execution, limit=self._batch_size, platform=platform)
                 if not leased:
                     # What was given back has not failed, but neither is it done.
                     return ExecutionStatus.PARTIAL if counts[SettledAction.RELEASED] else None
@@ -210,7 +210,7 @@ class CollectRunner:
         return CollectReport(platform=platform, ended=ended, counts=dict(counts))
 
     async def _read_notes(
-        self, execution: Execution, leased: Sequence[Candidate], *, stop: Stop, note: NoteSettled
+        self, execution: Execution, leased: Sequence[LeasedCandidate], *, stop: Stop, note: NoteSettled
     ) -> None:
         """Read leased candidates, those that fail again as often as the rule for what went wrong allows. What is
         certain is written at once, also when it is time to stop; what is not is given back then."""
@@ -222,15 +222,15 @@ class CollectRunner:
                 await stop.wait_for(self._ask_notes(left, came))
             except StopRequestedError:
                 cut = [_conclude(*each) if each[1].data is not None else _put_off(*each) for each in came]
-                note(await self._workflows.settle(execution, platform, cut))
+                note(await self._writer.settle(execution, platform, cut))
                 raise
             verdict = self._judge(came, retry=retry)
-            note(await self._workflows.settle(execution, platform, verdict.results))
+            note(await self._writer.settle(execution, platform, verdict.results))
             left = verdict.again
             if left:
                 await stop.sleep(verdict.delay)
 
-    async def _ask_notes(self, candidates: Sequence[Candidate], came: list[_Answer]) -> None:
+    async def _ask_notes(self, candidates: Sequence[LeasedCandidate], came: list[_Answer]) -> None:
         """One batch. The answers are in `came` in the order in which they came, which their cookies are judged by."""
         await self._crawler.details(
             candidates[0].platform,
@@ -241,7 +241,7 @@ class CollectRunner:
     def _judge(self, came: Sequence[_Answer], *, retry: int) -> "_Verdict":
         """What is certain, and what is to be asked again as retry number `retry`."""
         results: list[Result] = []
-        again: list[Candidate] = []
+        again: list[LeasedCandidate] = []
         longest = timedelta(0)
         for candidate, item in came:
             delay = None if item.error is None else self._find_delay(item.error, retry=retry)
@@ -253,8 +253,8 @@ class CollectRunner:
                 longest = max(longest, delay)
         return _Verdict(results, again, longest)
 
-    async def _execute(self, workflow: str, work: Work, *, stop: Stop) -> Ended:
-        return await execute(workflow, work, workflows=self._workflows, executions=self._executions, stop=stop)
+    async def _execute(self, workflow: str, work: Work, *, stop: Stop) -> EndedExecution:
+        return await execute(workflow, work, writer=self._writer, executions=self._executions, stop=stop)
 
     def _find_delay(self, error: ErrorInfo, *, retry: int) -> timedelta | None:
         return next_delay(error.code, retry=retry, backoff=self._backoff, retries=self._retries)
@@ -265,7 +265,7 @@ class _Verdict:
     """What is to be written of a batch, and what is asked again after a wait."""
 
     results: Sequence[Result]
-    again: Sequence[Candidate]
+    again: Sequence[LeasedCandidate]
     delay: timedelta
 
 
@@ -280,7 +280,7 @@ async def _do_all(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _conclude(candidate: Candidate, item: BatchItem[Note]) -> Result:
+def _conclude(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
     if item.data is not None:
         return Collected(note_id=candidate.note_id, note=item.data, cookie_used=item.cookie_used)
     error = item.error or _NO_ANSWER
@@ -301,13 +301,13 @@ def _report(platform: str, outcome: CollectReport | BaseException) -> CollectRep
         raise outcome
     _log.error("collect.broken", platform=platform, exc_info=outcome)
     reason = f"it could not be done: {type(outcome).__name__}"
-    failed = Ended(
+    failed = EndedExecution(
         workflow=name_collect(platform), execution_id="", request_id="", status=ExecutionStatus.FAILED, reason=reason
     )
     return CollectReport(platform=platform, ended=failed)
 
 
-def _put_off(candidate: Candidate, item: BatchItem[Note]) -> Result:
+def _put_off(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
     error = item.error or _NO_ANSWER
     return Repeated(note_id=candidate.note_id, code=error.code, cookie_used=item.cookie_used, captcha=error.captcha)
 
@@ -332,7 +332,7 @@ def _list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieU
     return [CookieUse(cookie_name=cookie_used, code=error.code, captcha=error.captcha)]
 
 
-def _note_end(ended: Ended, **figures: int) -> None:
+def _note_end(ended: EndedExecution, **figures: int) -> None:
     with request_id_scope(ended.request_id):
         _log.info(
             "workflow.done",

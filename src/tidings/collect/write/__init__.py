@@ -1,4 +1,4 @@
-"""The writing half of collect: locks, leases, idempotent writes. `Workflows` is the way in, `Keywords` says what is
+"""The writing half of collect: locks, leases, idempotent writes. `Writer` is the way in, `Keywords` says what is
 watched. Nothing of the crawl API knows this package."""
 
 from tidings.collect.write.keywords import Keyword, Keywords
@@ -6,39 +6,39 @@ from tidings.collect.write.values import (
     BATCH_SIZE,
     Acquired,
     Added,
-    Candidate,
     Collected,
     CookieUse,
     Failed,
     Finished,
+    LeasedCandidate,
     NewCandidate,
     Recovered,
     Repeated,
     Result,
     Settled,
     SettledAction,
-    WorkflowLimits,
+    WriterLimits,
 )
-from tidings.collect.write.writer import WorkflowNameError, Workflows
+from tidings.collect.write.writer import WorkflowNameError, Writer
 
 __all__ = [
     "BATCH_SIZE",
     "Acquired",
     "Added",
-    "Candidate",
     "Collected",
     "CookieUse",
     "Failed",
     "Finished",
     "Keyword",
     "Keywords",
+    "LeasedCandidate",
     "NewCandidate",
     "Recovered",
     "Repeated",
     "Result",
     "Settled",
     "SettledAction",
-    "WorkflowLimits",
     "WorkflowNameError",
-    "Workflows",
+    "Writer",
+    "WriterLimits",
 ]

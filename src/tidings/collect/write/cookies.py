@@ -6,23 +6,34 @@ their uses are counted is in `outcomes`.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.crawl.cookies.states import CookieState, settle_state, utc_day
+from tidings.collect.crawl.cookies.states import (
+    CookieOutcome,
+    CookieRules,
+    CookieState,
+    CookieStatus,
+    advance_state,
+    settle_state,
+    utc_day,
+)
 from tidings.collect.crawl.cookies.table import (
     Cookie,
     cookies,
     describe_state,
     lock_cookie,
+    lock_cookies,
     open_cookie,
     read_cookies,
     seal_cookie,
 )
+from tidings.collect.errors import ErrorCode
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -41,6 +52,24 @@ _HEADER_NAME: Final = re.compile(r"cookie\s*:", re.IGNORECASE)
 _UNFIT: Final = re.compile(r"[^\x20-\x7e]")
 _LONGEST: Final = 16_384
 _MOST: Final = 1_000_000
+
+_UNREADABLE: Final = CookieStatus.UNREADABLE
+_WRITTEN: Final = (
+    "status",
+    "consecutive_errors",
+    "total_errors",
+    "cooling_until",
+    "daily_used",
+    "used_on",
+    "last_used_at",
+    "updated_at",
+)
+# Made once: it is part of every batch that is written.
+_write_state: Final = (
+    update(cookies)
+    .where(cookies.c.cookie_name == bindparam("of_name"))
+    .values({name: bindparam(f"new_{name}") for name in _WRITTEN})
+)
 
 log = get_logger(__name__)
 
@@ -198,6 +227,44 @@ class CookieRecords:
             return True
 
 
+def judge_code(code: ErrorCode | None, *, captcha: bool = False) -> CookieOutcome:
+    """What an answer's error, its `code` and `captcha`, says about the cookie it was asked with; None is success."""
+    if code is None:
+        return CookieOutcome.SUCCESS
+    if captcha:
+        return CookieOutcome.CAPTCHA
+    return CookieOutcome.ERROR if code is ErrorCode.COOKIE_INVALID else CookieOutcome.UNRELATED
+
+
+async def record_outcomes(
+    connection: AsyncConnection,
+    outcomes: Mapping[str, Sequence[CookieOutcome]],
+    at: datetime,
+    *,
+    rules: CookieRules,
+) -> dict[str, CookieState]:
+    """Count the uses of cookies, by name, and what came of each use in its order; `at` is when. The answer is how they
+    stand now; one that is gone or unreadable is not in it.
+
+    It stands or falls with the caller's transaction. Of two at once on one cookie, the second waits for the first.
+    """
+    if not outcomes:
+        return {}
+    before = [each for each in await lock_cookies(connection, outcomes) if each.state.status is not _UNREADABLE]
+    after = {each.name: _advance(each.state, outcomes[each.name], at=at, rules=rules) for each in before}
+    if before:
+        await connection.execute(_write_state, [_describe_use(each, after[each.name], at=at) for each in before])
+    for each in before:
+        if after[each.name].status is not each.state.status:
+            log.warning(
+                "cookie.status",
+                cookie_name=each.name,
+                before=each.state.status.value,
+                after=after[each.name].status.value,
+            )
+    return after
+
+
 async def _update(connection: AsyncConnection, name: str, values: dict[str, Any]) -> None:
     await connection.execute(update(cookies).where(cookies.c.cookie_name == name).values(values))
 
@@ -208,3 +275,18 @@ def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
     stamp = to_milliseconds(now)
     fresh = CookieState(day=settled.day, daily_used=settled.daily_used)
     return {**describe_state(fresh), "enabled_at": stamp, "updated_at": stamp}
+
+
+def _advance(state: CookieState, outcomes: Sequence[CookieOutcome], *, at: datetime, rules: CookieRules) -> CookieState:
+    for outcome in outcomes:
+        state = advance_state(state, outcome, at=at, rules=rules)
+    return state
+
+
+def _describe_use(cookie: Cookie, state: CookieState, *, at: datetime) -> dict[str, Any]:
+    last_used_at = at if cookie.last_used_at is None else max(at, cookie.last_used_at)
+    values = describe_state(state) | {
+        "last_used_at": to_milliseconds(last_used_at),
+        "updated_at": max(to_milliseconds(at), to_milliseconds(cookie.updated_at)),
+    }
+    return {f"new_{name}": value for name, value in values.items()} | {"of_name": cookie.name}

@@ -39,7 +39,7 @@ class Keywords:
         self._clock = clock
 
     async def add(self, platform: str, keyword: str, *, pages: int = 1) -> bool:
-        """Watch a keyword; False where it was watched already, which then has this many pages and is enabled.
+        """CollectMonitor a keyword; False where it was watched already, which then has this many pages and is enabled.
 
         Raises CrawlError for a keyword that no platform can be asked.
         """
@@ -57,7 +57,7 @@ class Keywords:
         return new
 
     async def remove(self, platform: str, keyword: str) -> bool:
-        """Watch it no longer; what it found stays. False where it was not watched."""
+        """CollectMonitor it no longer; what it found stays. False where it was not watched."""
         statement = delete(watched_keywords).where(
             watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip()
         )
@@ -84,7 +84,7 @@ class Keywords:
         return [each for each in await self.list_all() if each.enabled]
 
 
-async def note_search(
+async def record_search(
     connection: AsyncConnection,
     keyword_id: int,
     *,

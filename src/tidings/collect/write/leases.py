@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import PENDING_PLATFORMS, CandidateStatus, candidates, sources
-from tidings.collect.write.values import Candidate, NewCandidate, WorkflowLimits, make_storable, write_meta
+from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution, ExecutionStatus, executions
@@ -21,7 +21,7 @@ Key = tuple[str, str]
 _LOST_WORKER: Final = "whoever worked on it gave no sign of life; it was taken back"
 
 _key = (candidates.c.platform, candidates.c.note_id)
-_leased = tuple(candidates.c[name] for name in Candidate.__slots__)
+_leased = tuple(candidates.c[name] for name in LeasedCandidate.__slots__)
 _is_held = and_(text("tbl_candidate.status = 'processing'"), candidates.c.processing_lock == bindparam("lock"))
 
 _chosen = (
@@ -110,7 +110,7 @@ async def insert_candidates(
 
 async def lease_candidates(
     connection: AsyncConnection, execution: Execution, *, platform: str, limit: int, at: datetime
-) -> list[Candidate]:
+) -> list[LeasedCandidate]:
     """At most `limit` that are due, the longest waiting first. One that another is just leasing is passed over."""
     values = {
         "of_platform": platform,
@@ -120,7 +120,7 @@ async def lease_candidates(
         "meta": write_meta(execution),
     }
     rows = sorted(await connection.execute(_lease, values), key=lambda row: (row.due_at, row.note_id))
-    return [Candidate(**{name: getattr(row, name) for name in Candidate.__slots__}) for row in rows]
+    return [LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows]
 
 
 async def renew_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> int:
@@ -165,7 +165,7 @@ async def requeue_failed(
 
 
 async def take_back_candidates(
-    connection: AsyncConnection, *, at: datetime, limits: WorkflowLimits
+    connection: AsyncConnection, *, at: datetime, limits: WriterLimits
 ) -> list[tuple[Key, CandidateStatus]]:
     """Free what dead holders had leased; a failure of the record, for it may be what killed them.
 
@@ -206,7 +206,7 @@ async def take_back_candidates(
     return [((row.platform, row.note_id), CandidateStatus(row.status)) for row in rows]
 
 
-async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WorkflowLimits) -> list[Key]:
+async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> list[Key]:
     """Free the sources that somebody had locked for too long; who that was may be nobody's execution."""
     statement = (
         update(sources)
@@ -226,7 +226,7 @@ async def find_held(
     return {row.note_id: row for row in await connection.execute(_find_held, values)}
 
 
-def _is_silent(table: Table, *, at: datetime, limits: WorkflowLimits) -> ColumnElement[bool]:
+def _is_silent(table: Table, *, at: datetime, limits: WriterLimits) -> ColumnElement[bool]:
     return func.coalesce(table.c.locked_at, 0) < to_milliseconds(at - limits.lock_timeout)
 
 

@@ -21,7 +21,7 @@ from tidings.collect.write.values import (
     Result,
     Settled,
     SettledAction,
-    WorkflowLimits,
+    WriterLimits,
     judge_failure,
     make_storable,
     write_meta,
@@ -102,7 +102,7 @@ async def write_failed(
     held: Mapping[str, Any],
     execution: Execution,
     at: datetime,
-    limits: WorkflowLimits,
+    limits: WriterLimits,
 ) -> list[Settled]:
     """The candidates of these failures: due again, given up, or given back."""
     settled = [

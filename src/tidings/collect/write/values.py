@@ -25,7 +25,7 @@ _COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowLimits:
+class WriterLimits:
     """How long a lock holds without a sign of life, and how often a candidate is tried.
 
     `backoff` is how long a candidate rests after its first failure, its second, …; the last repeats.
@@ -72,7 +72,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class LeasedCandidate:
     """A candidate that is leased to an execution."""
 
     platform: str
@@ -186,7 +186,7 @@ class Recovered:
     failed: int
 
 
-def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: WorkflowLimits) -> Settled:
+def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: WriterLimits) -> Settled:
     """What becomes of a candidate that has failed `retry_count` times before."""
     if RULES[failure.code].action is Action.PAUSE:
         return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=at)

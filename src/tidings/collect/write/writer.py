@@ -19,10 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, sources
-from tidings.collect.write.changes import note_changes
-from tidings.collect.write.cookie_outcomes import judge_code, record_outcomes
-from tidings.collect.write.keywords import note_search
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.write.cookies import judge_code, record_outcomes
+from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
     Key,
     find_due_platforms,
@@ -48,17 +47,17 @@ from tidings.collect.write.values import (
     BATCH_SIZE,
     Acquired,
     Added,
-    Candidate,
     CookieUse,
     Finished,
+    LeasedCandidate,
     NewCandidate,
     Recovered,
     Result,
     Settled,
     SettledAction,
-    WorkflowLimits,
+    WriterLimits,
 )
-from tidings.core.clock import Clock
+from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import (
     AlreadyRunningError,
@@ -71,7 +70,7 @@ from tidings.core.executions import (
 from tidings.core.logs.logger import get_logger
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
-_DEFAULT_LIMITS: Final = WorkflowLimits()
+_DEFAULT_LIMITS: Final = WriterLimits()
 _DEFAULT_RULES: Final = CookieRules()
 # What is raised for values that no column takes: a platform may be anybody's code.
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
@@ -93,7 +92,7 @@ class WorkflowNameError(ValueError):
         )
 
 
-class Workflows:
+class Writer:
     """The tables of collect, and all that may be done to them. `mirrored` names the tables that have a mirror."""
 
     def __init__(
@@ -102,7 +101,7 @@ class Workflows:
         *,
         executions: Executions,
         clock: Clock,
-        limits: WorkflowLimits = _DEFAULT_LIMITS,
+        limits: WriterLimits = _DEFAULT_LIMITS,
         rules: CookieRules = _DEFAULT_RULES,
         mirrored: Collection[str] = (),
     ) -> None:
@@ -164,12 +163,12 @@ class Workflows:
             created = await insert_candidates(connection, self._database, new, execution=execution, at=at)
             if keyword_id is not None:
                 figures = {"found": len(new), "created": len(created)}
-                await note_search(connection, keyword_id, **figures, code=code, continued=continued, at=at)
+                await record_search(connection, keyword_id, **figures, code=code, continued=continued, at=at)
             await self._count_uses(connection, uses, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
-            await self._tell_mirror(connection, candidates.name, created, at=at)
+            await self._record_changes(connection, candidates.name, created, at=at)
         if created or code is not None:
             _log.info(
                 "candidates.added", found=len(new), created=len(created), code=code, execution=execution.public_id
@@ -178,7 +177,7 @@ class Workflows:
 
     async def lease(
         self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
-    ) -> list[Candidate]:
+    ) -> list[LeasedCandidate]:
         """Candidates for this execution alone, all of one platform: the one that is named, or the longest waiting.
 
         A platform that has no cookie left for this execution is left out.
@@ -187,11 +186,11 @@ class Workflows:
         async with self._executions.guard_progress(execution) as (connection, progress):
             paused = progress.get("paused", ())
             due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
-            leased: list[Candidate] = []
+            leased: list[LeasedCandidate] = []
             for name in due:
                 if name not in paused and not leased:
                     leased = await lease_candidates(connection, execution, platform=name, limit=limit, at=at)
-            await self._tell_mirror(connection, candidates.name, _list_keys(leased), at=at)
+            await self._record_changes(connection, candidates.name, _list_keys(leased), at=at)
         if leased:
             _log.info(
                 "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
@@ -227,7 +226,7 @@ class Workflows:
             if is_pause(failures, held=held):
                 await self._pause_platform(connection, execution, platform, progress)
             await self._count_uses(connection, list_uses(results, held=held), at=at)
-            await self._tell_settled(connection, platform, settled, held=held, at=at)
+            await self._record_settled_changes(connection, platform, settled, held=held, at=at)
             await self._count_settled(connection, execution, settled, held=held, at=at)
         _note_settled(execution, platform, settled)
         return settled
@@ -251,7 +250,7 @@ class Workflows:
 
         async def release(connection: AsyncConnection) -> None:
             released.extend(await release_leases(connection, execution, at=at))
-            await self._tell_mirror(connection, candidates.name, released, at=at)
+            await self._record_changes(connection, candidates.name, released, at=at)
 
         if status is None:
             status = await self._judge_end(execution)
@@ -288,8 +287,8 @@ class Workflows:
             freed = await take_back_candidates(connection, at=at, limits=self._limits)
             unlocked = await take_back_sources(connection, at=at, limits=self._limits)
             await count_minute(connection, at=at, succeeded=0, failed=len(freed))
-            await self._tell_mirror(connection, candidates.name, [key for key, _ in freed], at=at)
-            await self._tell_mirror(connection, sources.name, unlocked, at=at)
+            await self._record_changes(connection, candidates.name, [key for key, _ in freed], at=at)
+            await self._record_changes(connection, sources.name, unlocked, at=at)
         failed = sum(status is CandidateStatus.FAILED for _, status in freed)
         if freed or unlocked:
             _log.warning("records.recovered", records=len(freed) + len(unlocked), failed=failed)
@@ -302,7 +301,7 @@ class Workflows:
             at = self._clock.now()
             async with self._database.write() as connection:
                 keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform)
-                await self._tell_mirror(connection, candidates.name, keys, at=at)
+                await self._record_changes(connection, candidates.name, keys, at=at)
             freed = len(keys)
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
@@ -349,7 +348,7 @@ class Workflows:
         # The last of all: the other executions' wait for this row lasts until the commit.
         await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
 
-    async def _tell_settled(
+    async def _record_settled_changes(
         self,
         connection: AsyncConnection,
         platform: str,
@@ -358,18 +357,21 @@ class Workflows:
         held: Mapping[str, Any],
         at: datetime,
     ) -> None:
-        await self._tell_mirror(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
+        await self._record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
         created = [(platform, each.note_id) for each in settled if each.action is SettledAction.CREATED]
-        await self._tell_mirror(connection, sources.name, created, at=at)
+        await self._record_changes(connection, sources.name, created, at=at)
 
-    async def _tell_mirror(
+    async def _record_changes(
         self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
     ) -> None:
-        if table_name in self._mirrored:
-            await note_changes(connection, self._database, table_name, keys, at=at)
+        """Record for the mirror that these rows changed, in the transaction that changes them."""
+        if table_name in self._mirrored and keys:
+            common = {"table_name": table_name, "created_at": to_milliseconds(at)}
+            rows = [common | {"platform": platform, "note_id": note_id} for platform, note_id in keys]
+            await connection.execute(self._database.insert(mirror_outbox), rows)
 
 
-def _list_keys(leased: Sequence[Candidate]) -> list[Key]:
+def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:
     return [(each.platform, each.note_id) for each in leased]
 
 

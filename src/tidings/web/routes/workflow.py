@@ -11,21 +11,21 @@ from typing import Annotated, Any, Final, ParamSpec
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from tidings.collect.alerts import record_end, report_failure
 from tidings.collect.crawl.envelope import Envelope, Meta
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write import (
-    Candidate,
     Collected,
     CookieUse,
     Failed,
     Keyword,
+    LeasedCandidate,
     NewCandidate,
     Result,
     Settled,
     SettledAction,
 )
-from tidings.collect.write.failures import note_end, report_failure
 from tidings.core.clock import Clock, to_text
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
@@ -99,7 +99,7 @@ def _add_rule_routes(router: APIRouter, installation: Installation) -> None:
 
 
 def _add_execution_routes(router: APIRouter, installation: Installation) -> None:
-    workflows = installation.workflows
+    workflows = installation.writer
 
     @router.post("/executions", summary="Take the lock of a workflow", response_model=AcquireAnswer)
     @_envelop(installation.clock)
@@ -125,7 +125,7 @@ def _add_execution_routes(router: APIRouter, installation: Installation) -> None
         """What is still leased is given back as if it had never been. Asked again, the answer is how it ended."""
         status = None if body.status is None else ExecutionStatus(body.status)
         ended = await workflows.finish_remote(body.execution_id, status=status)
-        await note_end(ended.workflow_name, ended.status, database=installation.database, alerts=installation.alerts)
+        await record_end(ended.workflow_name, ended.status, database=installation.database, alerts=installation.alerts)
         return {
             "status": ended.status,
             "items_processed": ended.items_processed,
@@ -135,7 +135,7 @@ def _add_execution_routes(router: APIRouter, installation: Installation) -> None
 
 
 def _add_candidate_routes(router: APIRouter, installation: Installation) -> None:
-    workflows = installation.workflows
+    workflows = installation.writer
 
     @router.post("/candidates", summary="Tell what a search found", response_model=CandidatesAnswer, responses=_LOST)
     @_envelop(installation.clock)
@@ -163,7 +163,7 @@ def _add_candidate_routes(router: APIRouter, installation: Installation) -> None
 
 
 def _add_result_routes(router: APIRouter, installation: Installation) -> None:
-    workflows, redact = installation.workflows, installation.redactor.redact
+    workflows, redact = installation.writer, installation.redactor.redact
 
     async def settle(body: WriteBody | FailBody, result: Result) -> Settled:
         """The fate of one candidate, which has to be this execution's."""
@@ -228,8 +228,8 @@ def _add_trouble_routes(router: APIRouter, installation: Installation) -> None:
     @_envelop(installation.clock)
     async def recover_records() -> Data:
         """Safe at any time, by anybody."""
-        recovered = await installation.workflows.recover()
-        await note_end(RECOVERY, ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
+        recovered = await installation.writer.recover()
+        await record_end(RECOVERY, ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
         return {
             "executions": recovered.executions,
             "records": recovered.records,
@@ -321,8 +321,8 @@ def _describe_keyword(keyword: Keyword) -> dict[str, Any]:
     return {name: getattr(keyword, name) for name in ("id", "platform", "keyword", "pages")}
 
 
-def _describe_candidate(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in Candidate.__slots__}
+def _describe_candidate(candidate: LeasedCandidate) -> dict[str, Any]:
+    return {name: getattr(candidate, name) for name in LeasedCandidate.__slots__}
 
 
 def _describe_settled(settled: Settled) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
-from tidings.collect.crawl.cookies.states import CookieRules, CookieStatus, Outcome, settle_state
+from tidings.collect.crawl.cookies.states import CookieOutcome, CookieRules, CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
-from tidings.collect.crawl.cookies.usage import Usage
+from tidings.collect.crawl.cookies.usage import CookieUsage
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock
 from tidings.core.db.database import ReadableDatabase
@@ -75,7 +75,7 @@ class CookiePool:
         self._patience = patience
         self._reread_after = reread_after
         self._cookies: list[Cookie] = []
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, CookieUsage] = {}
         self._reads = 0
         self._read_at = 0.0
         self._reading = asyncio.Lock()
@@ -97,10 +97,10 @@ class CookiePool:
         """
         async with AsyncExitStack() as stack:
             cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
-            outcome = Outcome.UNRELATED
+            outcome = CookieOutcome.UNRELATED
             try:
                 yield LeasedCookie(cookie.name, secret)
-                outcome = Outcome.SUCCESS
+                outcome = CookieOutcome.SUCCESS
             except CrawlError as error:
                 outcome = _judge_error(error)
                 raise
@@ -256,7 +256,7 @@ class CookiePool:
             self._report_broken()
             now = self._clock.now()
             for cookie in self._cookies:
-                usage = self._usage.setdefault(cookie.name, Usage.begin(cookie, at=now))
+                usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now))
                 if cookie.name not in self._broken:
                     usage.read(cookie, at=now)
             stored = {cookie.ciphertext for cookie in self._cookies}
@@ -273,10 +273,10 @@ class CookiePool:
         self._broken = broken
 
 
-def _judge_error(error: CrawlError) -> Outcome:
+def _judge_error(error: CrawlError) -> CookieOutcome:
     if error.captcha:
-        return Outcome.CAPTCHA
-    return Outcome.ERROR if error.blames_cookie else Outcome.UNRELATED
+        return CookieOutcome.CAPTCHA
+    return CookieOutcome.ERROR if error.blames_cookie else CookieOutcome.UNRELATED
 
 
 def _number_lock(name: str) -> int:

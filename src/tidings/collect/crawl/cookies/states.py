@@ -27,7 +27,7 @@ class CookieStatus(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class Outcome(StrEnum):
+class CookieOutcome(StrEnum):
     """How a request with a cookie went, as far as the cookie is concerned.
 
     `captcha` is an error after which it must rest at once. `unrelated` is a request that failed for a reason of its
@@ -72,18 +72,18 @@ def settle_state(state: CookieState, *, at: datetime) -> CookieState:
     return replace(state, day=today, daily_used=0) if today > state.day else state
 
 
-def advance_state(state: CookieState, outcome: Outcome, *, at: datetime, rules: CookieRules) -> CookieState:
+def advance_state(state: CookieState, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> CookieState:
     """The state after one use of the cookie with this outcome."""
     state = settle_state(state, at=at)
     if utc_day(at) == state.day:
         state = replace(state, daily_used=state.daily_used + 1)
     match outcome:
-        case Outcome.SUCCESS:
+        case CookieOutcome.SUCCESS:
             return replace(state, consecutive_errors=0)
-        case Outcome.UNRELATED:
+        case CookieOutcome.UNRELATED:
             return state
-        case Outcome.ERROR | Outcome.CAPTCHA:
-            most = 1 if outcome is Outcome.CAPTCHA else rules.max_consecutive_errors
+        case CookieOutcome.ERROR | CookieOutcome.CAPTCHA:
+            most = 1 if outcome is CookieOutcome.CAPTCHA else rules.max_consecutive_errors
             return _judge_error(_add_error(state), at=at, rules=replace(rules, max_consecutive_errors=most))
 
 

@@ -7,10 +7,10 @@ from datetime import date, datetime
 from typing import Self
 
 from tidings.collect.crawl.cookies.states import (
+    CookieOutcome,
     CookieRules,
     CookieState,
     CookieStatus,
-    Outcome,
     advance_state,
     settle_state,
     utc_day,
@@ -19,7 +19,7 @@ from tidings.collect.crawl.cookies.table import Cookie
 
 
 @dataclass(slots=True)
-class Usage:
+class CookieUsage:
     """One cookie's use by this process. `counted` is what the table said of today, `unreported` our uses beyond that.
 
     The table grows by what callers report. It does not say whose uses those were, so they are taken for ours as long as
@@ -51,7 +51,7 @@ class Usage:
         self._turn_day(at)
         self.unreported += 1
 
-    def note(self, outcome: Outcome, *, at: datetime, rules: CookieRules) -> None:
+    def note(self, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> None:
         """A use has ended like this. What the writer will make of it once it is told, counts here at once."""
         self.own = advance_state(self.own, outcome, at=at, rules=rules)
 

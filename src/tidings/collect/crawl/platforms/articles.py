@@ -5,7 +5,7 @@ import codecs
 import re
 from typing import Final
 
-from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_moment, shorten_title
+from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_platform_timestamp, shorten_title
 
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _SEPARATORS: Final = re.compile(r"[,，;；、]")
@@ -31,7 +31,7 @@ def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_
         title=clean_text(getattr(found, "title", None)) or shorten_title(text),
         text=text,
         author=Author(name=clean_text(getattr(found, "author", None))),
-        published_at=parse_moment(getattr(found, "date", None)),
+        published_at=parse_platform_timestamp(getattr(found, "date", None)),
         tags=_split_tags(getattr(found, "tags", None)),
         images=(image,) if image else (),
     )

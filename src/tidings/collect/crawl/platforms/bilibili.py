@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from tidings.collect.crawl.platforms.exchange import (
+from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
-    Exchange,
+    PlatformClient,
     blame_cookie,
     blame_input,
     blame_platform,
@@ -31,7 +31,7 @@ from tidings.collect.notes import (
     clean_html,
     clean_text,
     parse_count,
-    parse_moment,
+    parse_platform_timestamp,
 )
 from tidings.core.secrets.secret import Secret
 
@@ -73,7 +73,7 @@ class Bilibili:
     needs_cookie = True
 
     def __init__(self, tools: PlatformTools) -> None:
-        self._exchange = Exchange(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
+        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
         self._clock = tools.clock
         self._held: _HeldKey | None = None
         self._fetching = asyncio.Lock()
@@ -186,7 +186,7 @@ def _read_note(data: dict[str, Any]) -> Note | None:
         title=clean_text(data.get("title")),
         text=clean_text(data.get("desc")),
         author=Author(author_id=clean_text(pick(data, "owner", "mid")), name=clean_text(pick(data, "owner", "name"))),
-        published_at=parse_moment(data.get("pubdate")) or parse_moment(data.get("ctime")),
+        published_at=parse_platform_timestamp(data.get("pubdate")) or parse_platform_timestamp(data.get("ctime")),
         counts=_read_counts(data.get("stat")),
         images=(_complete_url(cover),) if cover else (),
         duration=None if seconds is None or seconds > _LONGEST_SECONDS else timedelta(seconds=seconds),

@@ -16,7 +16,7 @@ _LONGEST_TITLE: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FeedEntry:
     """One entry; `words` is all of it that a keyword is looked for in."""
 
     url: str
@@ -24,7 +24,7 @@ class Entry:
     words: str
 
 
-def read_feed(body: bytes, *, url: Url, content_type: str) -> tuple[Entry, ...] | None:
+def read_feed(body: bytes, *, url: Url, content_type: str) -> tuple[FeedEntry, ...] | None:
     """The entries in the feed's order, each address once; None for what is no feed."""
     # Without the zeros, UTF-16 looks like ASCII as well.
     if not _FEED_ROOT.search(body[:_PROLOGUE].replace(b"\0", b"")):
@@ -58,7 +58,7 @@ def find_feed(body: bytes, *, url: Url) -> Url | None:
     return None
 
 
-def _read_entry(entry: Mapping[str, Any], *, base: Url) -> Entry | None:
+def _read_entry(entry: Mapping[str, Any], *, base: Url) -> FeedEntry | None:
     link = entry.get("link")
     if not isinstance(link, str) or not link:
         return None
@@ -69,4 +69,4 @@ def _read_entry(entry: Mapping[str, Any], *, base: Url) -> Entry | None:
     title = clean_html(entry.get("title"))[:_LONGEST_TITLE]
     tags = (clean_text(tag.get("term")) for tag in entry.get("tags", ()))
     words = " ".join((title, clean_html(entry.get("summary")), *tags)).casefold()
-    return Entry(url.text, title, words)
+    return FeedEntry(url.text, title, words)

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _log = get_logger(__name__)
 
 
-class Platforms:
+class PlatformRegistry:
     """All platforms by name; `find_tools` gives each what it works with."""
 
     def __init__(self, find_tools: Callable[[str], PlatformTools]) -> None:

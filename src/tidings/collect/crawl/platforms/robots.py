@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
-from tidings.collect.crawl.platforms.exchange import judge_failure
+from tidings.collect.crawl.platforms.client import judge_failure
 from tidings.collect.crawl.platforms.protocol import PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.net.addresses import Url
@@ -79,7 +79,7 @@ class Robots:
 
     async def _fetch(self, url: Url) -> "Protego | None":
         address = f"{url.text.removesuffix(url.target)}/robots.txt"
-        await self._tools.pace.wait_turn(name_lane(url))
+        await self._tools.pace.wait_turn(name_pace_key(url))
         try:
             async with self._tools.client.stream(
                 "GET", address, timeout=self._tools.timeout, follow_redirects=True
@@ -97,7 +97,7 @@ class Robots:
             raise _refuse(address, "is packed in a way that cannot be read") from None
 
 
-def name_lane(url: Url) -> str:
+def name_pace_key(url: Url) -> str:
     """What requests to a site are paced by."""
     return f"{url.host}:{url.port}"
 

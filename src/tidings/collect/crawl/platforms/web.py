@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from tidings.collect.crawl.platforms.articles import read_article
-from tidings.collect.crawl.platforms.exchange import Meaning, blame_input, blame_platform, decode_body, judge_failure
-from tidings.collect.crawl.platforms.feeds import Entry, find_feed, read_feed
+from tidings.collect.crawl.platforms.client import Meaning, blame_input, blame_platform, decode_body, judge_failure
+from tidings.collect.crawl.platforms.feeds import FeedEntry, find_feed, read_feed
 from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
-from tidings.collect.crawl.platforms.robots import Robots, name_lane
+from tidings.collect.crawl.platforms.robots import Robots, name_pace_key
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.logs.logger import get_logger
@@ -107,7 +107,7 @@ class Web:
             raise CrawlError(ErrorCode.INVALID_INPUT, rule)
         return [_parse_address(feed) for feed in self._tools.feeds], keyword.casefold().split()
 
-    async def _read_feeds(self, feeds: Sequence[Url]) -> list[Entry]:
+    async def _read_feeds(self, feeds: Sequence[Url]) -> list[FeedEntry]:
         """The entries of all feeds, each once, in the order of the feeds. They are read at the same time, and each may
         take all of it; one that fails is left out as long as another one answers."""
         limit = self._tools.search_limit
@@ -122,7 +122,7 @@ class Web:
         read = (answer for answer in answers if not isinstance(answer, CrawlError))
         return list({entry.url: entry for entries in read for entry in entries}.values())
 
-    async def _try_feed(self, feed: Url, *, until: float) -> Sequence[Entry] | CrawlError:
+    async def _try_feed(self, feed: Url, *, until: float) -> Sequence[FeedEntry] | CrawlError:
         """The entries of a feed that is read by this moment of the loop's clock, or why there are none."""
         try:
             async with asyncio.timeout_at(until):
@@ -134,7 +134,7 @@ class Web:
         _log.warning("web.feed_failed", feed=str(feed), code=failure.code, reason=failure.message)
         return failure
 
-    async def _read_feed(self, address: Url) -> Sequence[Entry]:
+    async def _read_feed(self, address: Url) -> Sequence[FeedEntry]:
         page = await self._fetch(address)
         if (entries := await self._parse_feed(page)) is not None:
             return entries
@@ -144,7 +144,7 @@ class Web:
             raise _refuse(_NO_FEED, address)
         return entries
 
-    async def _parse_feed(self, page: _Page) -> tuple[Entry, ...] | None:
+    async def _parse_feed(self, page: _Page) -> tuple[FeedEntry, ...] | None:
         return await self._read(page, lambda: read_feed(page.body, url=page.url, content_type=page.content_type))
 
     async def _read(self, page: _Page, reading: Callable[[], Result]) -> Result:
@@ -169,7 +169,7 @@ class Web:
 
     async def _ask(self, url: Url) -> Answer:
         least = await self._robots.admit(url)
-        await self._tools.pace.wait_turn(name_lane(url), least=least)
+        await self._tools.pace.wait_turn(name_pace_key(url), least=least)
         try:
             return await self._tools.client.request(
                 "GET", url.text, headers={"Accept": _ACCEPT}, timeout=self._tools.timeout, limit=_LONGEST_PAGE
@@ -196,7 +196,7 @@ def name_page(url: str) -> str:
     return hashlib.blake2b(url.encode(), digest_size=12).hexdigest()
 
 
-def _make_hit(entry: Entry) -> Hit:
+def _make_hit(entry: FeedEntry) -> Hit:
     return Hit(platform=Web.name, note_id=name_page(entry.url), url=entry.url, title=entry.title)
 
 

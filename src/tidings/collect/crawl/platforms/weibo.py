@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import quote
 
-from tidings.collect.crawl.platforms.exchange import (
+from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
-    Exchange,
+    PlatformClient,
     blame_cookie,
     blame_input,
     blame_platform,
@@ -30,7 +30,7 @@ from tidings.collect.notes import (
     clean_html,
     clean_text,
     parse_count,
-    parse_moment,
+    parse_platform_timestamp,
     shorten_title,
 )
 from tidings.core.net.client import Answer
@@ -58,7 +58,7 @@ class Weibo:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._exchange = Exchange(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         asked = check_search(keyword, page=page)
@@ -146,7 +146,7 @@ def _read_note(post: dict[str, Any]) -> Note:
         author=Author(
             author_id=clean_text(pick(post, "user", "id")), name=clean_text(pick(post, "user", "screen_name"))
         ),
-        published_at=parse_moment(post.get("created_at")),
+        published_at=parse_platform_timestamp(post.get("created_at")),
         counts=Counts(
             likes=parse_count(post.get("attitudes_count")),
             comments=parse_count(post.get("comments_count")),

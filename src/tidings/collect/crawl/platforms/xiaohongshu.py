@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-from tidings.collect.crawl.platforms.exchange import (
+from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
-    Exchange,
+    PlatformClient,
     blame_cookie,
     blame_input,
     blame_platform,
@@ -35,7 +35,7 @@ from tidings.collect.notes import (
     NoteKind,
     clean_text,
     parse_count,
-    parse_moment,
+    parse_platform_timestamp,
     shorten_title,
 )
 from tidings.core.secrets.secret import Secret
@@ -80,7 +80,7 @@ class Xiaohongshu:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._exchange = Exchange(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
         self._clock = tools.clock
         self._make_signer = _load_signer()
 
@@ -199,8 +199,8 @@ def _read_note(card: dict[str, Any], *, token: str) -> Note:
         author=Author(
             author_id=clean_text(pick(card, "user", "user_id")), name=clean_text(pick(card, "user", "nickname"))
         ),
-        published_at=parse_moment(card.get("time")),
-        updated_at=parse_moment(card.get("last_update_time")),
+        published_at=parse_platform_timestamp(card.get("time")),
+        updated_at=parse_platform_timestamp(card.get("last_update_time")),
         counts=_read_counts(card.get("interact_info")),
         tags=tuple(tag for item in pick_objects(card, "tag_list") if (tag := clean_text(item.get("name")))),
         images=tuple(url for url in images if url),

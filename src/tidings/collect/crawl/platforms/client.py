@@ -67,7 +67,7 @@ _STATUSES: Final[Mapping[int, Meaning]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class PlatformClient:
     """The way to one platform. `statuses` are the ones that mean something special there. A platform that needs no
     cookie is sent none, and blames none."""
 
