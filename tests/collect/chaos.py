@@ -59,7 +59,7 @@ class Unfenced(Writer):
             )
 
 
-def make_workflows(database: Database, *, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:
+def make_writer(database: Database, *, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:
     clock = SystemClock()
     executions = Executions(database, clock=clock, process_lock=process_lock, silent_for=LOCK)
     return kind(database, executions=executions, clock=clock, limits=LIMITS)
@@ -76,7 +76,7 @@ def run_worker(url: str, data_dir: str, number: int, *, fenced: bool) -> None:
 
 async def _work(url: str, data_dir: Path, number: int, *, kind: type[Writer]) -> None:
     database, process_lock = open_database(url), ProcessLock(data_dir)
-    writer = make_workflows(database, process_lock=process_lock, kind=kind)
+    writer = make_writer(database, process_lock=process_lock, kind=kind)
     try:
         while not (data_dir / "done").exists():
             # Another life of this worker may count as running for a moment.
@@ -134,7 +134,7 @@ class Chaos:
     async def run(self) -> CookieOutcome:
         """Everything from the first candidate to the last recovery."""
         database, process_lock = open_database(self._url), ProcessLock(self._data_dir)
-        writer = make_workflows(database, process_lock=process_lock)
+        writer = make_writer(database, process_lock=process_lock)
         try:
             await _prepare(database, writer, notes=self._notes)
             for number in range(PROCESSES):

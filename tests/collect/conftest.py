@@ -15,5 +15,5 @@ def executions(database: Database, clock: FakeClock, process_lock: ProcessLock) 
 
 
 @pytest.fixture
-def workflows(database: Database, executions: Executions, clock: FakeClock) -> Writer:
+def writer(database: Database, executions: Executions, clock: FakeClock) -> Writer:
     return Writer(database, executions=executions, clock=clock, mirrored=("tbl_candidate", "tbl_source"))

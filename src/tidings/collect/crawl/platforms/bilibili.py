@@ -73,7 +73,7 @@ class Bilibili:
     needs_cookie = True
 
     def __init__(self, tools: PlatformTools) -> None:
-        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
         self._clock = tools.clock
         self._held: _HeldKey | None = None
         self._fetching = asyncio.Lock()
@@ -96,7 +96,7 @@ class Bilibili:
         self._check_block(data)
         note = _read_note(data)
         if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is about another video")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it is about another video")
         return note
 
     async def _search(self, parameters: dict[str, str], *, key: WbiKey, cookie: Secret | None) -> dict[str, Any]:
@@ -105,20 +105,20 @@ class Bilibili:
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
         """The data of an answer that says yes and has some."""
-        document = self._exchange.read_object(await self._exchange.ask(path, query=query, cookie=cookie))
+        document = self._client.read_object(await self._client.ask(path, query=query, cookie=cookie))
         code, data = document.get("code"), document.get("data")
         if code != 0:
             meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
+            raise self._client.refuse(meaning, f"code {show_code(code)}")
         if not isinstance(data, dict):
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         if not data:
-            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+            raise self._client.refuse(SOFT_BLOCK, "empty data")
         return data
 
     def _check_block(self, data: dict[str, Any]) -> None:
         if "v_voucher" in data:
-            raise self._exchange.refuse(SOFT_BLOCK, "v_voucher")
+            raise self._client.refuse(SOFT_BLOCK, "v_voucher")
 
     async def _find_key(self, cookie: Secret | None, *, instead_of: WbiKey | None = None) -> WbiKey:
         """The key that is held, or a new one where that is old or was refused."""
@@ -134,11 +134,11 @@ class Bilibili:
         data = await self._ask("/x/web-interface/nav", query="", cookie=cookie)
         self._check_block(data)
         if data.get("isLogin") is not True:
-            raise self._exchange.refuse(_CODES[-101], "isLogin false")
+            raise self._client.refuse(_CODES[-101], "isLogin false")
         images = (clean_text(pick(data, "wbi_img", name)) for name in ("img_url", "sub_url"))
         key = WbiKey.from_images(*images)
         if key is None:
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "there are no keys to sign with")
+            raise self._client.refuse(NOT_UNDERSTOOD, "there are no keys to sign with")
         return key
 
 

@@ -1,7 +1,7 @@
 """What a platform is: two questions, search and detail, and the values that go in and out. A platform is built from
 `PlatformTools` once, when it is first asked for, and then serves many questions at a time; what it keeps between them,
 such as keys, it can fetch again. Whoever writes one for their own package needs this file, `notes`, `errors` and
-`Secret`; `exchange` does the requests for those that have a JSON API.
+`Secret`; `client` does the requests for those that have a JSON API.
 """
 
 from dataclasses import dataclass

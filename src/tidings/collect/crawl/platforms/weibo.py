@@ -58,7 +58,7 @@ class Weibo:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         asked = check_search(keyword, page=page)
@@ -74,16 +74,16 @@ class Weibo:
             raise CrawlError(ErrorCode.INVALID_INPUT, "a post of Weibo is named by 5 to 32 letters or digits")
         document = await self._ask("/statuses/show", query=f"id={reference.note_id}", cookie=cookie)
         if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NO_SUCH_POST):
-            raise self._exchange.refuse(_GONE, "ok 0")
+            raise self._client.refuse(_GONE, "ok 0")
         data = self._read_data(document)
         if reference.note_id not in {clean_text(data.get(name)) for name in ("id", "mid", "bid")}:
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is about another post")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it is about another post")
         return _read_note(data)
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
-        answer = await self._exchange.ask(path, query=query, cookie=cookie)
+        answer = await self._client.ask(path, query=query, cookie=cookie)
         self._check_page(answer)
-        return self._exchange.read_object(answer)
+        return self._client.read_object(answer)
 
     def _check_page(self, answer: Answer) -> None:
         """An answer for people, where there should be one for programs: it still tells what is wrong."""
@@ -91,21 +91,21 @@ class Weibo:
         if not body.startswith(b"<"):
             return
         if _NO_SUCH_POST.encode() in body:
-            raise self._exchange.refuse(_GONE, "a page that says so")
+            raise self._client.refuse(_GONE, "a page that says so")
         if any(mark in body for mark in _LOGIN_PAGE):
-            raise self._exchange.refuse(_LOGIN, "a login page")
-        raise self._exchange.refuse(NOT_UNDERSTOOD, "a page instead of JSON")
+            raise self._client.refuse(_LOGIN, "a login page")
+        raise self._client.refuse(NOT_UNDERSTOOD, "a page instead of JSON")
 
     def _read_data(self, document: dict[str, Any]) -> dict[str, Any]:
         accepted, data = document.get("ok"), document.get("data")
         if accepted == -100:
-            raise self._exchange.refuse(_LOGIN, "ok -100")
+            raise self._client.refuse(_LOGIN, "ok -100")
         if accepted != 1:
-            raise self._exchange.refuse(_REFUSED, f"ok {show_code(accepted)}")
+            raise self._client.refuse(_REFUSED, f"ok {show_code(accepted)}")
         if data == {}:
-            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+            raise self._client.refuse(SOFT_BLOCK, "empty data")
         if not isinstance(data, dict):
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         return data
 
 

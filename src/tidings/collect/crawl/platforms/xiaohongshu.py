@@ -80,7 +80,7 @@ class Xiaohongshu:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._exchange = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
         self._clock = tools.clock
         self._make_signer = _load_signer()
 
@@ -107,29 +107,29 @@ class Xiaohongshu:
         data = await self._ask(_FEED, question, cookie=cookie)
         card = pick(data, "items", 0, "note_card")
         if not isinstance(card, dict) or clean_text(card.get("note_id")) != reference.note_id:
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "it is not about this note")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it is not about this note")
         return _read_note(card, token=token)
 
     async def _ask(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, Any]:
         """The data of an answer that says yes and has some."""
         headers = self._sign(path, question, cookie=cookie)
         body = json.dumps(question, separators=(",", ":"), ensure_ascii=False).encode()
-        answer = await self._exchange.ask(path, cookie=cookie, body=body, headers=headers)
-        document = self._exchange.read_object(answer)
+        answer = await self._client.ask(path, cookie=cookie, body=body, headers=headers)
+        document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
         if code != 0 or document.get("success") is False:
             meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._exchange.refuse(meaning, f"code {show_code(code)}")
+            raise self._client.refuse(meaning, f"code {show_code(code)}")
         if data == {}:
-            raise self._exchange.refuse(SOFT_BLOCK, "empty data")
+            raise self._client.refuse(SOFT_BLOCK, "empty data")
         if not isinstance(data, dict):
-            raise self._exchange.refuse(NOT_UNDERSTOOD, "there is no data")
+            raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         return data
 
     def _sign(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, str]:
         a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
         if not a1:
-            raise self._exchange.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
+            raise self._client.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
         signer, now = self._make_signer(), self._clock.now().timestamp()
         signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
         return {"x-s": signature, "x-t": str(signer.get_x_t(now))}
