@@ -5,7 +5,6 @@ import asyncio
 import multiprocessing
 import random
 import signal
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.announce.bing_stage import KEY
+from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
 from tests.conftest import LOOPBACK
 from tidings.announce.channels.bing import MOST_URLS, BingApi
@@ -125,7 +125,7 @@ TAKEN = (Moment.ENGINE_TAKEN, Moment.BING_TAKEN)
 AnyStandIn = SandboxSite | SandboxEngine | SandboxBing
 
 
-def arm(stand_in: AnyStandIn, moment: Moment, *, number: int, process: Process) -> asyncio.Future[Recorded]:
+def arm(stand_in: AnyStandIn, moment: Moment, *, number: int, process: Command) -> asyncio.Future[Recorded]:
     """The process dies at the `number`-th request of this kind; the future has that request then."""
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
     met = 0

@@ -4,7 +4,6 @@ until the process is dead."""
 
 import asyncio
 import signal
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, announce_words, end, make_sandbox
 from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxEngine
 
@@ -218,7 +218,7 @@ async def _run_and_kill(terminal: Terminal, sandbox: Sandbox, point: Point) -> R
     return request
 
 
-def _arm_engine(sandbox: Sandbox, point: Point, process: Process) -> asyncio.Future[Recorded]:
+def _arm_engine(sandbox: Sandbox, point: Point, process: Command) -> asyncio.Future[Recorded]:
     engine = sandbox.engine(point.engine)
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
     count = len(engine.requests) if point.moment is Moment.UNTAKEN else engine.accepted.total()
@@ -241,7 +241,7 @@ def _arm_engine(sandbox: Sandbox, point: Point, process: Process) -> asyncio.Fut
     return struck
 
 
-def _arm_crawl(sandbox: Sandbox, point: Point, process: Process) -> asyncio.Future[Recorded]:
+def _arm_crawl(sandbox: Sandbox, point: Point, process: Command) -> asyncio.Future[Recorded]:
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
     files = 0
 
@@ -259,15 +259,14 @@ def _arm_crawl(sandbox: Sandbox, point: Point, process: Process) -> asyncio.Futu
     return struck
 
 
-async def _kill(process: Process) -> None:
+async def _kill(process: Command) -> None:
     """Return once the process is dead: whatever it had not done by now it never will."""
     process.kill()
     await process.wait()
 
 
-async def _read_until(process: Process, words: bytes) -> None:
+async def _read_until(process: Command, words: bytes) -> None:
     """Read the process's log on standard error up to the line with these words."""
-    assert process.stderr is not None
     async with asyncio.timeout(PATIENCE.total_seconds()):
         while words not in (line := await process.stderr.readline()):
             assert line, "it ended without saying so"

@@ -3,7 +3,6 @@ docs/operations.md. Afterwards the engines have heard of every page that is righ
 
 import asyncio
 import signal
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.fork_server import Command
 from tests.cli.terminal import Ended, Terminal, end, make_sandbox
 from tidings.core.db.database import newest_revision
 from tidings.sandbox import Sandbox
@@ -112,14 +112,13 @@ async def run_well(terminal: Terminal, *words: str) -> Ended:
     return ended
 
 
-async def start_service(terminal: Terminal) -> Process:
+async def start_service(terminal: Terminal) -> Command:
     process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="the-token")
-    assert process.stdout is not None
     async with asyncio.timeout(30):
         assert b"Tidings listens on" in await process.stdout.readline()
     return process
 
 
-async def stop_service(process: Process) -> None:
+async def stop_service(process: Command) -> None:
     process.send_signal(signal.SIGTERM)
     assert (await end(process)).code == 0

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import time
-from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +19,7 @@ from aiohttp import ClientSession
 from sqlalchemy import select, text, update
 from standardwebhooks.webhooks import Webhook
 
+from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
 from tidings.announce.schedule.table import SPREAD, Schedules, schedules
 from tidings.announce.site.site import Site, SubmitMethod, make_site
@@ -53,7 +53,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
 class Served:
     """A process that listens. `said` is what it had printed by then."""
 
-    process: Process
+    process: Command
     said: list[str]
     client: ClientSession
 
@@ -88,7 +88,6 @@ class Server:
 
     async def start(self, **variables: str | None) -> Served:
         process = await self._terminal.start("serve", "--port", "0", "--quiet", **variables)
-        assert process.stdout is not None
         said: list[str] = []
         async with asyncio.timeout(PATIENCE.total_seconds()):
             while not said or not said[-1].startswith("Tidings listens on "):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
+from tests.cli.terminal import Ended, Terminal, end
 from tidings.audit.report import CheckName
 
 pytestmark = pytest.mark.slow
@@ -34,12 +34,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
 
 
 async def pipe(terminal: Terminal, *words: str, given: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        SCRIPT, *words, cwd=terminal.folder, env=terminal.variables, stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(LONGEST_RUN):
-        await process.communicate(given.encode())
-    assert process.returncode == 0
+    assert (await terminal.pipe(*words, given=given)).code == 0
 
 
 async def run_script(terminal: Terminal, *options: str) -> Ended:

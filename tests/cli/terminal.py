@@ -1,15 +1,17 @@
-"""Tidings as people run it: the console script in a process of its own, with an environment and a data directory that
-belong to one test. What the process talks to is the sandbox; starting that is the test's business."""
+"""Tidings as people run it: commands, each in a process of its own, with an environment and a data directory of one
+test. The processes talk to the sandbox, which the test starts."""
 
 import asyncio
+import functools
 import json
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.fork_server import Command, ForkServer
 from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
 
@@ -58,36 +60,35 @@ class Terminal:
             "TIDINGS_RESUBMIT_GAP_SECONDS": "0",
             "REQUEST_INTERVAL_MS": "1",
         }
-        self._started: list[Process] = []
+        self._started: list[Command] = []
 
-    async def start(self, *arguments: str, **variables: str | None) -> Process:
+    async def start(self, *arguments: str, **variables: str | None) -> Command:
         """Start a command; `variables` change its environment, None takes one out."""
+        return await self.start_reading(DEVNULL, *arguments, **variables)
+
+    async def start_reading(self, stdin: int, *arguments: str, **variables: str | None) -> Command:
+        """Start a command whose standard input is PIPE or this file descriptor."""
         merged = {**self.variables, **variables}
         environment = {name: value for name, value in merged.items() if value is not None}
-        process = await asyncio.create_subprocess_exec(
-            SCRIPT,
-            *arguments,
-            cwd=self.folder,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-        )
-        self._started.append(process)
-        return process
+        command = await _find_server().start(*arguments, folder=self.folder, environment=environment, stdin=stdin)
+        self._started.append(command)
+        return command
 
     async def run(self, *arguments: str, **variables: str | None) -> Ended:
         return await end(await self.start(*arguments, **variables))
 
     async def pipe(self, *arguments: str, given: str | bytes) -> Ended:
         """Run a command with this on its standard input."""
-        process = await asyncio.create_subprocess_exec(
-            SCRIPT, *arguments, cwd=self.folder, env=self.variables, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        command = await self.start_reading(PIPE, *arguments)
+        return await end(command, given=given.encode() if isinstance(given, str) else given)
+
+    async def run_script(self, *arguments: str) -> Ended:
+        """Run the installed script, which loads all modules anew."""
+        return await end(
+            await asyncio.create_subprocess_exec(
+                SCRIPT, *arguments, cwd=self.folder, env=self.variables, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+            )
         )
-        async with asyncio.timeout(LONGEST_RUN):
-            out, err = await process.communicate(given.encode() if isinstance(given, str) else given)
-        assert process.returncode is not None
-        return Ended(process.returncode, out.decode(), err.decode())
 
     async def close(self) -> None:
         """Leave nothing running, however the test ended."""
@@ -101,12 +102,17 @@ class Terminal:
         return (self.data_dir / "tidings.log").read_text()
 
 
-async def end(process: Process) -> Ended:
+async def end(process: Process | Command, *, given: bytes | None = None) -> Ended:
     """Wait for the end of a process; raises TimeoutError."""
     async with asyncio.timeout(LONGEST_RUN):
-        out, err = await process.communicate()
+        out, err = await process.communicate(given)
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
+
+
+@functools.cache
+def _find_server() -> ForkServer:
+    return ForkServer()
 
 
 def make_sandbox(*, pages: int = 60, per_sitemap: int = 20, engines: int = 1) -> Sandbox:

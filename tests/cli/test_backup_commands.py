@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import stat
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from sqlalchemy import insert, select
 
+from tests.cli.fork_server import Command
 from tests.cli.terminal import SCRIPT, Ended, Terminal, count_each_once, end, make_sandbox
 from tidings.announce.ledger.ledger import ledger
 from tidings.core.db.database import Database, newest_revision, open_database
@@ -42,9 +43,8 @@ async def list_sites(terminal: Terminal, **variables: str | None) -> list[str]:
     return [site["id"] for site in document["sites"]]
 
 
-async def start_service(terminal: Terminal) -> Process:
+async def start_service(terminal: Terminal) -> Command:
     process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="the-token")
-    assert process.stdout is not None
     async with asyncio.timeout(30):
         assert b"Tidings listens on" in await process.stdout.readline()
     return process
@@ -107,13 +107,7 @@ async def test_restore_does_not_replace_anything_unasked(terminal: Terminal) -> 
 
 
 async def answer(terminal: Terminal, line: str, *words: str) -> Ended:
-    process = await asyncio.create_subprocess_exec(
-        SCRIPT, *words, cwd=terminal.folder, env=terminal.variables, stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-    async with asyncio.timeout(60):
-        out, err = await process.communicate(line.encode())
-    assert process.returncode is not None
-    return Ended(process.returncode, out.decode(), err.decode())
+    return await terminal.pipe(*words, given=line)
 
 
 async def run_shell(terminal: Terminal, command: str) -> Ended:

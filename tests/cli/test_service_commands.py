@@ -267,23 +267,10 @@ async def test_a_bad_setting_is_refused_with_its_rule_and_changes_nothing(termin
 async def type_in(terminal: Terminal, *words: str, typed: str, piped: bool) -> Ended:
     """Run a command that asks for something: at a terminal, or with the answer piped into it."""
     leader, follower = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        SCRIPT,
-        *words,
-        cwd=terminal.folder,
-        env=terminal.variables,
-        stdin=PIPE if piped else follower,
-        stdout=PIPE,
-        stderr=PIPE,
-        # Without a terminal of its own, it asks where standard input is.
-        start_new_session=True,
-    )
+    process = await terminal.start_reading(PIPE if piped else follower, *words)
     try:
-        if process.stdin is not None:
-            process.stdin.write(f"{typed}\n".encode())
-            process.stdin.close()
-            return await end(process)
-        assert process.stderr is not None
+        if piped:
+            return await end(process, given=f"{typed}\n".encode())
         async with asyncio.timeout(LONGEST_RUN):
             # The blank is written once nothing is shown any more; what was typed before that is thrown away.
             asked = await process.stderr.readuntil(b"key: ")
@@ -291,9 +278,6 @@ async def type_in(terminal: Terminal, *words: str, typed: str, piped: bool) -> E
         ended = await end(process)
         return replace(ended, err=asked.decode() + ended.err)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
         os.close(leader)
         os.close(follower)
 
