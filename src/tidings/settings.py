@@ -28,7 +28,7 @@ from tidings.announce.site.site import (
 )
 from tidings.collect.errors import BACKOFF, RULES, ErrorCode
 from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
-from tidings.core.alerts.events import Language
+from tidings.core.alerts.kinds import Language
 from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope

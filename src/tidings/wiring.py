@@ -10,12 +10,14 @@ from urllib.parse import quote
 
 from tidings import __version__
 from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.feishu.mirror import Mirror
 from tidings.collect.write import Keywords, Writer, WriterLimits
@@ -166,6 +168,7 @@ async def open_installation(
             database,
             clock=clock,
             destinations=destinations,
+            kinds=[*AnnounceAlert, *CollectAlert],
             language=settings.language,
             policy=DeliveryPolicy(scale=settings.retry_scale),
             redactor=redactor,

@@ -17,11 +17,13 @@ from tests.conftest import BenchMaker
 from tests.waiting import wait_until
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given import MOST_GIVEN
 from tidings.announce.execution.pipeline import BingDisabledError
 from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
 from tidings.announce.site.site import Site, SiteError, SubmitMethod
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
@@ -293,10 +295,10 @@ async def test_a_site_takes_its_own_conditions_along_when_it_is_removed_and_nobo
     """A40, C24: a platform may have the name of a site; what is told of it goes on."""
     async with open_service(make_bench, clock=clock) as stage:
         name, alerts = stage.site.id, stage.service.alerts
-        own = [("not_run", name), ("channel_broken", f"{name} at api.example")]
-        others = [("no_active_cookie", name), ("not_run", f"{name}.example")]
+        own = [(AnnounceAlert.NOT_RUN, name), (AnnounceAlert.CHANNEL_BROKEN, f"{name} at api.example")]
+        others = [(CollectAlert.NO_ACTIVE_COOKIE, name), (AnnounceAlert.NOT_RUN, f"{name}.example")]
         async with stage.database.write() as connection:
-            for kind, subject in own + others:
+            for kind, subject in [*own, *others]:
                 await alerts.raise_alert(
                     connection, Alert(kind=kind, subject=subject, reason="it is so", action="Look.")
                 )

@@ -27,8 +27,9 @@ from tests.collect.feishu_stage import (
     remove_candidates,
 )
 from tests.fakes import FakeClock
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.feishu.answers import RULES, FeishuError, Verdict, judge_answer
-from tidings.collect.feishu.mirror import ALERT_KIND, Mirror
+from tidings.collect.feishu.mirror import Mirror
 from tidings.collect.tables import candidates
 from tidings.core.alerts import Alerts, OpenCondition
 from tidings.core.db.database import Database
@@ -130,7 +131,7 @@ async def test_of_a_batch_only_the_row_at_fault_is_given_up(
     assert (await mirror.describe()).refused == 1
     assert await count_waiting(database) == 0
     [told] = await list_conditions(database, clock)
-    assert (told.kind, told.subject, told.count) == (ALERT_KIND, candidates.name, 1)
+    assert (told.kind, told.subject, told.count) == (CollectAlert.MIRROR_FAILED, candidates.name, 1)
     assert told.reason.startswith("weibo:n3: ")
     service.recover()
     await change_candidates(database, ["n3"], status="failed")
@@ -317,7 +318,7 @@ async def test_a_field_that_cannot_be_found_at_all_stops_the_table(
     await put_candidates(database, ["a"])
     service.misbehave(replace(refuse(1254045), path=BATCH_CREATE))
     assert (await mirror.deliver()).failures[candidates.name].code == 1254045
-    assert [told.kind for told in await list_conditions(database, clock)] == [ALERT_KIND]
+    assert [told.kind for told in await list_conditions(database, clock)] == [CollectAlert.MIRROR_FAILED]
     assert await count_waiting(database) == 1
 
 

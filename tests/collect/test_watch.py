@@ -13,15 +13,16 @@ from tests.announce.bing_stage import MORNING, StageClock
 from tests.collect.cookie_stage import change_row
 from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, collect, make_candidates
-from tidings.collect.alerts import KINDS, MOST_PENDING, is_bad, is_judged
+from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts import MOST_PENDING, is_bad, is_judged
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import SuccessRate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import record_search
-from tidings.core.alerts import Alert, AlertEvent, EventType, Language
-from tidings.core.alerts.wording import write_title
+from tidings.core.alerts import Alert
 from tidings.core.executions import ExecutionStatus
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
@@ -366,31 +367,9 @@ async def note_code(stage: RunnerStage, keyword_id: int, code: ErrorCode | None)
 
 async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:
     """C24: whatever their subject."""
+    kinds = {AnnounceAlert.NOT_RUN, CollectAlert.MIRROR_FAILED, CollectAlert.WORKFLOW_FAILED}
     async with stage.database.write() as connection:
-        for kind in ("not_run", "mirror_failed", "workflow_failed"):
+        for kind in kinds:
             await stage.alerts.raise_alert(connection, Alert(kind, "weibo", reason="late", action="Look."))
     await stage.watch.look()
-    assert {each.kind for each in await stage.alerts.list_open()} == {"not_run", "mirror_failed", "workflow_failed"}
-
-
-@pytest.mark.parametrize("language", Language)
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_has_a_title_in_both_languages(kind: str, language: Language) -> None:
-    """C24: with its urgency, where it has one."""
-    event = AlertEvent(
-        id="1",
-        type=EventType.FIRED,
-        kind=kind,
-        subject="weibo",
-        reason="",
-        action="",
-        count=None,
-        since=MORNING,
-        occurred_at=MORNING,
-        language=language,
-    )
-    title = write_title(event)
-    urgency = {"no_active_cookie": "P0", "success_rate": "P1", "many_pending": "P2"}.get(kind, "")
-    assert title.startswith(urgency)
-    assert not title.lower().startswith(kind.replace("_", " "))
-    assert title.isascii() == (language is Language.ENGLISH)
+    assert {each.kind for each in await stage.alerts.list_open()} == kinds

@@ -13,14 +13,17 @@ from sqlalchemy import select, text
 from structlog.testing import capture_logs
 
 from tests.fakes import FakeClock
+from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.core.alerts import (
     Alert,
     AlertEvent,
+    AlertLevel,
     Alerts,
     DeliveryError,
     DeliveryPolicy,
     DestinationError,
     EventType,
+    Language,
     OpenCondition,
 )
 from tidings.core.alerts.outbox import LEASE, alert_outbox
@@ -33,7 +36,9 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 SOON = 20.0
-ALERT = Alert("many_failures", "blog at one.example", reason="3 of 20 URLs failed", action="Check the key.", count=3)
+ALERT = Alert(
+    AnnounceAlert.MANY_FAILURES, "blog at one.example", reason="3 of 20 URLs failed", action="Check the key.", count=3
+)
 DOWN = DeliveryError(retry=True, reason="it is down")
 
 Events = list[MutableMapping[str, Any]]
@@ -184,7 +189,7 @@ async def test_a_condition_that_ends_before_it_fires_is_forgotten(
 async def test_what_is_open_is_listed_as_it_was_last_held(database: Database, alerts: Alerts, clock: FakeClock) -> None:
     """A24: holding again refreshes reason and count, and nothing else; the newest comes first."""
     start = clock.now()
-    other = Alert("not_run", "shop", reason="silent", action="Look.")
+    other = Alert(AnnounceAlert.NOT_RUN, "shop", reason="silent", action="Look.")
     await hold(alerts, database)
     clock.advance(MINUTE)
     await hold(alerts, database, other, after=HOUR)
@@ -241,7 +246,9 @@ async def test_processes_that_hold_fire_and_end_at_once_tell_it_once(
 ) -> None:
     """Alerts: the database decides who fires and who resolves; each condition is told once."""
     everyone = [Alerts(each, clock=clock, destinations=[Recorder()]) for each in databases]
-    conditions = [(Alert("not_run", f"site {number}", reason="", action=""), number % 2) for number in range(8)]
+    conditions = [
+        (Alert(AnnounceAlert.NOT_RUN, f"site {number}", reason="", action=""), number % 2) for number in range(8)
+    ]
     async with asyncio.timeout(SOON):
         for alert, later in conditions:
             after = HOUR if later else timedelta(0)
@@ -262,7 +269,7 @@ async def test_processes_that_deliver_at_once_send_each_event_once(databases: li
     sink = Recorder()
     everyone = [Alerts(each, clock=clock, destinations=[sink]) for each in databases]
     for number in range(10):
-        alert = Alert("not_run", f"site {number}", reason="", action="")
+        alert = Alert(AnnounceAlert.NOT_RUN, f"site {number}", reason="", action="")
         await hold(everyone[0], databases[0], alert)
         await end(everyone[0], databases[0], alert)
     async with asyncio.timeout(SOON):
@@ -321,7 +328,7 @@ async def test_a_destination_that_is_down_for_hours_gets_everything_when_it_is_b
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder, second: Recorder
 ) -> None:
     """Alerts: in the order in which it happened; another destination gets it at once, and once."""
-    start, other = clock.now(), Alert("no_urls", "shop", reason="none", action="Look.")
+    start, other = clock.now(), Alert(AnnounceAlert.NO_URLS, "shop", reason="none", action="Look.")
     first.failure = DOWN
     await hold(alerts, database)
     await end(alerts, database)
@@ -456,7 +463,9 @@ async def test_a_rehearsal_waits_less_and_tries_as_often(database: Database, clo
 async def test_hostile_text_is_stored_and_sent_harmless(database: Database, clock: FakeClock, first: Recorder) -> None:
     """Alerts: what no database or messenger takes is escaped, what is secret is taken out, what is endless is cut."""
     alerts = Alerts(database, clock=clock, destinations=[first], redactor=Redactor(["indexnow-key-1"]))
-    alert = Alert("no_urls", "a\x00\ud800\nb", reason="indexnow-key-1 \x1b[31m\x00" + 5_000 * "x", action="\u202e")
+    alert = Alert(
+        AnnounceAlert.NO_URLS, "a\x00\ud800\nb", reason="indexnow-key-1 \x1b[31m\x00" + 5_000 * "x", action="\u202e"
+    )
     await hold(alerts, database, alert)
     await hold(alerts, database, alert)
     await end(alerts, database, alert)
@@ -529,7 +538,7 @@ async def test_without_destinations_a_condition_still_fires_in_the_log(
     """A24: the ERROR line needs no destination."""
     alerts = Alerts(database, clock=clock, destinations=[])
     await hold(alerts, database)
-    await hold(alerts, database, Alert("not_run", "shop", reason="", action=""), after=HOUR)
+    await hold(alerts, database, Alert(AnnounceAlert.NOT_RUN, "shop", reason="", action=""), after=HOUR)
     clock.advance(HOUR)
     assert await alerts.deliver() == 0
     assert [event["kind"] for event in events if event["event"] == "alert"] == [ALERT.kind, "not_run"]
@@ -540,3 +549,17 @@ def test_two_destinations_of_one_name_are_refused(clock: FakeClock, sqlite_url: 
     """Alerts: what is still to be sent is kept under the name."""
     with pytest.raises(DestinationError, match="same name"):
         Alerts(open_database(sqlite_url), clock=clock, destinations=[Recorder("a"), Recorder("a")])
+
+
+async def test_an_event_has_the_level_and_the_title_of_its_kind(
+    database: Database, clock: FakeClock, first: Recorder, events: Events
+) -> None:
+    """C24: in the language that was set. A kind that only another release knows is shown by its name."""
+    for kinds in (AnnounceAlert, ()):
+        alerts = Alerts(database, clock=clock, destinations=[first], kinds=kinds, language=Language.CHINESE)
+        await hold(alerts, database, ALERT)
+        await end(alerts, database, ALERT)
+        await alerts.deliver()
+    shown = [(event.level, event.title) for event in first.taken]
+    assert shown == [(AlertLevel.P1, "大量网址提交失败")] * 2 + [(AlertLevel.INFO, "Many failures")] * 2
+    assert [event["level"] for event in events if event["event"] == "alert"] == ["P1", "info"]

@@ -16,9 +16,13 @@ from sqlalchemy import select
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.fakes import FakeClock
+from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts import (
     Alert,
     AlertEvent,
+    AlertKind,
+    AlertLevel,
     Alerts,
     AppriseDestination,
     DeliveryError,
@@ -46,6 +50,8 @@ EVENT = AlertEvent(
     id="evt-1-abc",
     type=EventType.FIRED,
     kind="many_failures",
+    level=AlertLevel.P1,
+    title="Many URLs failed",
     subject="blog at one.example",
     reason='3 of 20 failed: "é 中"',
     action="Check the key.",
@@ -53,7 +59,6 @@ EVENT = AlertEvent(
     since=datetime(2026, 11, 15, 12, tzinfo=UTC),
     occurred_at=datetime(2026, 11, 15, 12, 30, tzinfo=UTC),
 )
-KINDS = ("execution_failed", "no_urls", "many_failures", "channel_broken", "channel_off", "not_run", "sitemap_shrank")
 
 
 @pytest.fixture
@@ -84,6 +89,7 @@ async def test_a_webhook_is_signed_as_standard_webhooks_say(
         "timestamp": "2026-11-15T12:30:00.000Z",
         "data": {
             "kind": "many_failures",
+            "level": "P1",
             "subject": "blog at one.example",
             "title": "Many URLs failed: blog at one.example",
             "reason": '3 of 20 failed: "é 中"',
@@ -290,7 +296,7 @@ async def test_no_log_no_error_and_no_table_holds_a_destinations_secret(
         policy=DeliveryPolicy(scale=0),
     )
     async with database.write() as connection:
-        await alerts.raise_alert(connection, Alert("no_urls", "shop", reason="none", action="Look."))
+        await alerts.raise_alert(connection, Alert(AnnounceAlert.NO_URLS, "shop", reason="none", action="Look."))
     told = ""
     for fault in (Fault(status=500), Fault(FaultKind.RESET), Fault(FaultKind.RESET_AFTER_ACCEPTING)):
         sink.misbehave(fault)
@@ -322,22 +328,26 @@ async def test_the_libraries_under_apprise_would_tell_its_address_if_they_were_h
     assert any("path-token-8471" in line for line in raw_log.lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_title_in_both_languages(kind: str) -> None:
-    """A24, A40: a title of its own, not its name."""
-    titles = {
-        language: write_title(replace(EVENT, kind=kind, subject="blog", language=language)) for language in Language
-    }
-    assert titles[Language.ENGLISH].endswith(": blog")
-    assert titles[Language.ENGLISH].isascii()
-    assert titles[Language.CHINESE].endswith("：blog")
-    assert not titles[Language.CHINESE].removesuffix("：blog").isascii()
-    assert titles[Language.ENGLISH] != f"{kind.replace('_', ' ').capitalize()}: blog"
+@pytest.mark.parametrize("kind", [*AnnounceAlert, *CollectAlert])
+def test_every_kind_has_a_title_in_both_languages(kind: AlertKind) -> None:
+    """A24, A40, C24: a title of its own, not its name."""
+    english, chinese = kind.titles[Language.ENGLISH], kind.titles[Language.CHINESE]
+    assert english.isascii()
+    assert english != kind.replace("_", " ").capitalize()
+    assert not chinese.isascii()
+
+
+def test_the_three_alerts_of_collect_have_the_levels_that_were_asked_for() -> None:
+    """C24: P0 no active cookie, P1 the success rate, P2 many pending; the title says so too."""
+    for kind in (CollectAlert.NO_ACTIVE_COOKIE, CollectAlert.SUCCESS_RATE, CollectAlert.MANY_PENDING):
+        assert all(title.startswith(kind.level) for title in kind.titles.values())
+    levels = [CollectAlert.NO_ACTIVE_COOKIE.level, CollectAlert.SUCCESS_RATE.level, CollectAlert.MANY_PENDING.level]
+    assert levels == [AlertLevel.P0, AlertLevel.P1, AlertLevel.P2]
 
 
 def test_the_text_is_labelled_in_the_reader_s_language() -> None:
-    """A24: reason, action and count; what is over needs no action; a new kind is shown by its name."""
-    chinese = replace(EVENT, language=Language.CHINESE)
+    """A24: reason, action and count; what is over needs no action."""
+    chinese = replace(EVENT, title="大量网址提交失败", language=Language.CHINESE)
     assert write_body(EVENT).splitlines()[:3] == [
         'Reason: 3 of 20 failed: "é 中"',
         "Action: Check the key.",
@@ -351,4 +361,3 @@ def test_the_text_is_labelled_in_the_reader_s_language() -> None:
     over = replace(chinese, type=EventType.RESOLVED, count=None)
     assert write_title(over) == "已恢复：大量网址提交失败：blog at one.example"
     assert [line.partition("：")[0] for line in write_body(over).splitlines()] == ["原因", "开始", "恢复"]
-    assert write_title(replace(EVENT, kind="cookie_expired", subject="x")) == "Cookie expired: x"

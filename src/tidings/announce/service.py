@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.execution.alerts import KINDS
+from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given import GivenPages
 from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.pipeline import Announcer, choose_channels
@@ -112,7 +112,7 @@ class AnnounceService:
         try:
             async with self.executions.guard(execution) as connection:
                 await self.schedules.begin(connection, claim)
-                await self.alerts.resolve_alert(connection, "not_run", site.id)
+                await self.alerts.resolve_alert(connection, AnnounceAlert.NOT_RUN, site.id)
         except BaseException:
             # Whatever it was, the site must not count as running.
             await self.executions.abandon(execution)
@@ -164,11 +164,12 @@ class AnnounceService:
 
     async def remove(self, site: Site) -> None:
         """Take a site away; what people were told of it is over with it."""
+        kinds = frozenset(AnnounceAlert)
         await self.sites.remove(site.id)
         async with self.database.write() as connection:
             await self.alerts.resolve_matching(
                 connection,
-                lambda kind, subject: kind in KINDS and (subject == site.id or subject.startswith(f"{site.id} at ")),
+                lambda kind, subject: kind in kinds and (subject == site.id or subject.startswith(f"{site.id} at ")),
             )
 
     async def drain(self, timeout: timedelta) -> None:
@@ -228,7 +229,7 @@ class AnnounceService:
 def describe_lateness(late: LateSite) -> Alert:
     last = "never" if late.last_run is None else f"last at {to_text(late.last_run)}"
     return Alert(
-        kind="not_run",
+        kind=AnnounceAlert.NOT_RUN,
         subject=late.id,
         reason=f"it should have run twice by {to_text(late.since)}, and has run {last}",
         action="Check that the service runs and has room; `tidings status` shows what it did.",

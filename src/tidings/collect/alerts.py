@@ -1,13 +1,5 @@
 """What a person is told about collecting: conditions that are looked for once a minute and held or ended. What holds is
 kept, told once and told to be over once by `core.alerts`; here is only what it takes for a condition to hold.
-
-    no_active_cookie    a platform      P0: it has something to do or had cookies, and no cookie can be used
-    success_rate        collect         P1: under 90 % of the tries went well, for ten minutes
-    many_pending        collect         P2: more than 500 candidates wait, for half an hour
-    cookie_resting      a cookie        it cools, or was given up; a captcha is told like this
-    notes_skipped       a platform      candidates were given up for what no further try can change
-    search_failed       a platform      keywords cannot be searched, and not for want of a cookie
-    workflow_failed     a workflow      it broke as a whole; over when it next ends well, or has nothing more to do
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +11,7 @@ from typing import Final
 from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.errors import RULES, Action, CrawlError, ErrorCode
@@ -42,9 +35,8 @@ from tidings.core.secrets.escapes import escape_controls
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 
-KINDS: Final = frozenset(
-    {"no_active_cookie", "success_rate", "many_pending", "cookie_resting", "notes_skipped", "search_failed"}
-)
+# The kinds that `Watch.look` raises and resolves.
+_WATCHED: Final = frozenset(CollectAlert) - {CollectAlert.WORKFLOW_FAILED, CollectAlert.MIRROR_FAILED}
 SUBJECT: Final = "collect"
 RATE_WINDOW: Final = timedelta(minutes=10)
 RATE_LASTS: Final = timedelta(minutes=10)
@@ -57,7 +49,6 @@ SKIPPED_WINDOW: Final = timedelta(hours=1)
 SEARCH_LASTS: Final = timedelta(hours=2)
 STATISTICS_KEPT: Final = timedelta(days=1)
 RECOVER: Final = "recover"
-WORKFLOW_FAILED: Final = "workflow_failed"
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _USED_UP: Final = "used up today"
@@ -125,14 +116,16 @@ class CollectMonitor:
         told = {(each.alert.kind, escape_controls(each.alert.subject)) for each in findings}
 
         def is_over(kind: str, subject: str) -> bool:
-            if kind == WORKFLOW_FAILED:
+            if kind == CollectAlert.WORKFLOW_FAILED:
                 return standing.is_idle(subject)
-            return kind in KINDS and (kind, subject) not in told
+            return kind in _WATCHED and (kind, subject) not in told
 
         async with self._database.write() as connection:
-            if not is_judged(standing.rate) and await self._alerts.has_fired(connection, "success_rate", SUBJECT):
+            if not is_judged(standing.rate) and await self._alerts.has_fired(
+                connection, CollectAlert.SUCCESS_RATE, SUBJECT
+            ):
                 # Too little was tried to say that it is well again.
-                told.add(("success_rate", SUBJECT))
+                told.add((CollectAlert.SUCCESS_RATE, SUBJECT))
             for finding in findings:
                 await self._alerts.raise_alert(connection, finding.alert, after=finding.after)
             await self._alerts.resolve_matching(connection, is_over)
@@ -185,7 +178,7 @@ async def report_failure(
     """Raise the alert of a workflow that failed as a whole. `execution_id` is the driver's own."""
     where = "" if execution_id is None else f"execution {execution_id}: "
     alert = Alert(
-        kind=WORKFLOW_FAILED,
+        kind=CollectAlert.WORKFLOW_FAILED,
         subject=workflow_name,
         reason=f"{where}{message or 'no reason was given'}",
         action=_FAILURE_ACTION,
@@ -200,7 +193,7 @@ async def record_end(workflow_name: str, status: ExecutionStatus, *, database: D
     if status not in _WELL:
         return
     async with database.write() as connection:
-        await alerts.resolve_alert(connection, WORKFLOW_FAILED, workflow_name)
+        await alerts.resolve_alert(connection, CollectAlert.WORKFLOW_FAILED, workflow_name)
     alerts.wake()
 
 
@@ -246,7 +239,7 @@ def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCond
     told = ", ".join(f"{count} {obstacle}" for obstacle, count in counts.items()) or "there is none"
     return CollectCondition(
         Alert(
-            kind="no_active_cookie",
+            kind=CollectAlert.NO_ACTIVE_COOKIE,
             subject=platform,
             reason=f"no cookie for {platform} can be used ({told}); nothing is collected there meanwhile",
             action=(
@@ -269,7 +262,7 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
     until = "" if state.cooling_until is None else f"; until {to_text(state.cooling_until)}"
     return CollectCondition(
         Alert(
-            kind="cookie_resting",
+            kind=CollectAlert.COOKIE_RESTING,
             subject=cookie.name,
             reason=f"{cookie.platform}: {reasons[CookieStatus(obstacle)].format(state)}{until}",
             action=(
@@ -285,7 +278,7 @@ def _describe_rate(rate: SuccessRate) -> CollectCondition:
     minutes = RATE_WINDOW // timedelta(minutes=1)
     return CollectCondition(
         Alert(
-            kind="success_rate",
+            kind=CollectAlert.SUCCESS_RATE,
             subject=SUBJECT,
             reason=(
                 f"{rate.succeeded:,} of {rate.tries:,} tries went well within {minutes} minutes "
@@ -304,7 +297,7 @@ def _describe_rate(rate: SuccessRate) -> CollectCondition:
 def _describe_pending() -> CollectCondition:
     return CollectCondition(
         Alert(
-            kind="many_pending",
+            kind=CollectAlert.MANY_PENDING,
             subject=SUBJECT,
             reason=f"more than {MOST_PENDING:,} candidates wait to be collected",
             action=(
@@ -321,7 +314,7 @@ def _describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition
     told = ", ".join(f"{count:,} {code}" for code, count in counts.items())
     return CollectCondition(
         Alert(
-            kind="notes_skipped",
+            kind=CollectAlert.NOTES_SKIPPED,
             subject=platform,
             reason=f"{total:,} candidates were given up within the last hour ({told})",
             action=(
@@ -345,7 +338,7 @@ def _describe_searches(searches: Sequence[WatchedSearch]) -> Iterator[CollectCon
         is_certain = any(RULES[code].alerts for _, code in keywords)
         yield CollectCondition(
             Alert(
-                kind="search_failed",
+                kind=CollectAlert.SEARCH_FAILED,
                 subject=platform,
                 reason=f"the last search for these keywords failed: {told}{more}",
                 action=(

@@ -8,23 +8,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.bing import BING
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
 from tidings.announce.sitemap.crawl import CrawlResult
-from tidings.core.alerts import Alert, Alerts
+from tidings.core.alerts import Alert, AlertKind, AlertLevel, Alerts
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.stop import Stop
 
-# All that people are told of a site; other pipelines have subjects of their own that may be called like one.
-KINDS = frozenset(
-    {
-        "channel_broken",
-        "channel_off",
-        "execution_failed",
-        "many_failures",
-        "no_urls",
-        "not_run",
-        "sitemap_shrank",
-    }
-)
+
+class AnnounceAlert(AlertKind):
+    """Each is about a site, or about a site at an engine."""
+
+    EXECUTION_FAILED = "execution_failed", AlertLevel.P1, "The execution failed", "执行失败"
+    NO_URLS = "no_urls", AlertLevel.P1, "The sitemap lists no URLs", "站点地图中没有网址"
+    MANY_FAILURES = "many_failures", AlertLevel.P1, "Many URLs failed", "大量网址提交失败"
+    CHANNEL_BROKEN = "channel_broken", AlertLevel.P1, "An engine refuses the site", "搜索引擎拒绝该站点"
+    CHANNEL_OFF = "channel_off", AlertLevel.P1, "A channel was switched off", "提交渠道已停用"
+    NOT_RUN = "not_run", AlertLevel.P1, "The site has not run as scheduled", "站点未按计划运行"
+    SITEMAP_SHRANK = "sitemap_shrank", AlertLevel.P1, "The sitemap shrank by more than half", "站点地图缩减过半"
+
+
 CHECK = "Check the sitemap's address and the key; `tidings check` says what is wrong."
 
 _log = get_logger(__name__)
@@ -112,7 +113,7 @@ def log_summary(report: Report) -> None:
 class Finding:
     """A condition that was looked at: it holds where there is an alert, and is over where there is none."""
 
-    kind: str
+    kind: AlertKind
     subject: str
     alert: Alert | None = None
 
@@ -143,20 +144,20 @@ def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
 def _examine_status(report: Report) -> Iterator[Finding]:
     if report.status is ExecutionStatus.FAILED:
         yield _hold(
-            "execution_failed",
+            AnnounceAlert.EXECUTION_FAILED,
             report.site,
             reason="; ".join(report.errors) or _gather_reasons(report),
             action=CHECK if report.errors else next((line.advice for line in report.lines if line.advice), CHECK),
         )
     elif report.status is not ExecutionStatus.INTERRUPTED:
-        yield Finding("execution_failed", report.site)
+        yield Finding(AnnounceAlert.EXECUTION_FAILED, report.site)
 
 
 def _examine_emptiness(report: Report) -> Finding:
     if report.total:
-        return Finding("no_urls", report.site)
+        return Finding(AnnounceAlert.NO_URLS, report.site)
     return _hold(
-        "no_urls",
+        AnnounceAlert.NO_URLS,
         report.site,
         reason="the sitemap lists no URLs",
         action="Check that the sitemap is complete.",
@@ -166,9 +167,9 @@ def _examine_emptiness(report: Report) -> Finding:
 
 def _examine_size(report: Report, *, usual_total: int) -> Finding:
     if report.total * 2 >= usual_total:
-        return Finding("sitemap_shrank", report.site)
+        return Finding(AnnounceAlert.SITEMAP_SHRANK, report.site)
     return _hold(
-        "sitemap_shrank",
+        AnnounceAlert.SITEMAP_SHRANK,
         report.site,
         reason=f"the sitemap lists {report.total:,} URLs, and {usual_total:,} lately",
         action="Check that the sitemap is complete; pages that are missing are not announced.",
@@ -178,19 +179,19 @@ def _examine_size(report: Report, *, usual_total: int) -> Finding:
 
 def _examine_failures(engine: EngineReport, *, subject: str) -> Finding:
     if engine.failed_share <= ALERT_SHARE:
-        return Finding("many_failures", subject)
+        return Finding(AnnounceAlert.MANY_FAILURES, subject)
     reason = f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}"
-    return _hold("many_failures", subject, reason=reason, action=engine.advice, count=engine.failed)
+    return _hold(AnnounceAlert.MANY_FAILURES, subject, reason=reason, action=engine.advice, count=engine.failed)
 
 
 def _examine_refusal(engine: EngineReport, *, subject: str) -> Finding:
-    kind = "channel_off" if engine.engine == BING else "channel_broken"
+    kind = AnnounceAlert.CHANNEL_OFF if engine.engine == BING else AnnounceAlert.CHANNEL_BROKEN
     if not engine.broken:
         return Finding(kind, subject)
     return _hold(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
 
 
-def _hold(kind: str, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
+def _hold(kind: AlertKind, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
     return Finding(kind, subject, Alert(kind=kind, subject=subject, reason=reason, action=action, count=count))
 
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tidings.cli.collect.report import escape
-from tidings.collect.alerts import KINDS, WORKFLOW_FAILED, find_obstacle
+from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts import find_obstacle
 from tidings.collect.crawl.cookies.table import Cookie
-from tidings.collect.feishu.mirror import ALERT_KIND
 from tidings.collect.feishu.status import MirrorStatus
 from tidings.collect.status import count_candidates, list_executions
 from tidings.collect.tables import CandidateStatus
@@ -21,7 +21,7 @@ from tidings.core.executions import ExecutionRecord
 from tidings.wiring import Installation
 
 _MOST_EXECUTIONS: Final = 10
-_KINDS: Final = KINDS | {WORKFLOW_FAILED, ALERT_KIND}
+_KINDS: Final = frozenset(CollectAlert)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

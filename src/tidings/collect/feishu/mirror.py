@@ -19,7 +19,7 @@ from tidings.collect.feishu.answers import FeishuError, judge_elsewhere, judge_f
 from tidings.collect.feishu.client import TIMEOUT, BitableClient
 from tidings.collect.feishu.delivery import TableDelivery
 from tidings.collect.feishu.ledger import Ledger
-from tidings.collect.feishu.reporting import ALERT_KIND, TOLD_AFTER, Reporter
+from tidings.collect.feishu.reporting import TOLD_AFTER, Reporter
 from tidings.collect.feishu.sending import Tally
 from tidings.collect.feishu.status import MirrorStatus, Refused, list_refused, read_status
 from tidings.collect.feishu.tables import mirror_intents, mirror_state
@@ -33,7 +33,7 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.stop import Stop, StopRequestedError
 
-__all__ = ["ALERT_KIND", "TOLD_AFTER", "Delivered", "Mirror"]
+__all__ = ["TOLD_AFTER", "Delivered", "Mirror"]
 
 WORKFLOW: Final = "mirror"
 # How often our rows are compared with what is known to stand in Feishu.

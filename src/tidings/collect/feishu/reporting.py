@@ -5,6 +5,7 @@ person is told of. When something counts as trouble is decided in `delivery` and
 from datetime import timedelta
 from typing import Any, Final
 
+from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.feishu.answers import FeishuError, Verdict
 from tidings.collect.feishu.ledger import Ledger
 from tidings.collect.feishu.tables import mirror_state
@@ -12,7 +13,6 @@ from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 
-ALERT_KIND: Final = "mirror_failed"
 # An outage is told once it has lasted so long; what needs a person is told at once.
 TOLD_AFTER: Final = timedelta(minutes=30)
 
@@ -39,14 +39,16 @@ class Reporter:
             await connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=values))
             refused = await ledger.find_refused(connection)
             if error is not None:
-                alert = Alert(ALERT_KIND, name, str(error), error.action)
+                alert = Alert(CollectAlert.MIRROR_FAILED, name, str(error), error.action)
                 after = TOLD_AFTER if error.verdict in _PASSING else timedelta(0)
                 await self._alerts.raise_alert(connection, alert, after=after)
             elif refused is not None:
                 count, reason, action = refused
-                await self._alerts.raise_alert(connection, Alert(ALERT_KIND, name, reason, action, count))
+                await self._alerts.raise_alert(
+                    connection, Alert(CollectAlert.MIRROR_FAILED, name, reason, action, count)
+                )
             else:
-                await self._alerts.resolve_alert(connection, ALERT_KIND, name)
+                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, name)
         self._alerts.wake()
 
     async def note_rival(self, ledger: Ledger, error: FeishuError | None) -> None:
@@ -57,7 +59,9 @@ class Reporter:
         subject = f"{ledger.table_name} in two places"
         async with ledger.guard() as connection:
             if error is None:
-                await self._alerts.resolve_alert(connection, ALERT_KIND, subject)
+                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, subject)
             else:
-                await self._alerts.raise_alert(connection, Alert(ALERT_KIND, subject, str(error), error.action))
+                await self._alerts.raise_alert(
+                    connection, Alert(CollectAlert.MIRROR_FAILED, subject, str(error), error.action)
+                )
         self._alerts.wake()

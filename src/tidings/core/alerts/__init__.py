@@ -11,8 +11,8 @@ from tidings.core.alerts.events import (
     Destination,
     DestinationError,
     EventType,
-    Language,
 )
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.service import Alerts
 from tidings.core.alerts.webhook import WebhookDestination, new_webhook_secret
@@ -20,6 +20,8 @@ from tidings.core.alerts.webhook import WebhookDestination, new_webhook_secret
 __all__ = [
     "Alert",
     "AlertEvent",
+    "AlertKind",
+    "AlertLevel",
     "Alerts",
     "AppriseDestination",
     "DeliveryError",

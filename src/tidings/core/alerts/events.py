@@ -12,16 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from tidings.core.logs.logger import get_logger
-
-_log = get_logger(__name__)
-
-
-class Language(StrEnum):
-    """The language that titles and labels are written in."""
-
-    ENGLISH = "en"
-    CHINESE = "zh"
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 
 
 class EventType(StrEnum):
@@ -45,27 +36,38 @@ class DeliveryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing that needs a person: what happened, to what, how often, and what to do about it."""
+    """One condition that needs a person. Kind and subject identify it."""
 
-    kind: str
+    kind: AlertKind
+    # What the alert is about: a site, a cookie, a platform …
     subject: str
+    # What happened.
     reason: str
+    # What a person should do about it.
     action: str
+    # How many items are affected, if they are countable.
     count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertEvent:
-    """One message: a condition has fired, or is over. Its id stays the same however often it is sent."""
+    """One message: a condition has fired, or is resolved."""
 
+    # Stays the same when the event is sent again.
     id: str
     type: EventType
+    # The kind's name; `level` and `title` follow from it.
     kind: str
+    level: AlertLevel
+    title: str
+    # As in the alert, with secrets redacted.
     subject: str
     reason: str
     action: str
     count: int | None
+    # When the condition began.
     since: datetime
+    # When the condition fired or was resolved.
     occurred_at: datetime
     language: Language = Language.ENGLISH
 
@@ -78,15 +80,3 @@ class Destination(Protocol):
 
     async def send(self, event: AlertEvent) -> None:
         """Return once the event was taken. Raises DeliveryError."""
-
-
-def log_alert(alert: Alert) -> None:
-    """One ERROR line with all that people are told."""
-    _log.error(
-        "alert",
-        kind=alert.kind,
-        subject=alert.subject,
-        reason=alert.reason,
-        action=alert.action,
-        count=alert.count,
-    )

@@ -4,7 +4,7 @@ leaves behind becomes due again by itself. Rows of one condition leave for one d
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -33,7 +33,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.expression import FromClause
 
 from tidings.core.alerts.conditions import OpenCondition
-from tidings.core.alerts.events import AlertEvent, EventType, Language
+from tidings.core.alerts.events import AlertEvent, EventType
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
@@ -95,8 +96,9 @@ class Claim:
 class Outbox:
     """The table of events on their way."""
 
-    def __init__(self, database: Database, *, language: Language) -> None:
+    def __init__(self, database: Database, *, kinds: Mapping[str, AlertKind], language: Language) -> None:
         self._database = database
+        self._kinds = kinds
         self._language = language
 
     async def add(
@@ -192,10 +194,14 @@ class Outbox:
             await connection.execute(statement)
 
     def _read_claim(self, row: RowMapping) -> Claim:
+        # Another release may have known a kind that this one does not.
+        name, kind = row["kind"], self._kinds.get(row["kind"])
         event = AlertEvent(
             id=row["event_id"],
             type=EventType(row["type"]),
-            kind=row["kind"],
+            kind=name,
+            level=AlertLevel.INFO if kind is None else kind.level,
+            title=name.replace("_", " ").capitalize() if kind is None else kind.titles[self._language],
             subject=row["subject"],
             reason=row["reason"],
             action=row["action"],

@@ -4,7 +4,7 @@ loop that fires and delivers is run.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.conditions import Conditions, OpenCondition
 from tidings.core.alerts.delivery import Delivery, DeliveryPolicy
-from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType, Language, log_alert
+from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.alerts.outbox import Outbox
 from tidings.core.clock import Clock, from_milliseconds
 from tidings.core.db.database import Database
@@ -45,6 +46,7 @@ class Alerts:
         *,
         clock: Clock,
         destinations: Sequence[Destination],
+        kinds: Iterable[AlertKind] = (),
         language: Language = Language.ENGLISH,
         policy: DeliveryPolicy | None = None,
         redactor: Redactor | None = None,
@@ -57,7 +59,8 @@ class Alerts:
             raise DestinationError("two destinations of alerts have the same name")
         self._redactor = redactor or Redactor()
         self._conditions = Conditions(database)
-        self._outbox = Outbox(database, language=language)
+        self._kinds = {kind.value: kind for kind in kinds}
+        self._outbox = Outbox(database, kinds=self._kinds, language=language)
         self._delivery = Delivery(self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor)
         self._loop = Loop(clock=clock)
         self._purge_at = clock.now()
@@ -74,10 +77,13 @@ class Alerts:
         fired = await self._conditions.fire(connection, alert.kind, alert.subject, at=now)
         if fired is not None:
             await self._add_event(connection, fired, EventType.FIRED, at=now)
-            log_alert(_read_alert(fired))
+            self._log_fired(fired)
 
-    async def resolve_alert(self, connection: AsyncConnection, kind: str, subject: str) -> None:
-        """In the caller's transaction: the condition no longer holds. One that had fired is resolved, once."""
+    async def resolve_alert(self, connection: AsyncConnection, kind: AlertKind, subject: str) -> None:
+        """In the caller's transaction: the condition no longer holds. If it had fired, one event says so."""
+        await self._resolve(connection, kind, subject)
+
+    async def _resolve(self, connection: AsyncConnection, kind: str, subject: str) -> None:
         over = await self._conditions.remove(connection, kind, escape_controls(subject))
         if over is not None and over.fired_at is not None:
             await self._add_event(connection, over, EventType.RESOLVED, at=self._clock.now())
@@ -87,9 +93,9 @@ class Alerts:
         """In the caller's transaction: end every condition whose kind and subject fit."""
         for kind, subject in await self._conditions.list_names(connection):
             if fits(kind, subject):
-                await self.resolve_alert(connection, kind, subject)
+                await self._resolve(connection, kind, subject)
 
-    async def has_fired(self, connection: AsyncConnection, kind: str, subject: str) -> bool:
+    async def has_fired(self, connection: AsyncConnection, kind: AlertKind, subject: str) -> bool:
         """Whether people were told of this condition, and not yet that it is over."""
         found = await self._conditions.find(connection, kind, escape_controls(subject))
         return found is not None and found.fired_at is not None
@@ -163,7 +169,7 @@ class Alerts:
             for condition in fired:
                 await self._add_event(connection, condition, EventType.FIRED, at=now)
         for condition in fired:
-            log_alert(_read_alert(condition))
+            self._log_fired(condition)
 
     async def _add_event(
         self, connection: AsyncConnection, condition: OpenCondition, event_type: EventType, *, at: datetime
@@ -175,6 +181,18 @@ class Alerts:
         if now >= self._purge_at:
             await self._outbox.purge(before=now - KEPT_FOR)
             self._purge_at = now + _PURGE_EVERY
+
+    def _log_fired(self, condition: OpenCondition) -> None:
+        kind = self._kinds.get(condition.kind)
+        _log.error(
+            "alert",
+            kind=condition.kind,
+            level=(AlertLevel.INFO if kind is None else kind.level).value,
+            subject=condition.subject,
+            reason=condition.reason,
+            action=condition.action,
+            count=condition.count,
+        )
 
     def _clean(self, alert: Alert) -> Alert:
         """Without secrets, and without what a database, a terminal or a messenger cannot take."""
@@ -188,13 +206,3 @@ class Alerts:
     def _clean_text(self, text: str) -> str:
         clean = escape_controls(self._redactor.redact(text))
         return clean if len(clean) <= _LONGEST_TEXT else f"{clean[: _LONGEST_TEXT - 1]}…"
-
-
-def _read_alert(condition: OpenCondition) -> Alert:
-    return Alert(
-        kind=condition.kind,
-        subject=condition.subject,
-        reason=condition.reason,
-        action=condition.action,
-        count=condition.count,
-    )

@@ -98,6 +98,7 @@ def _describe(event: AlertEvent) -> dict[str, object]:
         "timestamp": to_text(event.occurred_at),
         "data": {
             "kind": event.kind,
+            "level": event.level.value,
             "subject": event.subject,
             "title": write_title(event),
             "reason": event.reason,

@@ -1,0 +1,24 @@
+"""The alerts of collect. `alerts`, `write.failures` and the mirror raise them."""
+
+from tidings.core.alerts.kinds import AlertKind, AlertLevel
+
+
+class CollectAlert(AlertKind):
+    """Each is about the subject that its comment names."""
+
+    # A platform: it has something to do or had cookies, and no cookie can be used.
+    NO_ACTIVE_COOKIE = "no_active_cookie", AlertLevel.P0, "P0: no cookie can be used", "P0：没有可用的 Cookie"
+    # Collect as a whole: under 90 % of the tries succeeded for ten minutes.
+    SUCCESS_RATE = "success_rate", AlertLevel.P1, "P1: the success rate is under 90 %", "P1：成功率低于 90%"
+    # Collect as a whole: more than 500 candidates have been waiting for half an hour.
+    MANY_PENDING = "many_pending", AlertLevel.P2, "P2: more than 500 candidates wait", "P2：待采集内容超过 500 条"
+    # A cookie: it cools, or was given up. A captcha is reported like this.
+    COOKIE_RESTING = "cookie_resting", AlertLevel.INFO, "A cookie needs a person", "Cookie 需要人工处理"
+    # A platform: candidates were given up for a reason that no retry can change.
+    NOTES_SKIPPED = "notes_skipped", AlertLevel.INFO, "Notes were skipped", "部分内容已跳过"
+    # A platform: keywords cannot be searched, although there is a cookie.
+    SEARCH_FAILED = "search_failed", AlertLevel.INFO, "Keywords cannot be searched", "关键词搜索失败"
+    # A workflow: it failed as a whole. Resolved when it next succeeds, or has nothing more to do.
+    WORKFLOW_FAILED = "workflow_failed", AlertLevel.INFO, "The workflow failed", "工作流失败"
+    # A mirrored table: Feishu does not take its rows, or two processes mirror it to two places.
+    MIRROR_FAILED = "mirror_failed", AlertLevel.INFO, "The mirror in Feishu is behind", "飞书镜像未能同步"

@@ -1,0 +1,37 @@
+"""Kinds of alerts. Each pipeline lists its own in a subclass of `AlertKind`; the composition root registers them."""
+
+from enum import StrEnum
+from typing import Self
+
+
+class AlertLevel(StrEnum):
+    """How urgent an alert is, the most urgent first."""
+
+    P0 = "P0"
+    P1 = "P1"
+    P2 = "P2"
+    INFO = "info"
+
+
+class Language(StrEnum):
+    """The language of titles and labels."""
+
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
+class AlertKind(StrEnum):
+    """One kind. Its value is the name that tables, logs and webhooks show.
+
+    A member is written as its name, its level, and its title in English and in Chinese.
+    """
+
+    level: AlertLevel
+    titles: dict[Language, str]
+
+    def __new__(cls, name: str, level: AlertLevel, english: str, chinese: str) -> Self:
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        kind.level = level
+        kind.titles = {Language.ENGLISH: english, Language.CHINESE: chinese}
+        return kind
