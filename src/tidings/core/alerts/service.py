@@ -187,7 +187,8 @@ class Alerts:
         _log.error(
             "alert",
             kind=condition.kind,
-            level=(AlertLevel.INFO if kind is None else kind.level).value,
+            # The line's own `level` is its severity.
+            alert_level=(AlertLevel.INFO if kind is None else kind.level).value,
             subject=condition.subject,
             reason=condition.reason,
             action=condition.action,
