@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -116,3 +116,12 @@ class OwnPlatform:
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
         found: Note = self._answer(cookie.reveal() if cookie else "")
         return found
+
+
+def describe(value: Any) -> Any:
+    """An envelope as the API answers it."""
+    if isinstance(value, Note):
+        return value.describe()
+    if isinstance(value, list | tuple):
+        return [describe(each) for each in value]
+    return {each.name: describe(getattr(value, each.name)) for each in fields(value)} if is_dataclass(value) else value

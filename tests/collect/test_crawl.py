@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 import tidings
-from tests.collect.crawl_stage import POST, CrawlStage, OwnPlatform, open_crawl, open_weibo, posts, session_of
+from tests.collect.crawl_stage import POST, CrawlStage, OwnPlatform, describe, open_crawl, open_weibo, posts, session_of
 from tests.collect.test_cookie_secrets import CANARY, COOKIE, find_traces
 from tidings.collect.crawl.crawler import CrawlLimits, WantedNote
 from tidings.collect.crawl.envelope import Envelope
@@ -74,9 +74,9 @@ async def test_a_search_and_the_detail_of_its_hit(database_url: str, keys: KeyRi
     async with open_crawl(database_url, keys=keys, weibo=weibo.origin) as stage:
         await stage.add(ACCOUNTS[0])
         crawler = stage.make()
-        found = (await crawler.search("weibo", "生活", page=2)).to_json()
+        found = describe(await crawler.search("weibo", "生活", page=2))
         hit = found["data"]["hits"][0]
-        note = (await crawler.detail("weibo", WantedNote(note_id=hit["note_id"], url=hit["url"]))).to_json()
+        note = describe(await crawler.detail("weibo", WantedNote(note_id=hit["note_id"], url=hit["url"])))
     assert (found["success"], found["error"], found["meta"]["cookie_used"]) == (True, None, ACCOUNTS[0])
     assert (found["data"]["page"], found["data"]["has_more"], found["data"]["total"]) == (2, True, 60)
     assert hit.keys() == {"platform", "note_id", "url", "title", "xsec_token"}
@@ -130,7 +130,7 @@ async def test_every_refusal_is_told_once_with_its_code_and_the_cookie(
     """C13, C15: one request, no hidden retry although another cookie is free; the workflow decides."""
     await stage.add(*ACCOUNTS[:2])
     weibo.misbehave(fault)
-    answer = (await stage.make(request_timeout=SHORT).detail("weibo", POST)).to_json()
+    answer = describe(await stage.make(request_timeout=SHORT).detail("weibo", POST))
     assert (answer["success"], answer["data"]) == (False, None)
     assert answer["error"].keys() == {"code", "message", "retryable", "captcha"}
     assert (answer["error"]["code"], answer["error"]["retryable"]) == (code, retryable)
@@ -158,7 +158,7 @@ async def test_three_asked_and_one_times_out(stage: CrawlStage, weibo: SandboxWe
     """C8, C14: two results and one error, in the order asked, PARTIAL_FAIL, retryable."""
     await stage.add(*ACCOUNTS[:2])
     weibo.misbehave(Fault(FaultKind.HANG, matching=name_post(2)))
-    batch = (await stage.make(request_timeout=SHORT).details("weibo", posts(3))).to_json()
+    batch = describe(await stage.make(request_timeout=SHORT).details("weibo", posts(3)))
     assert [(item["id"], item["success"]) for item in batch["items"]] == [
         (name_post(1), True),
         (name_post(2), False),
@@ -178,7 +178,7 @@ async def test_a_batch_in_which_all_fail_is_a_partial_failure_too(stage: CrawlSt
     assert nothing.error.code is ErrorCode.PARTIAL_FAIL
     assert [item.error and item.error.code for item in nothing.items] == [ErrorCode.COOKIE_EXHAUSTED] * 2
     await stage.add(ACCOUNTS[0])
-    everything = (await stage.make().details("weibo", posts(2))).to_json()
+    everything = describe(await stage.make().details("weibo", posts(2)))
     assert (everything["success"], everything["error"]) == (True, None)
 
 
@@ -192,11 +192,11 @@ async def test_the_limits_hold_while_a_platform_drips(stage: CrawlStage, weibo: 
     async with asyncio.timeout(SOON):
         match kind:
             case "search":
-                answer: dict[str, Any] = (await crawler.search("weibo", "生活")).to_json()
+                answer: dict[str, Any] = describe(await crawler.search("weibo", "生活"))
             case "detail":
-                answer = (await crawler.detail("weibo", POST)).to_json()
+                answer = describe(await crawler.detail("weibo", POST))
             case _:
-                answer = (await crawler.details("weibo", [POST])).to_json()["items"][0]
+                answer = describe(await crawler.details("weibo", [POST]))["items"][0]
                 answer["meta"] = answer
     assert time.monotonic() - began >= SHORT.total_seconds()
     assert (answer["error"]["code"], answer["meta"]["cookie_used"]) == ("TIMEOUT_ERROR", ACCOUNTS[0])
@@ -227,7 +227,7 @@ async def test_fifty_items_take_as_long_as_the_slowest_lane(stage: CrawlStage, w
     batch = await crawler.details("weibo", posts(50))
     took = time.monotonic() - began
     lanes = Counter(item.cookie_used for item in batch.items)
-    assert (batch.failed, set(lanes), weibo.max_in_flight) == (0, {*ACCOUNTS}, 5)
+    assert (batch.summary.failed, set(lanes), weibo.max_in_flight) == (0, {*ACCOUNTS}, 5)
     slowest = max(lanes.values()) * LATENCY.total_seconds()
     assert slowest <= took < 1.5 * slowest
 
@@ -257,9 +257,9 @@ async def test_a_captcha_rests_the_cookie_at_once_and_tells_the_caller_and_a_per
     await stage.add(ACCOUNTS[1])
     weibo.misbehave(replace(fault, times=2))
     crawler = stage.make()
-    alone = (await crawler.detail("weibo", POST)).to_json()
-    (item,) = (await crawler.details("weibo", posts(1))).to_json()["items"]
-    after = (await crawler.detail("weibo", POST)).to_json()
+    alone = describe(await crawler.detail("weibo", POST))
+    (item,) = describe(await crawler.details("weibo", posts(1)))["items"]
+    after = describe(await crawler.detail("weibo", POST))
     errors = [(each["code"], each["captcha"]) for each in (alone["error"], item["error"])]
     assert errors == [("COOKIE_INVALID", True)] * 2
     used = [alone["meta"]["cookie_used"], item["cookie_used"], after["meta"]["cookie_used"]]
@@ -391,7 +391,7 @@ async def test_no_trace_of_a_cookie_on_any_path(stage: CrawlStage, weibo: Sandbo
     for answer in (blow_up, blame, echo):
         crawler = stage.make_with(OwnPlatform(answer))
         told += [await crawler.detail("weibo", POST), await crawler.details("weibo", [POST])]
-    answers = [envelope.to_json() for envelope in told]  # type: ignore[attr-defined]
+    answers = [describe(envelope) for envelope in told]
     codes = Counter(answer["error"] and answer["error"]["code"] for answer in answers)
     assert codes.keys() >= {None, *list(ErrorCode)[1:7], "INTERNAL_ERROR"}
     assert CANARY not in json.dumps(answers, ensure_ascii=False)

@@ -14,8 +14,8 @@ from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.settings import CollectSettings
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
+from tidings.web.envelope import STATUSES
 from tidings.web.errors import Problem, ProblemResponse
-from tidings.web.routes.crawler import STATUSES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 SITE = "example.com"

@@ -16,7 +16,8 @@ from tests.web.api_stage import BING_KEY, KEY, ApiStage, open_api, serve
 from tests.web.stage import ADMIN, Answer, send_raw
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.sandbox import Fault
-from tidings.web.description import is_enveloped, list_operations
+from tidings.web.description import list_operations
+from tidings.web.envelope import is_enveloped
 from tidings.web.middleware.callers import WRONG_TRIES
 from tidings.web.middleware.input import LARGEST_BODY
 

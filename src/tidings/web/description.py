@@ -1,8 +1,8 @@
 """The API's description (OpenAPI), made once from the routes, and questions about what a route takes.
 
 FastAPI makes the document. This module adds the parts that FastAPI cannot know: one shape for problems, the scopes, and
-no 422, because bad input is answered with 400. Under the paths in `ENVELOPED` every answer has the envelope of the
-crawl API, and there bad input is a 422.
+no 422, because bad input is answered with 400. Under the paths of `envelope.ENVELOPED` every answer is an envelope, and
+there bad input is a 422.
 
     ValueError
     └── UnguardedRouteError   a route does not say who may use it
@@ -13,15 +13,15 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
-from tidings.web.models.crawler import Failure
+from tidings.collect.crawl.envelope import Envelope
+from tidings.web.envelope import is_enveloped
 
 Json = Mapping[str, Any]
 
 SCHEMA_PATH: Final = "#/components/schemas/"
 PROBLEM_TYPE: Final = "application/problem+json"
-ENVELOPED: Final = ("/crawler", "/workflow")
 
 _MEANINGS: Final = {
     400: "The input breaks a rule; `errors` names each field.",
@@ -56,17 +56,12 @@ def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
 
 
-def is_enveloped(path: str) -> bool:
-    """Whether every answer at this path has the shape of the envelope."""
-    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in ENVELOPED)
-
-
 def name_operation(route: APIRoute) -> str:
     """The function's name: `list_sites`."""
     return route.name
 
 
-def finish_description(document: dict[str, Any], *, problem: type[BaseModel]) -> None:
+def finish_description(document: dict[str, Any], *, problem: type) -> None:
     """Take out FastAPI's 422 and put the shapes of problems in."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
@@ -75,12 +70,12 @@ def finish_description(document: dict[str, Any], *, problem: type[BaseModel]) ->
     for path, _, operation in list_operations(document):
         operation["responses"].pop("422", None)
         if is_enveloped(path):
-            _add_schema(schemas, "Failure", Failure)
+            _add_schema(schemas, "Failure", Envelope[None])
             operation["responses"] = dict(_envelop_answers(operation["responses"]))
 
 
-def _add_schema(schemas: dict[str, Any], name: str, model: type[BaseModel]) -> None:
-    schema = model.model_json_schema(ref_template=f"{SCHEMA_PATH}{{model}}")
+def _add_schema(schemas: dict[str, Any], name: str, shape: type) -> None:
+    schema = TypeAdapter(shape).json_schema(ref_template=f"{SCHEMA_PATH}{{model}}")
     schemas |= schema.pop("$defs", {})
     schemas[name] = schema
 

@@ -24,10 +24,11 @@ from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from tidings.collect.crawl.envelope import Envelope, ErrorInfo, Meta
+from tidings.collect.crawl.envelope import Meta, make_error, wrap_error
 from tidings.collect.errors import ErrorCode
-from tidings.core.logs.request_id import current_request_id
-from tidings.web.description import PROBLEM_TYPE, is_enveloped, list_body_fields
+from tidings.core.logs.request_id import NO_REQUEST, current_request_id
+from tidings.web.description import PROBLEM_TYPE, list_body_fields
+from tidings.web.envelope import EnvelopeResponse, is_enveloped
 
 # Without digits, which no field of ours has, and a key that was sent as a name nearly always.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z_]{0,39}")
@@ -119,7 +120,7 @@ class ProblemResponse(JSONResponse):
             "status": problem.status,
             "detail": problem.detail,
             "code": problem.code,
-            "requestId": current_request_id() or "-",
+            "requestId": current_request_id() or NO_REQUEST,
         }
         if problem.errors:
             content["errors"] = [{"field": each.field, "message": each.message} for each in problem.errors]
@@ -134,12 +135,12 @@ class ProblemResponse(JSONResponse):
             await super().__call__(scope, receive, send)
 
 
-def _envelop(problem: Problem) -> JSONResponse:
+def _envelop(problem: Problem) -> EnvelopeResponse:
     status = 422 if problem.status == 400 else problem.status
     code = _CODES.get(status, ErrorCode.INVALID_INPUT if status < 500 else ErrorCode.INTERNAL_ERROR)
-    meta = Meta(request_id=current_request_id() or "-")
-    envelope: Envelope[Any] = Envelope(meta=meta, error=ErrorInfo(code, problem.detail))
-    return JSONResponse(envelope.to_json(), status_code=status, headers=dict(problem.headers))
+    meta = Meta(request_id=current_request_id() or NO_REQUEST, latency_ms=0, cookie_used=None)
+    envelope = wrap_error(make_error(code, problem.detail), meta=meta)
+    return EnvelopeResponse(envelope, status_code=status, headers=dict(problem.headers))
 
 
 def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:

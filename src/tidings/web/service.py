@@ -31,7 +31,7 @@ from tidings.web.routes.site_lookup import SiteLookup
 from tidings.web.routes.sites import SiteServices, make_sites_router
 from tidings.web.routes.status import make_status_router
 from tidings.web.routes.trigger import make_trigger_router
-from tidings.web.routes.workflow import make_workflow_router
+from tidings.web.routes.workflow import WriterServices, make_workflow_router
 from tidings.web.server import serve
 from tidings.wiring import Installation, make_collect_jobs
 
@@ -85,7 +85,7 @@ class Service:
                 routers=(
                     *make_monitoring_routers(installation),
                     make_crawler_router(self._crawler),
-                    make_workflow_router(installation),
+                    make_workflow_router(_list_writer_services(installation)),
                     *make_site_routers(installation),
                 ),
                 fixed_tokens=installation.settings.tokens,
@@ -194,3 +194,18 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
 
 def _make_lookup(installation: Installation) -> SiteLookup:
     return SiteLookup(installation.sites, schedules=installation.schedules, know=installation.know)
+
+
+def _list_writer_services(installation: Installation) -> WriterServices:
+    settings = installation.settings.collect
+    return WriterServices(
+        writer=installation.writer,
+        keywords=installation.keywords,
+        database=installation.database,
+        alerts=installation.alerts,
+        clock=installation.clock,
+        redact=installation.redactor.redact,
+        batch_size=settings.batch_size,
+        backoff=settings.backoff,
+        retries=settings.retries,
+    )

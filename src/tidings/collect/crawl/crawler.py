@@ -17,7 +17,17 @@ from urllib.parse import urlsplit
 
 from tidings.collect.crawl.cookies.pool import CookiePool, LeasedCookie
 from tidings.collect.crawl.cookies.states import CookieRules
-from tidings.collect.crawl.envelope import BatchEnvelope, BatchItem, Envelope, ErrorInfo, Meta
+from tidings.collect.crawl.envelope import (
+    BatchEnvelope,
+    BatchItem,
+    Envelope,
+    ErrorInfo,
+    Meta,
+    make_error,
+    wrap_data,
+    wrap_error,
+    wrap_items,
+)
 from tidings.collect.crawl.platforms.pace import DEFAULT_COOKIE_INTERVAL, DEFAULT_PLATFORM_INTERVAL, LocalPace
 from tidings.collect.crawl.platforms.protocol import (
     DEFAULT_TIMEOUT,
@@ -42,7 +52,7 @@ from tidings.core.secrets.secret import Secret
 MOST_ITEMS: Final = 50
 
 _DEFAULT_RULES: Final = CookieRules()
-_CUT_OFF: Final = ErrorInfo(ErrorCode.TIMEOUT_ERROR, "it was cut off before there was an answer")
+_CUT_OFF: Final = make_error(ErrorCode.TIMEOUT_ERROR, "it was cut off before there was an answer")
 _INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
 
 _log = get_logger(__name__)
@@ -169,9 +179,9 @@ class Crawler:
                     for place, note in enumerate(notes)
                 ]
             items = [each.result() for each in asked]
-            meta = Meta(request_id=request_id, latency_ms=self._measure(began))
-            envelope = BatchEnvelope(meta=meta, items=items)
-            _log.info("crawl.batch", total=len(items), failed=envelope.failed, ms=meta.latency_ms)
+            meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=None)
+            envelope = wrap_items(items, meta=meta)
+            _log.info("crawl.batch", total=len(items), failed=envelope.summary.failed, ms=meta.latency_ms)
             return envelope
 
     async def _answer(
@@ -184,8 +194,8 @@ class Crawler:
             meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
             _note_end(event, trace, found, ms=meta.latency_ms)
             if isinstance(found, ErrorInfo):
-                return Envelope(meta=meta, error=found)
-            return Envelope(meta=meta, data=found)
+                return wrap_error(found, meta=meta)
+            return wrap_data(found, meta=meta)
 
     async def _answer_item(
         self, platform: str, note: WantedNote, *, until: float, tell: Callable[[BatchItem[Note]], None]
@@ -195,15 +205,10 @@ class Crawler:
             found = await self._try(platform, _ask_about(note), trace=trace, until=until)
         except asyncio.CancelledError:
             if trace.cookie_used is not None:
-                tell(BatchItem(id=note.id, cookie_used=trace.cookie_used, error=_CUT_OFF))
+                tell(_make_item(note, _CUT_OFF, trace))
             raise
         _note_end("crawl.item", trace, found, ms=self._measure(began))
-        item = BatchItem(
-            id=note.id,
-            cookie_used=trace.cookie_used,
-            data=None if isinstance(found, ErrorInfo) else found,
-            error=found if isinstance(found, ErrorInfo) else None,
-        )
+        item = _make_item(note, found, trace)
         tell(item)
         return item
 
@@ -217,12 +222,12 @@ class Crawler:
         except CrawlError as error:
             if error.captcha:
                 _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
-            return ErrorInfo(error.code, self._redactor.redact(error.message), captcha=error.captcha)
+            return make_error(error.code, self._redactor.redact(error.message), captcha=error.captcha)
         except Exception as error:  # noqa: BLE001 - a platform may be anybody's code, and a batch has other items
             if isinstance(error, TimeoutError) and limit.expired():
-                return ErrorInfo(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
+                return make_error(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
             _log.error("crawl.failed", platform=trace.platform, exc_info=error)
-            return ErrorInfo(ErrorCode.INTERNAL_ERROR, _INTERNAL)
+            return make_error(ErrorCode.INTERNAL_ERROR, _INTERNAL)
 
     async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace) -> Found:
         platform = self._find_platform(name)
@@ -303,6 +308,17 @@ def make_crawler(
 def _ask_about(note: WantedNote) -> _Question[Note]:
     return _Question(
         check=lambda: note.reference, ask=lambda platform, cookie: platform.detail(note.reference, cookie=cookie)
+    )
+
+
+def _make_item(note: WantedNote, found: Note | ErrorInfo, trace: _Trace) -> BatchItem[Note]:
+    error = found if isinstance(found, ErrorInfo) else None
+    return BatchItem(
+        id=note.id,
+        success=error is None,
+        data=None if isinstance(found, ErrorInfo) else found,
+        error=error,
+        cookie_used=trace.cookie_used,
     )
 
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from tidings.collect.crawl.crawler import Crawler, WantedNote
-from tidings.collect.crawl.envelope import BatchItem, Envelope, ErrorInfo
+from tidings.collect.crawl.envelope import BatchItem, Envelope, ErrorInfo, make_error
 from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, next_delay
 from tidings.collect.notes import Note
@@ -44,7 +44,7 @@ from tidings.core.stop import Stop, StopRequestedError
 
 DISCOVER: Final = "discover"
 
-_NO_ANSWER: Final = ErrorInfo(ErrorCode.INTERNAL_ERROR, "there is neither a note nor an error")
+_NO_ANSWER: Final = make_error(ErrorCode.INTERNAL_ERROR, "there is neither a note nor an error")
 
 _log = get_logger(__name__)
 

@@ -1,14 +1,13 @@
-"""The shapes of the crawl API: what a request has to be, and, for the description, what an answer is. Answers are made
-by `tidings.collect.crawl.envelope`; a test holds the two equal."""
+"""Request shapes of the crawl API, and the shape of a note in requests and answers. All other answers are described by
+the dataclasses of `tidings.collect.crawl`."""
 
-from typing import Annotated, Final, Generic, Literal, Self, TypeVar
+from typing import Annotated, Final, Self
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
     StrictFloat,
     StrictInt,
     StrictStr,
@@ -17,7 +16,6 @@ from pydantic import (
 
 from tidings.collect.crawl.crawler import MOST_ITEMS, WantedNote
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
-from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import NoteKind
 
 _LONGEST: Final = 2_048
@@ -27,24 +25,23 @@ def _read_whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-# In JSON 12.0 is a whole number too, and "12" is none. It stands last, or the bounds would not be described.
+# In JSON 12.0 is an integer and "12" is none. The validator stands last, or the description would lack the bounds.
 AS_JSON: Final = BeforeValidator(_read_whole)
 PlatformName = Annotated[
-    StrictStr, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="Which platform.", examples=["bilibili"])
+    StrictStr, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="The platform's name.", examples=["bilibili"])
 ]
-Name = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
+NamedText = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
 Number = Annotated[StrictInt, Field(ge=0), AS_JSON]
 Seconds = Annotated[StrictFloat, Field(ge=0, le=10**12)]
-Data = TypeVar("Data")
 
 
-class Shape(BaseModel):
-    """A JSON object without unknown fields."""
+class CollectBody(BaseModel):
+    """A JSON object; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class SearchBody(Shape):
+class SearchBody(CollectBody):
     """A search on one platform."""
 
     platform: PlatformName
@@ -52,11 +49,11 @@ class SearchBody(Shape):
     page: Annotated[StrictInt, Field(ge=1, le=100)] = 1
 
 
-class NoteBody(Shape):
-    """A note, named by `note_id` or by `url`; Xiaohongshu's with the `xsec_token` of the search, or its URL."""
+class WantedNoteBody(CollectBody):
+    """A note, named by `note_id` or `url`. Xiaohongshu also needs the `xsec_token` of the search, or a URL with it."""
 
-    note_id: Name | None = Field(default=None, examples=["BV1xx411c7mD"])
-    url: Name | None = None
+    note_id: NamedText | None = Field(default=None, examples=["BV1xx411c7mD"])
+    url: NamedText | None = None
     xsec_token: Annotated[StrictStr, Field(max_length=256)] | None = None
 
     @model_validator(mode="after")
@@ -70,81 +67,26 @@ class NoteBody(Shape):
         return WantedNote(note_id=self.note_id, url=self.url, xsec_token=self.xsec_token)
 
 
-class DetailBody(NoteBody):
+class DetailBody(WantedNoteBody):
     """A note of one platform."""
 
     platform: PlatformName
 
 
-class BatchBody(Shape):
+class BatchBody(CollectBody):
     """Notes of one platform."""
 
     platform: PlatformName
-    items: Annotated[list[NoteBody], Field(min_length=1, max_length=MOST_ITEMS)]
+    items: Annotated[list[WantedNoteBody], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-class Error(Shape):
-    """`code` is for programs, `message` for people. `retryable` says whether the same question can have an answer,
-    `captcha` that the account of `cookie_used` is blocked until a person solves one."""
-
-    code: ErrorCode
-    message: str
-    retryable: StrictBool
-    captcha: StrictBool
-
-
-class AnswerMeta(Shape):
-    """`cookie_used` is a cookie's name."""
-
-    request_id: str
-    latency_ms: Number
-    cookie_used: str | None
-
-
-class Answer(Shape, Generic[Data]):
-    """A success."""
-
-    success: Literal[True]
-    data: Data
-    error: None
-    meta: AnswerMeta
-
-
-class Failure(Shape):
-    """Every answer that is no success."""
-
-    success: Literal[False]
-    data: None
-    error: Error
-    meta: AnswerMeta
-
-
-class SearchHit(Shape):
-    """One result, with all that the question for its detail needs."""
-
-    platform: str
-    note_id: str
-    url: str
-    title: str
-    xsec_token: str | None
-
-
-class SearchResult(Shape):
-    """One page of results."""
-
-    hits: list[SearchHit]
-    page: int
-    has_more: bool
-    total: Number | None
-
-
-class NoteAuthor(Shape):
+class NoteAuthor(CollectBody):
     author_id: str
     name: str
 
 
-class NoteCounts(Shape):
-    """What the platform counts; null is not known."""
+class NoteCounts(CollectBody):
+    """The platform's counts; null means not known."""
 
     views: Number | None
     likes: Number | None
@@ -155,8 +97,8 @@ class NoteCounts(Shape):
     danmaku: Number | None
 
 
-class NoteResult(Shape):
-    """One note, the same for all platforms. Times are UTC."""
+class NoteDocument(CollectBody):
+    """One note, the same for all platforms, as `Note.describe` writes it. Timestamps are UTC."""
 
     platform: str
     note_id: str
@@ -172,37 +114,3 @@ class NoteResult(Shape):
     images: list[str]
     duration_seconds: Seconds | None
     place: str
-
-
-class BatchResult(Shape):
-    """One note of a batch, or why it is not there. `id` is the `note_id`, or else the `url`, that was asked for."""
-
-    id: str
-    success: StrictBool
-    data: NoteResult | None
-    error: Error | None
-    cookie_used: str | None
-
-
-class BatchSummary(Shape):
-    total: Number
-    succeeded: Number
-    failed: Number
-
-
-class BatchAnswer(Shape):
-    """All items in the order in which they were asked for. The error is PARTIAL_FAIL where some, or all, failed."""
-
-    success: bool
-    items: list[BatchResult]
-    summary: BatchSummary
-    error: Error | None
-    meta: AnswerMeta
-
-
-class SearchAnswer(Answer[SearchResult]):
-    """What a search found."""
-
-
-class DetailAnswer(Answer[NoteResult]):
-    """One note, whole."""

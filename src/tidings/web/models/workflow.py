@@ -1,6 +1,8 @@
-"""The shapes of the workflow's routes: what a request has to be, and, for the description, what an answer is. Hits,
-notes and the items of a batch are the crawl API's, as they came from there."""
+"""Request and answer shapes of the writer's routes. Hits, notes and batch items are those of the crawl API, as it sent
+them. An answer that a dataclass of the writer describes already (`Added`, `Recovered`) has no other shape here."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
@@ -9,10 +11,10 @@ from tidings.collect.crawl.crawler import MOST_ITEMS
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.errors import Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import SettledAction
+from tidings.collect.write import LeasedCandidate, SettledAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
-from tidings.web.models.crawler import AS_JSON, Answer, BatchResult, Name, NoteResult, Number, PlatformName, Shape
+from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteDocument, PlatformName
 
 MOST_HITS: Final = 200
 
@@ -23,47 +25,47 @@ ExecutionId = Annotated[
     Field(
         pattern=r"^exec-[0-9]{1,16}-[0-9a-f]{8}$",
         max_length=30,
-        description="What `acquire` gave.",
+        description="The id that POST /workflow/executions returned.",
         examples=["exec-1794873600000-0a1b2c3d"],
     ),
 ]
 WorkflowName = Annotated[
     StrictStr,
-    Field(min_length=1, max_length=100, description="a-z 0-9 _ . : - and no sign in front.", examples=["collect"]),
+    Field(min_length=1, max_length=100, description="a-z 0-9 _ . : -, first a letter or digit.", examples=["collect"]),
 ]
 # It is part of a key, and PostgreSQL's keys have at most 2,700 bytes.
 NoteId = Annotated[StrictStr, Field(min_length=1, max_length=256, examples=["BV1xx411c7mD"])]
 CookieName = Annotated[
-    StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="A cookie's name, as answered.")
+    StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name in `cookie_used`.")
 ]
 Message = Annotated[StrictStr, Field(max_length=100_000)]
 
 
-class AcquireBody(Shape):
-    """Which workflow is to run."""
+class AcquireBody(CollectBody):
+    """The workflow to run."""
 
     workflow_name: WorkflowName
 
 
-class ExecutionBody(Shape):
-    """Who asks."""
+class ExecutionBody(CollectBody):
+    """The execution that sends the request."""
 
     execution_id: ExecutionId
 
 
-class HitBody(Shape):
-    """A hit of /crawler/search, as it came or no more than is needed of it."""
+class HitBody(CollectBody):
+    """A hit of /crawler/search, whole or only its required fields."""
 
     note_id: NoteId
     url: Annotated[StrictStr, Field(min_length=1, max_length=MAX_URL_LENGTH)]
     title: Annotated[StrictStr, Field(max_length=10_000)] = ""
     platform: PlatformName | None = None
-    xsec_token: StrictStr | None = Field(default=None, description="Not kept: the URL holds it.")
+    xsec_token: StrictStr | None = Field(default=None, description="Not stored: the URL holds it.")
 
 
 class CandidatesBody(ExecutionBody):
-    """What one search brought. Where it failed there are no hits and the `error_code` says why. With `continued` it is
-    more of the search that was told of before, such as its next page: it is added to the keyword's figures."""
+    """The result of one search: hits, or an `error_code`. `continued` marks a further page of the search reported
+    before: its numbers are added to the keyword's statistics."""
 
     platform: PlatformName
     source_keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
@@ -82,20 +84,20 @@ class CandidatesBody(ExecutionBody):
 
 
 class LeaseBody(ExecutionBody):
-    """How many candidates, of which platform; without one, of that whose candidates wait longest."""
+    """The number of candidates and their platform; by default the platform whose candidates wait longest."""
 
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_ITEMS), AS_JSON] | None = Field(
-        default=None, description="10, or what is set."
+        default=None, description="Default: BATCH_SIZE."
     )
     platform: PlatformName | None = None
 
 
-class WriteBody(ExecutionBody):
-    """The note of a leased candidate. `note_id` is the candidate's, whatever its platform calls the note by now."""
+class SourceBody(ExecutionBody):
+    """The note of a leased candidate. `note_id` is the candidate's, also if the platform renamed the note."""
 
     platform: PlatformName
     note_id: NoteId
-    note: NoteResult
+    note: NoteDocument
     cookie_used: CookieName | None = None
 
     @model_validator(mode="after")
@@ -106,7 +108,7 @@ class WriteBody(ExecutionBody):
 
 
 class FailBody(ExecutionBody):
-    """Why the note of a leased candidate was not read, after all retries that its code allows."""
+    """Why the note of a leased candidate was not read, after every retry that its code allows."""
 
     platform: PlatformName
     note_id: NoteId
@@ -116,10 +118,22 @@ class FailBody(ExecutionBody):
     captcha: StrictBool = False
 
 
-class SettleItem(BatchResult):
-    """An item of /crawler/detail/batch as it came. `id` is the candidate's `note_id`: ask for the note by that."""
+class ItemError(CollectBody):
+    """The error of an item, as /crawler/detail/batch answered it."""
 
-    id: Name
+    code: ErrorCode
+    message: str
+    retryable: StrictBool
+    captcha: StrictBool
+
+
+class SettleItem(CollectBody):
+    """An item as /crawler/detail/batch answered it. `id` is the candidate's `note_id`: ask for the note by that."""
+
+    id: NamedText
+    success: StrictBool
+    data: NoteDocument | None
+    error: ItemError | None
     cookie_used: CookieName | None
 
     @model_validator(mode="after")
@@ -130,7 +144,7 @@ class SettleItem(BatchResult):
 
 
 class SettleBody(ExecutionBody):
-    """What became of leased candidates of one platform."""
+    """The results of leased candidates of one platform."""
 
     platform: PlatformName
     items: Annotated[list[SettleItem], Field(max_length=MOST_ITEMS)]
@@ -142,49 +156,53 @@ class SettleBody(ExecutionBody):
         return self
 
 
-class UseBody(Shape):
-    """A request that was made with a cookie; without a code it went well."""
+class OutcomeBody(CollectBody):
+    """The outcome of one request with a cookie; without a code it succeeded."""
 
     cookie_name: CookieName
     code: ErrorCode | None = None
     captcha: StrictBool = False
 
 
-class CookiesBody(ExecutionBody):
-    """Requests that nothing else tells of: those that were repeated."""
+class OutcomesBody(ExecutionBody):
+    """Outcomes of requests that were repeated; no other route reports them."""
 
-    uses: Annotated[list[UseBody], Field(max_length=MOST_ITEMS)]
+    uses: Annotated[list[OutcomeBody], Field(max_length=MOST_ITEMS)]
 
 
 class FinishBody(ExecutionBody):
-    """How it ended; by itself it is `partial` where something failed, else `succeeded`."""
+    """The final status; by default `partial` if something failed, else `succeeded`."""
 
     status: Literal["succeeded", "partial", "failed"] | None = None
 
 
-class ErrorBody(Shape):
-    """A workflow failed as a whole. The name is the one that it acquires by; the id is the driver's own."""
+class FailureBody(CollectBody):
+    """A workflow failed as a whole. `execution_id` is the driver's own id of its execution."""
 
     workflow_name: Annotated[StrictStr, Field(min_length=1, max_length=200, examples=["collect"])]
     message: Message
     execution_id: Annotated[StrictStr, Field(max_length=100)] | None = None
 
 
-class Rule(Shape):
-    """What a workflow does about an error. `backoff_seconds` is the wait before each retry."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRule:
+    """What a workflow does about one error code."""
 
     code: ErrorCode
     retryable: bool
     action: Action
-    most_retries: Number
-    backoff_seconds: list[float]
+    most_retries: int
+    # The wait before each retry.
+    backoff_seconds: Sequence[float]
 
 
-class RuleList(Shape):
-    rules: list[Rule]
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    rules: Sequence[RetryRule]
 
 
-class WatchedKeyword(Shape):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedKeyword:
     """What to search for, where, and how many pages of it."""
 
     id: int
@@ -193,165 +211,103 @@ class WatchedKeyword(Shape):
     pages: int
 
 
-class KeywordList(Shape):
-    """Those that are enabled."""
+@dataclass(frozen=True, slots=True)
+class WatchedKeywords:
+    """The enabled keywords."""
 
-    keywords: list[WatchedKeyword]
+    keywords: Sequence[WatchedKeyword]
 
 
-class Lock(Shape):
-    """Where it was refused, `execution_id` is the holder's, and `reason` says since when."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcquiredLock:
+    """If refused, `execution_id` is the holder's, and `reason` says since when it runs."""
 
     locked: bool
     execution_id: str
     reason: str | None
 
 
-class Renewal(Shape):
-    """How many records it still holds."""
+@dataclass(frozen=True, slots=True)
+class RenewedLeases:
+    """The number of records that the execution still holds."""
 
-    renewed: Number
-
-
-class Addition(Shape):
-    """How many are new, and how many stood there already."""
-
-    created: Number
-    known: Number
+    renewed: int
 
 
-class LeasedRecord(Shape):
-    platform: str
-    note_id: str
-    note_url: str
-    title: str
-    retry_count: Number
-    source_keyword: str
+@dataclass(frozen=True, slots=True)
+class LeasedRecords:
+    """Candidates that no other execution works on; none if nothing is due."""
+
+    records: Sequence[LeasedCandidate]
+    locked_count: int
 
 
-class Lease(Shape):
-    """Candidates that nobody else works on; none where nothing is due."""
-
-    records: list[LeasedRecord]
-    locked_count: Number
-
-
-class Written(Shape):
-    """`existing_id` is the number of the note's row; `skipped` where it stood there already."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSource:
+    """`existing_id` is the number of the note's row; `skipped` if it existed before."""
 
     action: Literal["created", "skipped"]
     existing_id: int
 
 
-class FailedRecord(Shape):
-    """How the candidate stands now, and when it is due again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """The candidate after its failure; `retry_at` is when it is due again."""
 
     action: SettledAction
-    status: CandidateStatus
-    retry_count: Number
+    # None if another execution holds the candidate.
+    status: CandidateStatus | None
+    retry_count: int | None
+    # UTC, ISO 8601.
     retry_at: str | None
 
 
-class SettledItem(Shape):
-    """What became of one candidate; `lost` where this execution no longer held it, and nothing was written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledItem(FailedRecord):
+    """The result of one candidate; `lost` if this execution no longer held it, and nothing was written."""
 
     note_id: str
-    action: SettledAction
+    # The number of the note's row.
     existing_id: int | None
-    status: CandidateStatus | None
-    retry_count: Number | None
-    retry_at: str | None
 
 
-class SettledSummary(Shape):
-    total: Number
-    created: Number
-    skipped: Number
-    retry: Number
-    failed: Number
-    released: Number
-    lost: Number
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledSummary:
+    """Numbers of candidates by action."""
+
+    total: int
+    created: int
+    skipped: int
+    retry: int
+    failed: int
+    released: int
+    lost: int
 
 
-class Settlement(Shape):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledBatch:
     """Each note once, in the order of the request."""
 
-    items: list[SettledItem]
+    items: Sequence[SettledItem]
     summary: SettledSummary
 
 
-class Count(Shape):
-    counted: Number
+@dataclass(frozen=True, slots=True)
+class CountedOutcomes:
+    counted: int
 
 
-class End(Shape):
-    """`released` candidates were given back untried."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedExecution:
+    """How the execution ended."""
 
     status: ExecutionStatus
-    items_processed: Number
-    items_failed: Number
-    released: Number
+    items_processed: int
+    items_failed: int
+    # Candidates that were given back untried.
+    released: int
 
 
-class Recovery(Shape):
-    """The executions that were ended, and the records that were freed; so many of them had failed too often."""
-
-    executions: list[str]
-    records: Number
-    failed: Number
-
-
-class Reported(Shape):
-    alerted: Literal[True]
-
-
-class RulesAnswer(Answer[RuleList]):
-    """The rule for each code."""
-
-
-class KeywordsAnswer(Answer[KeywordList]):
-    """What is watched."""
-
-
-class AcquireAnswer(Answer[Lock]):
-    """Whether the workflow may run."""
-
-
-class HeartbeatAnswer(Answer[Renewal]):
-    """It still runs."""
-
-
-class CandidatesAnswer(Answer[Addition]):
-    """The hits are candidates."""
-
-
-class LeaseAnswer(Answer[Lease]):
-    """What to work on."""
-
-
-class WriteAnswer(Answer[Written]):
-    """The note stands in the table."""
-
-
-class FailAnswer(Answer[FailedRecord]):
-    """The failure is counted."""
-
-
-class SettleAnswer(Answer[Settlement]):
-    """What became of each."""
-
-
-class CookiesAnswer(Answer[Count]):
-    """How many uses were counted."""
-
-
-class FinishAnswer(Answer[End]):
-    """It has ended."""
-
-
-class RecoverAnswer(Answer[Recovery]):
-    """What dead holders had left."""
-
-
-class ErrorAnswer(Answer[Reported]):
-    """A person is told."""
+@dataclass(frozen=True, slots=True)
+class ReportedFailure:
+    alerted: bool

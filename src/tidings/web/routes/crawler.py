@@ -1,33 +1,22 @@
-"""Routes of the crawl API. They only read; every answer is an envelope, and its HTTP status follows from its code."""
+"""Routes of the crawl API. They only read. Every answer is an envelope; its error code decides the HTTP status."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 
 from tidings.collect.crawl.crawler import Crawler
-from tidings.collect.crawl.envelope import Envelope
-from tidings.collect.errors import ErrorCode
+from tidings.collect.crawl.envelope import BatchEnvelope, Envelope
+from tidings.collect.crawl.platforms.protocol import SearchPage
+from tidings.collect.notes import Note
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
+from tidings.web.envelope import STATUSES, EnvelopeResponse
 from tidings.web.middleware.auth import require
-from tidings.web.models.crawler import BatchAnswer, BatchBody, DetailAnswer, DetailBody, SearchAnswer, SearchBody
+from tidings.web.models.crawler import BatchBody, DetailBody, NoteDocument, SearchBody
 
-STATUSES: Final[Mapping[ErrorCode, int]] = MappingProxyType(
-    {
-        ErrorCode.INVALID_INPUT: 422,
-        ErrorCode.COOKIE_EXHAUSTED: 503,
-        ErrorCode.COOKIE_INVALID: 502,
-        ErrorCode.PLATFORM_ERROR: 502,
-        ErrorCode.NETWORK_ERROR: 502,
-        ErrorCode.TIMEOUT_ERROR: 504,
-    }
-)
-
-# Whoever drives a workflow drives this, and needs no second token for it.
-Caller = Annotated[Grant, require(Scope.CRAWL, Scope.WORKFLOW)]
+# A driver of the writer's routes needs these too, and no second token for them.
+CrawlGrant = Annotated[Grant, require(Scope.CRAWL, Scope.WORKFLOW)]
 
 _FAILURES: Final = problem_answers(502, 503, 504)
 
@@ -35,24 +24,29 @@ _FAILURES: Final = problem_answers(502, 503, 504)
 def make_crawler_router(crawler: Crawler) -> APIRouter:
     router = APIRouter(prefix="/crawler", tags=["crawler"])
 
-    # The envelope is sent as it is: to check one's own answers would cost more than all else that is done here.
-    @router.post("/search", summary="Search a keyword", response_model=SearchAnswer, responses=_FAILURES)
-    async def search_notes(body: SearchBody, _grant: Caller) -> JSONResponse:
-        return _answer(await crawler.search(body.platform, body.keyword, page=body.page))
+    @router.post("/search", summary="Search a keyword", response_model=Envelope[SearchPage], responses=_FAILURES)
+    async def search_notes(body: SearchBody, _grant: CrawlGrant) -> EnvelopeResponse:
+        return _send(await crawler.search(body.platform, body.keyword, page=body.page))
 
-    @router.post("/detail", summary="Read a note", response_model=DetailAnswer, responses=_FAILURES)
-    async def read_note(body: DetailBody, _grant: Caller) -> JSONResponse:
-        return _answer(await crawler.detail(body.platform, body.wanted))
+    @router.post("/detail", summary="Read a note", response_model=Envelope[NoteDocument], responses=_FAILURES)
+    async def read_note(body: DetailBody, _grant: CrawlGrant) -> EnvelopeResponse:
+        envelope = await crawler.detail(body.platform, body.wanted)
+        return _send(replace(envelope, data=_describe(envelope.data)))
 
-    @router.post("/detail/batch", summary="Read many notes", response_model=BatchAnswer)
-    async def read_notes(body: BatchBody, _grant: Caller) -> JSONResponse:
-        """The answer is a 200 also where items failed; each item says what became of it."""
+    @router.post("/detail/batch", summary="Read many notes", response_model=BatchEnvelope[NoteDocument])
+    async def read_notes(body: BatchBody, _grant: CrawlGrant) -> EnvelopeResponse:
+        """The status is 200 also if items failed; each item has its own error."""
         envelope = await crawler.details(body.platform, [item.wanted for item in body.items])
-        return JSONResponse(envelope.to_json())
+        items = [replace(item, data=_describe(item.data)) for item in envelope.items]
+        return EnvelopeResponse(replace(envelope, items=items))
 
     return router
 
 
-def _answer(envelope: Envelope[Any]) -> JSONResponse:
+def _send(envelope: Envelope[Any]) -> EnvelopeResponse:
     status = 200 if envelope.error is None else STATUSES.get(envelope.error.code, 500)
-    return JSONResponse(envelope.to_json(), status_code=status)
+    return EnvelopeResponse(envelope, status_code=status)
+
+
+def _describe(note: Note | None) -> Any:
+    return None if note is None else note.describe()

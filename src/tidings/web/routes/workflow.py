@@ -1,192 +1,172 @@
-"""Routes of the workflow: what n8n, or whoever drives collecting from outside, may do to the tables. Each translates,
-and calls the writer (`tidings.collect.write`), which guards every change; a lock that was lost is a 409 LOCK_LOST.
-Every answer is an envelope, as under /crawler.
+"""The writer's routes, for n8n or another driver of collect. Each translates one request into one call of the writer
+(`tidings.collect.write`), which guards every change. A lost lock is a 409 LOCK_LOST. Every answer is an envelope.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
-from typing import Annotated, Any, Final, ParamSpec
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
 
 from tidings.collect.alerts import record_end, report_failure
-from tidings.collect.crawl.envelope import Envelope, Meta
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write import (
+    Added,
     Collected,
     CookieUse,
     Failed,
-    Keyword,
-    LeasedCandidate,
+    Keywords,
     NewCandidate,
+    Recovered,
     Result,
     Settled,
     SettledAction,
+    Writer,
 )
+from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_text
+from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
-from tidings.core.logs.request_id import NO_REQUEST, current_request_id
+from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
+from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.middleware.request_context import REQUEST_ID
-from tidings.web.models.workflow import (
-    AcquireAnswer,
-    AcquireBody,
-    CandidatesAnswer,
-    CandidatesBody,
-    CookiesAnswer,
-    CookiesBody,
-    ErrorAnswer,
-    ErrorBody,
-    ExecutionBody,
-    FailAnswer,
-    FailBody,
-    FinishAnswer,
-    FinishBody,
-    HeartbeatAnswer,
-    KeywordsAnswer,
-    LeaseAnswer,
-    LeaseBody,
-    RecoverAnswer,
-    RulesAnswer,
-    SettleAnswer,
-    SettleBody,
-    SettleItem,
-    WriteAnswer,
-    WriteBody,
-)
-from tidings.wiring import Installation
+from tidings.web.models import workflow as shapes
 
-# Recovery takes no lock, so no end of an execution tells that it works again.
+# Recovery takes no lock, so its own success resolves the alert that it failed.
 RECOVERY: Final = "recover"
 
 _LOST: Final = problem_answers(409)
-_RECORD_LOST: Final = "this execution does not hold the record; nothing was changed, and whoever holds it goes on"
+_RECORD_LOST: Final = "this execution does not hold the record; nothing was changed"
 
-Caller = Annotated[Grant, require(Scope.WORKFLOW)]
-Data = Mapping[str, object]
-Asked = ParamSpec("Asked")
+WorkflowGrant = Annotated[Grant, require(Scope.WORKFLOW)]
 
 
-def make_workflow_router(installation: Installation) -> APIRouter:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterServices:
+    """Services and settings that the writer's routes use."""
+
+    writer: Writer
+    keywords: Keywords
+    # For the alert that a workflow failed as a whole.
+    database: Database
+    alerts: Alerts
+    clock: Clock
+    # Removes secrets from a text.
+    redact: Callable[[str], str]
+    # Candidates in a lease that names no limit.
+    batch_size: int
+    # The waits before retries, and retries of codes that differ from the table.
+    backoff: Sequence[timedelta]
+    retries: Mapping[ErrorCode, int]
+
+
+def make_workflow_router(services: WriterServices) -> APIRouter:
     router = APIRouter(prefix="/workflow", tags=["workflow"], dependencies=[require(Scope.WORKFLOW)])
-    _add_rule_routes(router, installation)
-    _add_execution_routes(router, installation)
-    _add_candidate_routes(router, installation)
-    _add_result_routes(router, installation)
-    _add_trouble_routes(router, installation)
+    routes = EnvelopeRoutes(router, clock=services.clock)
+    _add_rule_routes(routes, services)
+    _add_execution_routes(routes, services)
+    _add_candidate_routes(routes, services)
+    _add_result_routes(routes, services)
+    _add_failure_routes(routes, services)
     return router
 
 
-def _add_rule_routes(router: APIRouter, installation: Installation) -> None:
-    settings = installation.settings.collect
+def _add_rule_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    @routes.add("GET", "/rules", "What to do about each error", responses={})
+    async def read_rules() -> shapes.RetryRules:
+        return shapes.RetryRules([_describe_rule(code, services) for code in RULES])
 
-    @router.get("/rules", summary="What to do about each error", response_model=RulesAnswer)
-    @_envelop(installation.clock)
-    async def read_rules() -> Data:
-        known: Mapping[str, Any] = {"backoff": settings.backoff, "retries": settings.retries}
-        return {"rules": [_describe_rule(code, **known) for code in RULES]}
-
-    @router.get("/keywords", summary="What to search for", response_model=KeywordsAnswer)
-    @_envelop(installation.clock)
-    async def list_keywords() -> Data:
-        return {"keywords": [_describe_keyword(each) for each in await installation.keywords.list_enabled()]}
-
-
-def _add_execution_routes(router: APIRouter, installation: Installation) -> None:
-    workflows = installation.writer
-
-    @router.post("/executions", summary="Take the lock of a workflow", response_model=AcquireAnswer)
-    @_envelop(installation.clock)
-    async def acquire_workflow(body: AcquireBody, request: Request, grant: Caller) -> Data:
-        """A lock without a sign of life for 30 minutes, or what is set, is free again. Asked again with the same
-        `X-Request-ID`, the answer is the same as long as the execution runs."""
-        acquired = await workflows.acquire(
-            body.workflow_name, remote=True, idempotency_key=_name_idempotency_key(request, grant)
+    @routes.add("GET", "/keywords", "What to search for", responses={})
+    async def list_keywords() -> shapes.WatchedKeywords:
+        return shapes.WatchedKeywords(
+            [
+                shapes.WatchedKeyword(id=each.id, platform=each.platform, keyword=each.keyword, pages=each.pages)
+                for each in await services.keywords.list_enabled()
+            ]
         )
-        return {"locked": acquired.locked, "execution_id": acquired.execution_id, "reason": acquired.reason}
 
-    @router.post(
-        "/executions/heartbeat", summary="Hold on to the lock", response_model=HeartbeatAnswer, responses=_LOST
-    )
-    @_envelop(installation.clock)
-    async def renew_execution(body: ExecutionBody) -> Data:
-        """Keeps the execution and all that it has leased."""
-        return {"renewed": await workflows.heartbeat(await workflows.resume(body.execution_id))}
 
-    @router.post("/executions/finish", summary="Give the lock back", response_model=FinishAnswer, responses=_LOST)
-    @_envelop(installation.clock)
-    async def finish_execution(body: FinishBody) -> Data:
-        """What is still leased is given back as if it had never been. Asked again, the answer is how it ended."""
+def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    writer = services.writer
+
+    @routes.add("POST", "/executions", "Take the lock of a workflow", responses={})
+    async def acquire_workflow(body: shapes.AcquireBody, request: Request, grant: WorkflowGrant) -> shapes.AcquiredLock:
+        """A lock without a heartbeat for LOCK_TIMEOUT_MINUTES is free again. A repeated request with the same
+        `X-Request-ID` gets the same answer while the execution runs."""
+        key = _name_idempotency_key(request, grant)
+        acquired = await writer.acquire(body.workflow_name, remote=True, idempotency_key=key)
+        return shapes.AcquiredLock(locked=acquired.locked, execution_id=acquired.execution_id, reason=acquired.reason)
+
+    @routes.add("POST", "/executions/heartbeat", "Keep the lock", responses=_LOST)
+    async def renew_execution(body: shapes.ExecutionBody) -> shapes.RenewedLeases:
+        """Keeps the execution and everything that it has leased."""
+        return shapes.RenewedLeases(await writer.heartbeat(await writer.resume(body.execution_id)))
+
+    @routes.add("POST", "/executions/finish", "Release the lock", responses=_LOST)
+    async def finish_execution(body: shapes.FinishBody) -> shapes.FinishedExecution:
+        """Gives back, uncounted, what is still leased. A repeated request gets the same status."""
         status = None if body.status is None else ExecutionStatus(body.status)
-        ended = await workflows.finish_remote(body.execution_id, status=status)
-        await record_end(ended.workflow_name, ended.status, database=installation.database, alerts=installation.alerts)
-        return {
-            "status": ended.status,
-            "items_processed": ended.items_processed,
-            "items_failed": ended.items_failed,
-            "released": ended.released,
-        }
+        ended = await writer.finish_remote(body.execution_id, status=status)
+        await record_end(ended.workflow_name, ended.status, database=services.database, alerts=services.alerts)
+        return shapes.FinishedExecution(
+            status=ended.status,
+            items_processed=ended.items_processed,
+            items_failed=ended.items_failed,
+            released=ended.released,
+        )
 
 
-def _add_candidate_routes(router: APIRouter, installation: Installation) -> None:
-    workflows = installation.writer
+def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    writer = services.writer
 
-    @router.post("/candidates", summary="Tell what a search found", response_model=CandidatesAnswer, responses=_LOST)
-    @_envelop(installation.clock)
-    async def add_candidates(body: CandidatesBody) -> Data:
-        """A note that is known stays as it is. Also for a search that failed: it counts the use of its cookie."""
-        execution = await workflows.resume(body.execution_id)
-        added = await workflows.add_candidates(
-            execution,
+    @routes.add("POST", "/candidates", "Report a search", responses=_LOST)
+    async def add_candidates(body: shapes.CandidatesBody) -> Added:
+        """Adds the hits that are new. A failed search is reported too: its cookie's use is counted."""
+        return await writer.add_candidates(
+            await writer.resume(body.execution_id),
             _read_candidates(body),
             keyword_id=body.keyword_id,
             code=body.error_code,
             uses=_read_search_use(body),
             continued=body.continued,
         )
-        return {"created": added.created, "known": added.known}
 
-    @router.post("/candidates/lease", summary="Get candidates to work on", response_model=LeaseAnswer, responses=_LOST)
-    @_envelop(installation.clock)
-    async def lease_candidates(body: LeaseBody) -> Data:
-        """All of one platform; a platform that has no cookie left for this execution is left out."""
-        execution = await workflows.resume(body.execution_id)
-        limit = body.limit or installation.settings.collect.batch_size
-        leased = await workflows.lease(execution, limit=limit, platform=body.platform)
-        return {"records": [_describe_candidate(each) for each in leased], "locked_count": len(leased)}
+    @routes.add("POST", "/candidates/lease", "Lease candidates", responses=_LOST)
+    async def lease_candidates(body: shapes.LeaseBody) -> shapes.LeasedRecords:
+        """All of one platform. Skips a platform that has no cookie left for this execution."""
+        execution = await writer.resume(body.execution_id)
+        leased = await writer.lease(execution, limit=body.limit or services.batch_size, platform=body.platform)
+        return shapes.LeasedRecords(leased, len(leased))
 
 
-def _add_result_routes(router: APIRouter, installation: Installation) -> None:
-    workflows, redact = installation.writer, installation.redactor.redact
+def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    writer, redact = services.writer, services.redact
 
-    async def settle(body: WriteBody | FailBody, result: Result) -> Settled:
-        """The fate of one candidate, which has to be this execution's."""
-        [settled] = await workflows.settle(await workflows.resume(body.execution_id), body.platform, [result])
+    async def settle_one(body: shapes.SourceBody | shapes.FailBody, result: Result) -> Settled:
+        [settled] = await writer.settle(await writer.resume(body.execution_id), body.platform, [result])
         if settled.action is SettledAction.LOST:
             problem(409, "record_lost", _RECORD_LOST)
         return settled
 
-    @router.post("/sources", summary="Write a note", response_model=WriteAnswer, responses=_LOST)
-    @_envelop(installation.clock)
-    async def write_note(body: WriteBody) -> Data:
-        """Once, however often it is asked for; its candidate is collected in the same transaction."""
+    @routes.add("POST", "/sources", "Write a note", responses=_LOST)
+    async def write_note(body: shapes.SourceBody) -> shapes.WrittenSource:
+        """Writes the note once, also if repeated, and marks its candidate as collected in the same transaction."""
         note = read_note(body.note.model_dump())
-        written = await settle(body, Collected(note_id=body.note_id, note=note, cookie_used=body.cookie_used))
-        return {"action": written.action, "existing_id": written.existing_id}
+        written = await settle_one(body, Collected(note_id=body.note_id, note=note, cookie_used=body.cookie_used))
+        assert written.existing_id is not None  # noqa: S101 - a note that was written has a row
+        action: Literal["created", "skipped"] = "created" if written.action is SettledAction.CREATED else "skipped"
+        return shapes.WrittenSource(action=action, existing_id=written.existing_id)
 
-    @router.post(
-        "/candidates/fail", summary="Tell that a note was not read", response_model=FailAnswer, responses=_LOST
-    )
-    @_envelop(installation.clock)
-    async def fail_candidate(body: FailBody) -> Data:
-        """The candidate is tried again later, given up, or given back where the fault is not its own."""
-        failed = await settle(
+    @routes.add("POST", "/candidates/fail", "Report that a note was not read", responses=_LOST)
+    async def fail_candidate(body: shapes.FailBody) -> shapes.FailedRecord:
+        """The candidate is retried later, given up, or released uncounted if the fault is not its own."""
+        settled = await settle_one(
             body,
             Failed(
                 note_id=body.note_id,
@@ -196,82 +176,55 @@ def _add_result_routes(router: APIRouter, installation: Installation) -> None:
                 captcha=body.captcha,
             ),
         )
-        described = _describe_settled(failed)
-        return {name: described[name] for name in ("action", "status", "retry_count", "retry_at")}
+        return shapes.FailedRecord(
+            action=settled.action,
+            status=settled.status,
+            retry_count=settled.retry_count,
+            retry_at=_write_retry(settled),
+        )
 
-    @router.post(
-        "/candidates/settle", summary="Tell what became of a batch", response_model=SettleAnswer, responses=_LOST
-    )
-    @_envelop(installation.clock)
-    async def settle_candidates(body: SettleBody) -> Data:
-        """All or nothing, and once however often it is asked for."""
-        execution = await workflows.resume(body.execution_id)
+    @routes.add("POST", "/candidates/settle", "Report a batch of results", responses=_LOST)
+    async def settle_candidates(body: shapes.SettleBody) -> shapes.SettledBatch:
+        """All or nothing, and once, also if repeated."""
+        execution = await writer.resume(body.execution_id)
         results = [_read_result(item, redact=redact) for item in body.items]
-        settled = {each.note_id: each for each in await workflows.settle(execution, body.platform, results)}
-        ordered = [settled[note_id] for note_id in dict.fromkeys(item.id for item in body.items)]
-        counts = {action.value: sum(each.action is action for each in ordered) for action in SettledAction}
-        return {"items": [_describe_settled(each) for each in ordered], "summary": {"total": len(ordered), **counts}}
+        settled = {each.note_id: each for each in await writer.settle(execution, body.platform, results)}
+        return _describe_batch([settled[note_id] for note_id in dict.fromkeys(item.id for item in body.items)])
 
-    @router.post("/cookies/outcomes", summary="Count uses of cookies", response_model=CookiesAnswer, responses=_LOST)
-    @_envelop(installation.clock)
-    async def count_cookies(body: CookiesBody) -> Data:
-        """For requests that were repeated; every other use is counted with what it brought."""
+    @routes.add("POST", "/cookies/outcomes", "Count uses of cookies", responses=_LOST)
+    async def count_outcomes(body: shapes.OutcomesBody) -> shapes.CountedOutcomes:
+        """For requests that were repeated; every other use is counted with its result."""
         uses = [CookieUse(cookie_name=each.cookie_name, code=each.code, captcha=each.captcha) for each in body.uses]
-        await workflows.count_cookie_uses(await workflows.resume(body.execution_id), uses)
-        return {"counted": len(uses)}
+        await writer.count_cookie_uses(await writer.resume(body.execution_id), uses)
+        return shapes.CountedOutcomes(len(uses))
 
 
-def _add_trouble_routes(router: APIRouter, installation: Installation) -> None:
-    database, alerts = installation.database, installation.alerts
+def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    database, alerts = services.database, services.alerts
 
-    @router.post("/recover", summary="Free what dead workers hold", response_model=RecoverAnswer)
-    @_envelop(installation.clock)
-    async def recover_records() -> Data:
-        """Safe at any time, by anybody."""
-        recovered = await installation.writer.recover()
+    @routes.add("POST", "/recover", "Free records of dead executions", responses={})
+    async def recover_records() -> Recovered:
+        """Safe at any time, for every driver."""
+        recovered = await services.writer.recover()
         await record_end(RECOVERY, ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
-        return {
-            "executions": recovered.executions,
-            "records": recovered.records,
-            "failed": recovered.failed,
-        }
+        return recovered
 
-    @router.post("/errors", summary="Tell that a workflow failed", response_model=ErrorAnswer)
-    @_envelop(installation.clock)
-    async def report_error(body: ErrorBody) -> Data:
-        """A person is told, once until the workflow has come to its end again."""
+    @routes.add("POST", "/errors", "Report a failed workflow", responses={})
+    async def report_error(body: shapes.FailureBody) -> shapes.ReportedFailure:
+        """Raises an alert, once until the workflow ends well again."""
         await report_failure(
             body.workflow_name, body.message, execution_id=body.execution_id, database=database, alerts=alerts
         )
-        return {"alerted": True}
-
-
-def _envelop(
-    clock: Clock,
-) -> Callable[[Callable[Asked, Awaitable[Data]]], Callable[Asked, Awaitable[JSONResponse]]]:
-    """A route's data becomes an envelope, which is sent as it is: a test holds it equal to its description."""
-
-    def wrap(route: Callable[Asked, Awaitable[Data]]) -> Callable[Asked, Awaitable[JSONResponse]]:
-        @wraps(route)
-        async def answer(*args: Asked.args, **kwargs: Asked.kwargs) -> JSONResponse:
-            began = clock.monotonic()
-            data = await route(*args, **kwargs)
-            latency = round((clock.monotonic() - began) * 1000)
-            meta = Meta(request_id=current_request_id() or NO_REQUEST, latency_ms=latency)
-            return JSONResponse(Envelope(meta=meta, data=data).to_json())
-
-        return answer
-
-    return wrap
+        return shapes.ReportedFailure(alerted=True)
 
 
 def _name_idempotency_key(request: Request, grant: Grant) -> str | None:
-    """The caller and its request id, as the idempotency key; None where the caller sent no request id."""
+    """The token's name and the request id; None if the client sent no request id."""
     request_id = current_request_id()
     return f"{grant.name}/{request_id}" if request_id and request.headers.get(REQUEST_ID) == request_id else None
 
 
-def _read_candidates(body: CandidatesBody) -> list[NewCandidate]:
+def _read_candidates(body: shapes.CandidatesBody) -> list[NewCandidate]:
     return [
         NewCandidate(
             platform=body.platform,
@@ -284,13 +237,13 @@ def _read_candidates(body: CandidatesBody) -> list[NewCandidate]:
     ]
 
 
-def _read_search_use(body: CandidatesBody) -> list[CookieUse]:
+def _read_search_use(body: shapes.CandidatesBody) -> list[CookieUse]:
     if body.cookie_used is None:
         return []
     return [CookieUse(cookie_name=body.cookie_used, code=body.error_code, captcha=body.captcha)]
 
 
-def _read_result(item: SettleItem, *, redact: Callable[[str], str]) -> Result:
+def _read_result(item: shapes.SettleItem, *, redact: Callable[[str], str]) -> Result:
     if item.data is not None:
         return Collected(note_id=item.id, note=read_note(item.data.model_dump()), cookie_used=item.cookie_used)
     assert item.error is not None  # noqa: S101 - the shape has one of the two
@@ -303,34 +256,34 @@ def _read_result(item: SettleItem, *, redact: Callable[[str], str]) -> Result:
     )
 
 
-def _describe_rule(
-    code: ErrorCode, *, backoff: Sequence[timedelta], retries: Mapping[ErrorCode, int]
-) -> dict[str, Any]:
+def _describe_rule(code: ErrorCode, services: WriterServices) -> shapes.RetryRule:
+    backoff, retries = services.backoff, services.retries
     rule, most = RULES[code], retries.get(code, RULES[code].most_retries)
     waits = [next_delay(code, retry=retry, backoff=backoff, retries=retries) for retry in range(1, most + 1)]
-    return {
-        "code": code,
-        "retryable": rule.retryable,
-        "action": rule.action,
-        "most_retries": most,
-        "backoff_seconds": [wait.total_seconds() for wait in waits if wait is not None],
-    }
+    return shapes.RetryRule(
+        code=code,
+        retryable=rule.retryable,
+        action=rule.action,
+        most_retries=most,
+        backoff_seconds=[wait.total_seconds() for wait in waits if wait is not None],
+    )
 
 
-def _describe_keyword(keyword: Keyword) -> dict[str, Any]:
-    return {name: getattr(keyword, name) for name in ("id", "platform", "keyword", "pages")}
+def _describe_batch(settled: Sequence[Settled]) -> shapes.SettledBatch:
+    counts = {action.value: sum(each.action is action for each in settled) for action in SettledAction}
+    items = [
+        shapes.SettledItem(
+            note_id=each.note_id,
+            action=each.action,
+            existing_id=each.existing_id,
+            status=each.status,
+            retry_count=each.retry_count,
+            retry_at=_write_retry(each),
+        )
+        for each in settled
+    ]
+    return shapes.SettledBatch(items=items, summary=shapes.SettledSummary(total=len(items), **counts))
 
 
-def _describe_candidate(candidate: LeasedCandidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name in LeasedCandidate.__slots__}
-
-
-def _describe_settled(settled: Settled) -> dict[str, Any]:
-    return {
-        "note_id": settled.note_id,
-        "action": settled.action,
-        "existing_id": settled.existing_id,
-        "status": settled.status,
-        "retry_count": settled.retry_count,
-        "retry_at": None if settled.retry_at is None else to_text(settled.retry_at),
-    }
+def _write_retry(settled: Settled) -> str | None:
+    return None if settled.retry_at is None else to_text(settled.retry_at)
