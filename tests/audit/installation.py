@@ -1,4 +1,4 @@
-"""A whole installation to look at: a real database with sites, cookies and tokens, a log, a backup, keys."""
+"""A whole installation to audit: a real database with sites, cookies, tokens and a note, a log, a backup, keys."""
 
 import json
 import shutil
@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import text as text_of
 
 import tidings
 from tests.fakes import FakeClock
 from tidings.announce.site.site import make_bing_settings, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.audit.inspection import Subject, inspect
-from tidings.audit.report import Check, CheckName, Report
-from tidings.audit.traces import KnownSecret
+from tidings.audit.audit import AuditSubject, run_audit
+from tidings.audit.report import AuditReport, Check, CheckName
+from tidings.audit.secret_finder import KnownSecret
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.backup.backup import write_backup
 from tidings.core.db.database import Database
@@ -35,33 +35,45 @@ SECRETS = (CANARY, CANARY[::-1], INDEXNOW_KEY, BING_KEY, TOKEN, WEBHOOK_SECRET)
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """An installation, to plant a fault in and look at."""
+    """An installation, to plant a fault in and audit."""
 
-    subject: Subject
+    subject: AuditSubject
     database: Database
 
     @property
     def data_dir(self) -> Path:
         return self.subject.data_dir
 
-    async def inspect(self, **changes: object) -> Report:
-        """The report; it never tells a secret, whatever the fault."""
-        report = await inspect(replace(self.subject, **changes))  # type: ignore[arg-type]
-        told = json.dumps(report.describe(), ensure_ascii=False)
-        assert [secret for secret in (*SECRETS, *self._master_keys()) if secret in told] == []
+    async def audit(self, **changes: object) -> AuditReport:
+        """The report, which never contains a secret."""
+        report = await run_audit(replace(self.subject, **changes))  # type: ignore[arg-type]
+        text = json.dumps(report.describe(), ensure_ascii=False)
+        assert [secret for secret in (*SECRETS, *self._master_keys()) if secret in text] == []
         assert [check.name for check in report.checks] == list(CheckName)
         return report
 
     async def fail(self, name: CheckName, *, also: Collection[CheckName] = (), **changes: object) -> Check:
         """The check of this name, which is the one that fails."""
-        report = await self.inspect(**changes)
+        report = await self.audit(**changes)
         assert {check.name for check in report.checks if not check.passed} == {name, *also}
         assert report.passed is False
         return find_check(report, name)
 
     async def execute(self, statement: str, values: Mapping[str, object] | None = None) -> None:
         async with self.database.write() as connection:
-            await connection.execute(text(statement), values or {})
+            await connection.execute(text_of(statement), values or {})
+
+    async def add_note(self, text: str) -> int:
+        """Store a collected note, as the writer does; returns its row."""
+        values = {"text": text, "url": f"https://example.com/{len(text)}"}
+        await self.execute(
+            "INSERT INTO tbl_source (platform, note_id, idempotency_key, note_url, kind, title, author_name, content,"
+            " retry_count, exec_meta, collected_at)"
+            " VALUES ('web', :url, :url, :url, 'article', :text, :text, :text, 0, '{}', 0)",
+            values,
+        )
+        async with self.database.read() as connection:
+            return int((await connection.execute(text_of("SELECT max(id) FROM tbl_source"))).scalar_one())
 
     async def back_up(self, path: Path) -> Path:
         await write_backup(self.database, path, clock=FakeClock(), release="1")
@@ -78,7 +90,7 @@ class Planted:
         return [] if self.subject.master_key is None else [self.subject.master_key.reveal().rstrip("=")]
 
 
-def find_check(report: Report, name: CheckName) -> Check:
+def find_check(report: AuditReport, name: CheckName) -> Check:
     return next(check for check in report.checks if check.name is name)
 
 
@@ -94,7 +106,7 @@ async def build_installation(folder: Path, database: Database) -> Planted:
     master_key = new_master_key()
     await _fill(database, KeyRing.parse(master_key))
     planted = Planted(
-        Subject(
+        AuditSubject(
             data_dir=data_dir,
             database_url=Secret(database.url.render_as_string(hide_password=False)),
             package=Path(tidings.__file__).parent,

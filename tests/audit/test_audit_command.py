@@ -1,87 +1,82 @@
-"""`tidings audit` and `scripts/security_audit.py` as people run them: real commands set up what is then looked at."""
+"""`tidings audit` and `scripts/security_audit.py` on an installation that Tidings' own parts have made."""
 
 import asyncio
 import json
+import subprocess
 import sys
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from tests.cli.terminal import Ended, Terminal, end
+from tests.audit.installation import CANARY, COOKIE, TOKEN, Planted, build_installation
 from tidings.audit.report import CheckName
+from tidings.cli.main import app
+from tidings.core.db.database import open_database
 
-pytestmark = pytest.mark.slow
-
-AUDIT = Path(__file__).parents[2] / "scripts" / "security_audit.py"
-CANARY = "040069b1kanarienvogel7f3b9c"
-COOKIE = f"web_session={CANARY}; a1=1"
-TOKEN = "9f86d081884c7d659a2feaa0"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "security_audit.py"
 
 
 @pytest.fixture
-async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
-    """An installation with a site, a cookie, a log and a backup in its folder."""
-    opened = Terminal(tmp_path)
-    opened.variables["TIDINGS_TOKEN"] = TOKEN
-    await pipe(opened, "cookies", "add", "mine", "--platform", "xiaohongshu", given=COOKIE)
-    site = ("sites", "add", "https://example.com/sitemap.xml", "--key", "7c1e55d2a9b84f60")
-    assert (await opened.run(*site)).code == 0
-    assert (await opened.run("backup", "data/nightly.backup")).code == 0
-    yield opened
-    await opened.close()
+def planted(tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Planted:
+    """A clean installation that the environment names, with its working folder as the current one."""
+
+    async def build() -> Planted:
+        database = open_database(sqlite_url)
+        try:
+            return await build_installation(tmp_path, database)
+        finally:
+            await database.close()
+
+    planted = asyncio.run(build())
+    assert planted.subject.master_key is not None
+    monkeypatch.chdir(planted.subject.repository)
+    monkeypatch.setenv("TIDINGS_DATA_DIR", str(planted.data_dir))
+    monkeypatch.setenv("TIDINGS_DATABASE_URL", sqlite_url)
+    monkeypatch.setenv("TIDINGS_TOKEN", TOKEN)
+    monkeypatch.setenv("COOKIE_MASTER_KEY", planted.subject.master_key.reveal())
+    return planted
 
 
-async def pipe(terminal: Terminal, *words: str, given: str) -> None:
-    assert (await terminal.pipe(*words, given=given)).code == 0
-
-
-async def run_script(terminal: Terminal, *options: str) -> Ended:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(AUDIT), *options, cwd=terminal.folder, env=terminal.variables, stdout=PIPE, stderr=PIPE
-    )
-    return await end(process)
-
-
-async def test_script_passes_what_the_commands_have_made_and_fails_on_a_planted_cookie(terminal: Terminal) -> None:
-    """C7, C25: JSON with `passed` and one entry a check, exit code 0 or 1, and never the cookie."""
-    clean = await run_script(terminal)
-    log = terminal.data_dir / "tidings.log"
-    before = log.read_text()
-    log.write_text(f"{before}{COOKIE}\n")
-    (terminal.folder / "export.json").write_text(json.dumps({"name": "web_session", "path": "/", "value": CANARY}))
-    found = await run_script(terminal)
-    assert (clean.code, clean.err, clean.document["passed"]) == (0, "", True)
-    assert [check["check"] for check in clean.document["checks"]] == list(CheckName)
-    assert all(check["passed"] and not check["findings"] for check in clean.document["checks"])
-    assert (found.code, found.document["passed"]) == (1, False)
-    failed = {check["check"]: check["findings"] for check in found.document["checks"] if not check["passed"]}
+def test_script_passes_a_clean_installation_and_fails_on_a_planted_cookie(planted: Planted) -> None:
+    """C7, C25, C27: JSON with `passed` and one entry per check, exit code 0 or 1, and never the cookie."""
+    clean = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=60)
+    log = planted.write("tidings.log", f"first\n{COOKIE}\n")
+    (planted.subject.repository / "export.json").write_text(json.dumps({"name": "web_session", "value": CANARY}))
+    found = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=60)
+    document = json.loads(clean.stdout)
+    assert (clean.returncode, clean.stderr, document["passed"]) == (0, "", True)
+    assert [check["check"] for check in document["checks"]] == list(CheckName)
+    document = json.loads(found.stdout)
+    assert (found.returncode, document["passed"]) == (1, False)
+    failed = {check["check"]: check["findings"] for check in document["checks"] if not check["passed"]}
     assert set(failed) == {"logs", "repository"}
-    assert {"where": f"{log}, line {before.count(chr(10)) + 1}", "what": "the cookie mine"} in failed["logs"]
-    assert CANARY not in found.out + found.err
+    assert {"where": f"{log}, line 2", "what": "the cookie one"} in failed["logs"]
+    assert CANARY not in found.stdout + found.stderr
 
 
-async def test_command_tells_the_same_in_words(terminal: Terminal) -> None:
-    """C25: `tidings audit` and `tidings audit --json`, with a backup and a folder that are named."""
-    clean, script = await terminal.run("audit", "--json"), await run_script(terminal)
-    leaked = terminal.folder / "elsewhere" / "leaked.sql"
+def test_command_says_the_same_in_words(planted: Planted) -> None:
+    """C25: with a named backup and folder."""
+    terminal = CliRunner()
+    clean = terminal.invoke(app, ["audit", "--json"])
+    leaked = planted.data_dir.with_name("elsewhere") / "leaked.sql"
     leaked.parent.mkdir()
     leaked.write_text(COOKIE)
     leaked.chmod(0o644)
-    found = await terminal.run("audit", "--backup", str(leaked), "--repository", str(terminal.data_dir))
-    weak = await terminal.run("audit", TIDINGS_TOKEN="changeme")
-    assert (clean.code, clean.document) == (0, script.document)
-    assert found.code == 1
-    lines = [" ".join(line.split()) for line in found.out.splitlines()]
-    assert f"{leaked}, line 1: the cookie mine" in lines
+    found = terminal.invoke(app, ["audit", "--backup", str(leaked), "--repository", str(planted.data_dir)])
+    weak = terminal.invoke(app, ["audit"], env={"TIDINGS_TOKEN": "changeme"})
+    assert (clean.exit_code, json.loads(clean.stdout)["passed"]) == (0, True)
+    assert found.exit_code == 1
+    lines = [" ".join(line.split()) for line in found.output.splitlines()]
+    assert f"{leaked}, line 1: the cookie one" in lines
     assert [line.split(" (")[0] for line in lines if "FAILED" in line] == ["FAILED backups", "FAILED file modes"]
     assert lines[-1] == "not passed"
-    assert (weak.code, "FAILED tokens" in weak.out, "changeme" in weak.out) == (1, True, False)
-    assert CANARY not in found.out + found.err
+    assert (weak.exit_code, "FAILED tokens" in weak.output, "changeme" in weak.output) == (1, True, False)
+    assert CANARY not in found.output
 
 
-async def test_bad_settings_end_with_2_and_one_line(terminal: Terminal) -> None:
-    """C25: an audit of something else would be worth nothing."""
-    ended = await terminal.run("audit", "--json", TIDINGS_PORT="none")
-    assert (ended.code, "TIDINGS_PORT" in ended.complaint) == (2, True)
+def test_bad_settings_end_with_2_and_one_line(planted: Planted) -> None:
+    """C25: an audit of another installation would be worthless."""
+    ended = CliRunner().invoke(app, ["audit", "--json"], env={"TIDINGS_PORT": "none"})
+    assert (ended.exit_code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "TIDINGS_PORT" in ended.stderr

@@ -1,3 +1,3 @@
-"""The security audit: does what must be secret lie anywhere in clear, and is it well locked away? It looks, and changes
-nothing. It stands beside `web`, above both pipelines: it knows their tables by name, and is given everything else.
+"""The security audit: searches an installation for secrets in clear and checks how well it is protected. Read-only.
+It knows the tables of both pipelines by name, and gets everything else from its caller.
 """

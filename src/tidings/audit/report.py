@@ -1,5 +1,5 @@
-"""What an audit has found, and how that is told: where something is and what it is, never the thing itself. Every text
-goes through the redactor on its way out, since the name of a file or of a row may itself hold a secret.
+"""The result of an audit. A finding says where a secret is and what it is, never the secret itself. Every text
+passes the redactor, because the name of a file or a row may contain a secret.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from tidings.core.secrets.redaction import Redactor
 
-_MOST_TOLD: Final = 50
+_MOST_LISTED: Final = 50
 
 
 class CheckName(StrEnum):
-    """What is looked at, in the order it is told."""
+    """The checks, in the order of the report."""
 
     DATABASE = "database"
     DATABASE_FILES = "database_files"
@@ -27,7 +27,7 @@ class CheckName(StrEnum):
     TOKENS = "tokens"
 
 
-_CLEAN_UP: Final = "take it out, and replace what was seen there: a cookie, key or token in clear is no longer secret"
+_CLEAN_UP: Final = "remove it, and replace the cookie, key or token: once in clear, it is no longer secret"
 ADVICE: Final = {
     CheckName.DATABASE: _CLEAN_UP,
     CheckName.DATABASE_FILES: f"{_CLEAN_UP}; SQLite keeps deleted rows until VACUUM",
@@ -35,29 +35,34 @@ ADVICE: Final = {
     CheckName.BACKUPS: _CLEAN_UP,
     CheckName.REPOSITORY: f"{_CLEAN_UP}; git keeps it in the history as well",
     CheckName.FILE_MODES: "chmod 700 the data directory, chmod 600 the files",
-    CheckName.MASTER_KEY: "make a good key with `tidings keys new`, and keep it apart from the data",
+    CheckName.MASTER_KEY: "make a strong key with `tidings keys new`, and keep it apart from the data",
     CheckName.ENCRYPTION: "put the missing key back into COOKIE_MASTER_KEY, or set the value again",
-    CheckName.ONE_WRITER: "what crawls must know nothing of what writes: move it out of these packages",
-    CheckName.TOKENS: "leave it out of the settings and make one with `tidings tokens new`",
+    CheckName.ONE_WRITER: "the crawl API must not know the writer: move this out of its packages",
+    CheckName.TOKENS: "remove it from the settings and make one with `tidings tokens new`",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something at a place."""
+class AuditFinding:
+    """A problem and its place."""
 
+    # A file with line or byte, a table with column and row, or a setting.
     where: str
+    # What is wrong, or which secret is there. Never the secret itself.
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was looked at, what is wrong, and what is only worth knowing."""
+    """The result of one check."""
 
     name: CheckName
+    # What was searched, for people: `3 files, 1.2 MB`.
     covered: str
-    findings: Sequence[Finding] = ()
-    warnings: Sequence[Finding] = ()
+    # Problems: the audit fails.
+    findings: Sequence[AuditFinding] = ()
+    # Hints: the audit passes all the same.
+    warnings: Sequence[AuditFinding] = ()
 
     @property
     def passed(self) -> bool:
@@ -75,9 +80,10 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All checks."""
+class AuditReport:
+    """All checks of one audit."""
 
+    # In the order of `CheckName`.
     checks: Sequence[Check]
 
     @property
@@ -88,39 +94,39 @@ class Report:
         return {"passed": self.passed, "checks": [check.describe() for check in self.checks]}
 
 
-class Notes:
-    """Takes down what one check finds: each thing once, and no more than a person would read."""
+class CheckBuilder:
+    """Collects the findings of one check: each once, and at most 50 of them."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._findings: dict[Finding, None] = {}
-        self._warnings: dict[Finding, None] = {}
-        self._untold = 0
+        self._findings: dict[AuditFinding, None] = {}
+        self._warnings: dict[AuditFinding, None] = {}
+        self._unlisted = 0
 
     def find(self, where: object, what: str) -> None:
-        """Something is wrong: the audit does not pass."""
-        self._note(self._findings, where, what)
+        """Add a problem: the audit fails."""
+        self._add(self._findings, where, what)
 
     def warn(self, where: object, what: str) -> None:
-        """Something should be known; the audit passes all the same."""
-        self._note(self._warnings, where, what)
+        """Add a hint: the audit passes all the same."""
+        self._add(self._warnings, where, what)
 
-    def close(self, name: CheckName, covered: str) -> Check:
-        """The check. Only here is anything redacted: by now every secret is known that was found on the way."""
-        if self._untold:
+    def build(self, name: CheckName, covered: str) -> Check:
+        """The check. Redacts only here, when the redactor knows every secret of the audit."""
+        if self._unlisted:
             kept = self._findings or self._warnings
-            kept[Finding("elsewhere", f"{self._untold:,} more that are not listed")] = None
+            kept[AuditFinding("elsewhere", f"{self._unlisted:,} more that are not listed")] = None
         return Check(name, self._redactor.redact(covered), self._redact(self._findings), self._redact(self._warnings))
 
-    def _note(self, kept: dict[Finding, None], where: object, what: str) -> None:
-        finding = Finding(str(where), what)
+    def _add(self, kept: dict[AuditFinding, None], where: object, what: str) -> None:
+        finding = AuditFinding(str(where), what)
         if finding in kept:
             return
-        if len(kept) < _MOST_TOLD:
+        if len(kept) < _MOST_LISTED:
             kept[finding] = None
         else:
-            self._untold += 1
+            self._unlisted += 1
 
-    def _redact(self, kept: Iterable[Finding]) -> tuple[Finding, ...]:
+    def _redact(self, kept: Iterable[AuditFinding]) -> tuple[AuditFinding, ...]:
         redact = self._redactor.redact
-        return tuple(dict.fromkeys(Finding(redact(each.where), redact(each.what)) for each in kept))
+        return tuple(dict.fromkeys(AuditFinding(redact(each.where), redact(each.what)) for each in kept))

@@ -12,10 +12,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 import tidings
-from tidings.audit.inspection import Subject, inspect
-from tidings.audit.report import ADVICE, Check, Report
+from tidings.audit.audit import AuditSubject, run_audit
+from tidings.audit.report import ADVICE, AuditReport, Check
+from tidings.audit.secret_finder import KnownSecret
 from tidings.audit.strength import is_made_of_words
-from tidings.audit.traces import KnownSecret
 from tidings.cli.announce.announce import JsonOption
 from tidings.cli.announce.report import make_console
 from tidings.cli.session import Exit, load_settings, run
@@ -41,7 +41,7 @@ def audit(
     Exit code 0: passed. 1: something was found. 2: bad input.
     """
     subject = make_subject(load_settings(), backups=backup or [], repository=repository)
-    report = run(lambda: inspect(subject))
+    report = run(lambda: run_audit(subject))
     if as_json:
         typer.echo(json.dumps(report.describe(), ensure_ascii=False, indent=2))
     else:
@@ -50,9 +50,9 @@ def audit(
         raise typer.Exit(Exit.FAILED)
 
 
-def make_subject(settings: Settings, *, backups: list[Path], repository: Path) -> Subject:
+def make_subject(settings: Settings, *, backups: list[Path], repository: Path) -> AuditSubject:
     """The installation of these settings."""
-    return Subject(
+    return AuditSubject(
         data_dir=settings.data_dir,
         database_url=Secret(find_database_url(settings)),
         package=Path(tidings.__file__).parent,
@@ -97,7 +97,7 @@ def _find_password(settings: Settings) -> Secret | None:
     return None if password is None or is_made_of_words(str(password)) else Secret(str(password))
 
 
-def _show(report: Report, console: Console) -> None:
+def _show(report: AuditReport, console: Console) -> None:
     for check in report.checks:
         _show_check(check, console)
     console.print("[bold green]passed[/]" if report.passed else "[bold red]not passed[/]")

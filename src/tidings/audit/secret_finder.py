@@ -1,8 +1,8 @@
-"""What a secret in clear looks like in bytes: every spelling of those that are known, and the shapes of those that are
-not (well-known cookies, our own tokens). Written apart from the redactor, so that a hole there is seen here.
+"""Finds secrets in bytes: known ones in every spelling, and text that looks like a cookie or an API token.
+Independent of the redactor on purpose, so that the audit sees a hole in it.
 
-Known secrets are found through an index of four-byte words. Whatever the alignment, one of a spelling's first four
-words lies on every fourth position of the data; so each of those is looked up once, however many secrets there are.
+Known secrets are found through an index of four-byte words. One of the first four words of a spelling lies on a
+multiple of four in the data, so one lookup per word finds any number of secrets.
 """
 
 import base64
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -23,13 +24,13 @@ _LONGEST_WHOLE: Final = 64
 _PIECE: Final = 48
 _WORD: Final = 4
 
-# Of these, whatever follows is a secret; the names of the others are short enough to come up by chance.
+# Any value of these is a secret. The other names are so short that they occur by chance.
 _LONG_NAMES: Final = (
     b"web_session", b"sessdata", b"bili_jct", b"dedeuserid__ckmd5", b"ac_time_value", b"websectiga", b"sec_poison_id",
 )  # fmt: skip
 _SHORT_NAMES: Final = (b"a1", b"SUB", b"SUBP", b"SCF")
 _EQUALS: Final = rb"(?:=|%(?:25)*3[Dd]|\\+u003[Dd])"
-# As browsers and their extensions export cookies: JSON by name, JSON with name and value apart, and tab-separated.
+# The forms in which browsers export cookies: JSON by name, JSON with separate name and value, tab-separated.
 _EXPORTED: Final = rb"[\\\"']*(?:\t|\s*(?:,[^{}]{0,300}?[\"']value[\\\"']*\s*)?:\s*)"
 _VALUE: Final = rb"(?P<value>[A-Za-z0-9%_.~+/-]{16,4096})"
 _UNMARKED: Final = re.compile(_EQUALS + rb"(?!" + re.escape(MARKER.encode()) + rb")")
@@ -41,36 +42,51 @@ _TOKEN: Final = re.compile(rb"tid_(?P<value>[A-Za-z0-9_-]{43})(?![A-Za-z0-9_-])"
 
 @dataclass(frozen=True, slots=True)
 class KnownSecret:
-    """A secret of this installation, and what it is. A published one is also in a file of its name, for all to read."""
+    """A secret of this installation."""
 
+    # What it is, for a finding: `the admin token`.
     what: str
+    # Texts of fewer than 8 characters are not searched for, because they occur everywhere.
     value: Secret
+    # An IndexNow key is published on purpose, in a file of its name.
     published: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """Where in the data something begins that is, or looks like, a secret."""
+class FoundSecret:
+    """A place in the data where a secret, or text that looks like one, begins."""
 
+    # Bytes from the start of the data.
     position: int
     what: str
 
 
-def cut_cookie(what: str, cookie: Secret) -> list[KnownSecret]:
-    """A cookie header by its values that look random, for they may be found apart; as a whole where none does."""
+class Patterns(Enum):
+    """Which text counts as a secret although nobody knows it."""
+
+    # For what Tidings writes: after a well-known cookie's name and `=`, only the redaction is allowed.
+    STRICT = auto()
+    # For what people write: after such a name, no value that looks real is allowed.
+    REALISTIC = auto()
+    # For other people's text: only known secrets count.
+    NONE = auto()
+
+
+def split_cookie(what: str, cookie: Secret) -> list[KnownSecret]:
+    """The random-looking values of a cookie header, each a secret of its own; the whole header where there is none."""
     values = [value.strip() for _, _, value in (pair.partition("=") for pair in cookie.reveal().split(";"))]
     parts = [value for value in values if len(value) >= _SHORTEST_PART and looks_random(value.encode())]
     return [KnownSecret(what, Secret(part)) for part in parts] or [KnownSecret(what, cookie)]
 
 
 def looks_random(value: bytes) -> bool:
-    """Whether this could be a real cookie: not a word, not an example, not one of the sandbox's."""
+    """Whether this could be a real cookie: not a word, an example or one of the sandbox's."""
     letters, digits = re.search(rb"[A-Za-z]", value), re.search(rb"[0-9]", value)
     return bool(letters and digits) and len(set(value)) >= _SHORTEST and b"sandbox" not in value.lower()
 
 
-class TraceFinder:
-    """Finds secrets in bytes. Those of fewer than 8 characters are not looked for: they would be found everywhere."""
+class SecretFinder:
+    """Finds the given secrets, and text that looks like one."""
 
     def __init__(self, secrets: Iterable[KnownSecret]) -> None:
         self._index: dict[int, tuple[tuple[int, bytes, str], ...]] = {}
@@ -78,20 +94,19 @@ class TraceFinder:
             for form, spelling in _spell_secret(secret.value.reveal()).items():
                 self._index_form(form, secret.what + spelling)
 
-    def find(self, data: bytes, *, strict: bool) -> Iterator[Trace]:
-        """Every trace in the data. With `strict`, for what we write ourselves, a well-known cookie's name and `=` must
-        be followed by the redaction; else, for texts of people, by nothing that looks real.
-        """
+    def find(self, data: bytes, *, patterns: Patterns) -> Iterator[FoundSecret]:
+        """Every secret in the data."""
         yield from self._find_known(data)
-        yield from _find_cookies(data, strict=strict)
-        yield from _find_tokens(data)
+        if patterns is not Patterns.NONE:
+            yield from _find_cookies(data, strict=patterns is Patterns.STRICT)
+            yield from _find_tokens(data)
 
     def _index_form(self, form: bytes, what: str) -> None:
         for offset in range(_WORD):
             word = int.from_bytes(form[offset : offset + _WORD], sys.byteorder)
             self._index[word] = (*self._index.get(word, ()), (offset, form, what))
 
-    def _find_known(self, data: bytes) -> Iterator[Trace]:
+    def _find_known(self, data: bytes) -> Iterator[FoundSecret]:
         words = memoryview(data + bytes(-len(data) % _WORD)).cast("I")
         if self._index.keys().isdisjoint(words):
             return
@@ -99,27 +114,27 @@ class TraceFinder:
             for offset, form, what in self._index.get(word, ()):
                 position = number * _WORD - offset
                 if position >= 0 and data.startswith(form, position):
-                    yield Trace(position, what)
+                    yield FoundSecret(position, what)
 
 
-def _find_cookies(data: bytes, *, strict: bool) -> Iterator[Trace]:
+def _find_cookies(data: bytes, *, strict: bool) -> Iterator[FoundSecret]:
     lowered = data.lower()
     for name in _LONG_NAMES:
         for position in _find_all(lowered, name):
             after = position + len(name)
             if (strict and _UNMARKED.match(data, after)) or _is_real(_REAL.match(data, after)):
-                yield Trace(position, f"a cookie of the name {name.decode()}")
+                yield FoundSecret(position, f"a cookie of the name {name.decode()}")
     for name in _SHORT_NAMES:
         for position in _find_all(data, name):
             begins = position == 0 or not _NAME_CHARACTER.match(data, position - 1)
             if begins and _is_real(_REAL_PAIR.match(data, position + len(name))):
-                yield Trace(position, f"a cookie of the name {name.decode()}")
+                yield FoundSecret(position, f"a cookie of the name {name.decode()}")
 
 
-def _find_tokens(data: bytes) -> Iterator[Trace]:
+def _find_tokens(data: bytes) -> Iterator[FoundSecret]:
     for position in _find_all(data, b"tid_"):
         if _is_real(_TOKEN.match(data, position)):
-            yield Trace(position, "a token of this API")
+            yield FoundSecret(position, "a token of this API")
 
 
 def _is_real(match: re.Match[bytes] | None) -> bool:
@@ -134,7 +149,7 @@ def _find_all(data: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def _spell_secret(text: str) -> dict[bytes, str]:
-    """Every spelling to look for, and how it is told from the others."""
+    """Every spelling to search for, with the words that name it in a finding."""
     if len(text) < _SHORTEST:
         return {}
     forms: dict[bytes, str] = {}
@@ -149,7 +164,7 @@ def _spell_secret(text: str) -> dict[bytes, str]:
 
 
 def _cut_long(text: str) -> list[str]:
-    """A long text by its beginning and its end: SQLite lays a long value on several pages, which may lie apart."""
+    """The beginning and the end of a long text, because SQLite splits a long value over pages that may lie apart."""
     return [text] if len(text) <= _LONGEST_WHOLE or "://" in text else [text[:_PIECE], text[-_PIECE:]]
 
 

@@ -1,0 +1,93 @@
+"""Checks that the keys at hand open every encrypted value. The other checks search for the opened secrets.
+The place of each row is written here a second time on purpose: a value that is not bound to its row does not open.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Column, LargeBinary, Row, Table, cast, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.audit.report import CheckBuilder
+from tidings.audit.secret_finder import KnownSecret, split_cookie
+from tidings.core.secrets.keyring import KeyRing, UnknownKeyError
+from tidings.core.secrets.master_key import KeyRingError
+
+_KEY_ID: Final = "encryption_key_id"
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedColumn:
+    """A column whose values are encrypted."""
+
+    table: str
+    column: str
+    # The column that names the row in the associated data.
+    row: str
+    # The purpose that its encryption key is derived for.
+    purpose: str
+    # How a finding calls the secret, before the name of the row.
+    what: str
+
+
+ENCRYPTED_COLUMNS: Final = (
+    EncryptedColumn("tbl_cookie", "cookie_encrypted", "cookie_name", "cookie", "the cookie"),
+    EncryptedColumn("sites", "indexnow_key", "id", "indexnow-key", "the IndexNow key of"),
+    EncryptedColumn("sites", "bing_key", "id", "bing-key", "the Bing key of"),
+)
+
+
+async def open_encrypted(
+    connection: AsyncConnection, tables: Mapping[str, Table], *, keys: KeyRing | None, check: CheckBuilder
+) -> tuple[list[KnownSecret], int]:
+    """The stored secrets that open, and the number of all. Adds those that do not open to the check."""
+    await _check_key_ids(connection, tables, keys=keys, check=check)
+    opened, count = [], 0
+    for encrypted in ENCRYPTED_COLUMNS:
+        if encrypted.table not in tables:
+            continue
+        for row in await _read_rows(connection, tables[encrypted.table], encrypted):
+            count += 1
+            opened += [] if keys is None else _open(row, encrypted, keys=keys, check=check)
+    return opened, count
+
+
+async def _read_rows(connection: AsyncConnection, table: Table, encrypted: EncryptedColumn) -> list[Row[Any]]:
+    column: Column[Any] = table.c[encrypted.column]
+    # As bytes: SQLite may hold a Fernet token of another program as text.
+    blob = cast(column, LargeBinary) if connection.dialect.name == "sqlite" else column
+    wanted = select(table.c[encrypted.row].label("row"), table.c[_KEY_ID].label("key_id"), blob.label("blob"))
+    return list(await connection.execute(wanted.where(column.is_not(None))))
+
+
+def _open(row: Row[Any], encrypted: EncryptedColumn, *, keys: KeyRing, check: CheckBuilder) -> list[KnownSecret]:
+    place = {"purpose": encrypted.purpose, "table": encrypted.table, "column": encrypted.column, "row": row.row}
+    where, what = f"{encrypted.table}.{encrypted.column}, row {row.row}", f"{encrypted.what} {row.row}"
+    try:
+        secret = keys.decrypt(row.blob, key_id=row.key_id or "", **place)
+    except UnknownKeyError:
+        return []
+    except KeyRingError:
+        check.find(where, "it does not open: it is not encrypted, was altered, or was encrypted with another key")
+        return []
+    if keys.needs_rotation(row.key_id, blob=row.blob):
+        check.warn(where, f"it is encrypted with key {row.key_id} in an older format; run `tidings keys rotate`")
+    if encrypted.purpose == "cookie":
+        return split_cookie(what, secret)
+    return [KnownSecret(what, secret, published=encrypted.purpose == "indexnow-key")]
+
+
+async def _check_key_ids(
+    connection: AsyncConnection, tables: Mapping[str, Table], *, keys: KeyRing | None, check: CheckBuilder
+) -> None:
+    """Check all tables with a column of this name, also those that are not listed above."""
+    known = () if keys is None else keys.ids
+    for table in tables.values():
+        if _KEY_ID not in table.c:
+            continue
+        column = table.c[_KEY_ID]
+        counted = select(column, func.count()).where(column.is_not(None)).group_by(column).order_by(column)
+        for key_id, count in await connection.execute(counted):
+            if key_id not in known:
+                check.find(table.name, f"{count:,} rows are encrypted with key {key_id}, which is not in the key ring")
