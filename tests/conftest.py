@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import tidings.wiring  # noqa: F401 - defines every table
 from tests.fakes import FakeClock
 from tests.postgres import EmptiedDatabase, Server, lock_folder, stop_server
 from tidings.announce.channels.bing import DEFAULT_BASE
@@ -32,6 +31,9 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.stop import Stop
+from tidings.wiring import load_tables
+
+load_tables()
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 SHARED = pytest.StashKey[Path]()

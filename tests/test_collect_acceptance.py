@@ -41,8 +41,8 @@ async def terminal(tmp_path: Path, feishu: SandboxBitable) -> AsyncIterator[Term
             "FEISHU_APP_ID": DEMO_APP_ID,
             "FEISHU_APP_SECRET": DEMO_APP_SECRET,
             "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
-            "FEISHU_CANDIDATE_TABLE": CANDIDATES,
-            "FEISHU_SOURCE_TABLE": SOURCES,
+            "FEISHU_TABLE_CANDIDATE": CANDIDATES,
+            "FEISHU_TABLE_SOURCE": SOURCES,
             "FEISHU_BASE_URL": feishu.origin,
         }
         yield opened

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tidings.announce.site.site import BingPriority, BingSettings
+from tidings.announce.site.site import BingPriority, BingSettings, SubmitMethod
+from tidings.collect.errors import BACKOFF
 from tidings.core.alerts import Language
 from tidings.core.logs.logger import LogFormat
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
+from tidings.variables import parse_duration
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"
@@ -58,6 +60,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "cache_ttl": timedelta(days=30),
         "max_retries": 3,
         "engines": ("api.indexnow.org",),
+        "submit_method": SubmitMethod.AUTO,
         "schedule": "0 0 * * *",
         "indexnow_key": None,
         "host": "127.0.0.1",
@@ -75,6 +78,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "collect": CollectSettings(),
         "site": None,
         "secrets": (),
+        "warnings": (),
     }
     settings = read_settings({})
     assert {field.name: getattr(settings, field.name) for field in fields(Settings)} == expected
@@ -85,6 +89,7 @@ def test_an_empty_environment_gives_every_default() -> None:
     [
         ("TIDINGS_DATA_DIR", "/var/lib/tidings", "data_dir", Path("/var/lib/tidings")),
         ("TIDINGS_DATABASE_URL", "postgresql://u:p@h/d", "database_url", Secret("postgresql://u:p@h/d")),
+        ("TIDINGS_DATABASE_URL", "postgres://u:p@h/d", "database_url", Secret("postgresql://u:p@h/d")),
         (
             "TIDINGS_ALLOW_NETWORKS",
             "127.0.0.0/8, ::1/128",
@@ -96,6 +101,8 @@ def test_an_empty_environment_gives_every_default() -> None:
         ("INDEXNOW_API_KEY", CANARY, "indexnow_key", Secret(CANARY)),
         ("TIDINGS_RUN_BUDGET_SECONDS", "1", "run_budget", timedelta(seconds=1)),
         ("TIDINGS_RUN_BUDGET_SECONDS", "1.5", "run_budget", timedelta(seconds=1.5)),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "15m", "run_budget", timedelta(minutes=15)),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "1 h", "run_budget", timedelta(hours=1)),
         ("TIDINGS_RETRY_SCALE", "0", "retry_scale", 0),
         ("TIDINGS_RETRY_SCALE", "0.01", "retry_scale", 0.01),
         ("TIDINGS_RESUBMIT_GAP_SECONDS", "0", "resubmit_gap", timedelta(0)),
@@ -104,11 +111,16 @@ def test_an_empty_environment_gives_every_default() -> None:
         ("MAX_CONCURRENT_REQUESTS", "100", "max_concurrent_requests", 100),
         ("REQUEST_INTERVAL_MS", "0", "request_interval", timedelta(0)),
         ("REQUEST_INTERVAL_MS", "60000", "request_interval", timedelta(minutes=1)),
+        ("REQUEST_INTERVAL_MS", "250ms", "request_interval", timedelta(milliseconds=250)),
+        ("REQUEST_INTERVAL_MS", "0.5s", "request_interval", timedelta(milliseconds=500)),
+        ("CACHE_TTL_DAYS", "36h", "cache_ttl", timedelta(hours=36)),
         ("CACHE_TTL_DAYS", "1", "cache_ttl", timedelta(days=1)),
         ("CACHE_TTL_DAYS", "3650", "cache_ttl", timedelta(days=3650)),
         ("MAX_RETRIES", "0", "max_retries", 0),
         ("MAX_RETRIES", "20", "max_retries", 20),
         ("CRON_SCHEDULE", "30 */6 * * 1-5", "schedule", "30 */6 * * 1-5"),
+        ("INDEXNOW_SUBMIT_METHOD", "get", "submit_method", SubmitMethod.GET),
+        ("INDEXNOW_SUBMIT_METHOD", "post", "submit_method", SubmitMethod.POST),
         ("INDEXNOW_SEARCH_ENGINES", "yandex.com", "engines", ("yandex.com",)),
         ("INDEXNOW_SEARCH_ENGINES", "www.bing.com, yandex.com,", "engines", ("www.bing.com", "yandex.com")),
         ("INDEXNOW_SEARCH_ENGINES", '["www.bing.com", "yandex.com"]', "engines", ("www.bing.com", "yandex.com")),
@@ -157,21 +169,24 @@ def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str,
         ("TIDINGS_ALLOW_NETWORKS", "127.0.0.0/8,elsewhere", "'elsewhere' is not a network"),
         ("TIDINGS_ALLOW_NETWORKS", "10.0.0.1/8", "is not a network"),
         ("TIDINGS_LOG_FORMAT", "xml", "one of console, json"),
-        ("TIDINGS_RUN_BUDGET_SECONDS", "0", "a number from 1 to 1,000,000"),
-        ("TIDINGS_RUN_BUDGET_SECONDS", "1000001", "a number from 1 to 1,000,000"),
-        ("TIDINGS_RUN_BUDGET_SECONDS", "inf", "a number from 1 to 1,000,000"),
-        ("TIDINGS_RUN_BUDGET_SECONDS", "five", "a number from 1 to 1,000,000"),
-        ("TIDINGS_RUN_BUDGET_SECONDS", "nan", "a number from 1 to 1,000,000"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "0", "a number of seconds from 1 to 1,000,000, or one with a unit"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "1000001", "a number of seconds from 1 to 1,000,000, or one with a unit"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "inf", "a number of seconds from 1 to 1,000,000, or one with a unit"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "five", "a number of seconds from 1 to 1,000,000, or one with a unit"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "nan", "a number of seconds from 1 to 1,000,000, or one with a unit"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "5 weeks", "a unit (ms, s, m, h, d) such as 30s or 15m"),
+        ("TIDINGS_RUN_BUDGET_SECONDS", "999ms", "a number of seconds from 1 to 1,000,000"),
         ("TIDINGS_RETRY_SCALE", "-0.1", "a number from 0 to 1,000,000"),
-        ("TIDINGS_RESUBMIT_GAP_SECONDS", "-1", "a number from 0 to 1,000,000"),
+        ("TIDINGS_RESUBMIT_GAP_SECONDS", "-1", "a number of seconds from 0 to 1,000,000"),
         ("MAX_CONCURRENT_REQUESTS", "0", "a whole number from 1 to 100"),
         ("MAX_CONCURRENT_REQUESTS", "101", "a whole number from 1 to 100"),
         ("MAX_CONCURRENT_REQUESTS", "three", "a whole number from 1 to 100"),
-        ("REQUEST_INTERVAL_MS", "-1", "a whole number from 0 to 60,000"),
-        ("REQUEST_INTERVAL_MS", "0.5", "a whole number from 0 to 60,000"),
-        ("REQUEST_INTERVAL_MS", "60001", "a whole number from 0 to 60,000"),
-        ("CACHE_TTL_DAYS", "0", "a whole number from 1 to 3,650"),
-        ("CACHE_TTL_DAYS", "²", "a whole number from 1 to 3,650"),
+        ("REQUEST_INTERVAL_MS", "-1", "a number of milliseconds from 0 to 60,000"),
+        ("REQUEST_INTERVAL_MS", "60001", "a number of milliseconds from 0 to 60,000"),
+        ("REQUEST_INTERVAL_MS", "61s", "a number of milliseconds from 0 to 60,000"),
+        ("CACHE_TTL_DAYS", "0", "a number of days from 1 to 3,650"),
+        ("CACHE_TTL_DAYS", "²", "a number of days from 1 to 3,650"),
+        ("INDEXNOW_SUBMIT_METHOD", "put", "one of auto, get, post"),
         ("MAX_RETRIES", "21", "a whole number from 0 to 20"),
         ("MAX_RETRIES", "1\n2", "a whole number from 0 to 20"),
         ("CRON_SCHEDULE", "daily", "a cron expression such as 0 0 * * *"),
@@ -194,7 +209,7 @@ def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str,
         ("TIDINGS_METRICS_TOKEN", "a\tb", "printable ASCII characters only, without white space"),
         ("TIDINGS_TRUSTED_PROXIES", "proxy.example", "'proxy.example' is not a network"),
         ("TIDINGS_LANGUAGE", "de", "one of en, zh"),
-        ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "-1", "a number from 0 to 1,000,000"),
+        ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "-1", "a number of seconds from 0 to 1,000,000"),
         ("TIDINGS_MAX_EXECUTIONS", "0", "a whole number from 1 to 1,000"),
         ("TIDINGS_MAX_EXECUTIONS", "1001", "a whole number from 1 to 1,000"),
         ("BING_API_BASE", "ssl.bing.com", "only http:// and https://"),
@@ -204,10 +219,10 @@ def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str,
         ("BING_DAILY_QUOTA", "501", "a whole number from 1 to 500"),
         ("BING_PRIORITY", "oldest", "one of newest, random"),
         ("TIDINGS_COLLECT_RUNNER", "yes", "on or off"),
-        ("LOCK_TIMEOUT_MINUTES", "1.9", "a number from 2 to 1,000,000"),
-        ("RECOVERY_INTERVAL_MINUTES", "0", "a number from 0.01 to 1,000,000"),
-        ("DISCOVER_INTERVAL_MINUTES", "often", "a number from 0.01 to 1,000,000"),
-        ("COLLECT_INTERVAL_MINUTES", "-5", "a number from 0.01 to 1,000,000"),
+        ("LOCK_TIMEOUT_MINUTES", "1.9", "a number of minutes from 2 to 1,000,000"),
+        ("RECOVERY_INTERVAL_MINUTES", "0", "a number of minutes from 0.01 to 1,000,000"),
+        ("DISCOVER_INTERVAL_MINUTES", "often", "a number of minutes from 0.01 to 1,000,000"),
+        ("COLLECT_INTERVAL_MINUTES", "-5", "a number of minutes from 0.01 to 1,000,000"),
         ("BATCH_SIZE", "0", "a whole number from 1 to 50"),
         ("BATCH_SIZE", "51", "a whole number from 1 to 50"),
         ("BACKOFF_SECONDS", "5,,45", "seconds from 0 to 3,600"),
@@ -237,10 +252,10 @@ def test_a_bad_value_is_refused_in_one_line_that_names_variable_and_rule(name: s
 def test_each_time_limit_of_the_crawl_api_can_be_set(name: str, field: str, default: int) -> None:
     """C16, C26: from one second on, and each sets its own field and no other."""
     assert getattr(CrawlSettings(), field) == timedelta(seconds=default)
-    for value in ("1", "2.5"):
+    for value in ("1", "2.5", "30s", "2m"):
         crawl = read_settings({name: value}).crawl
-        assert crawl == replace(CrawlSettings(), **{field: timedelta(seconds=float(value))})  # type: ignore[arg-type]
-    assert str(find_refusal({name: "0.9"})) == f"{name}: it must be a number from 1 to 1,000,000"
+        assert crawl == replace(CrawlSettings(), **{field: parse_duration(value, unit="s")})  # type: ignore[arg-type]
+    assert str(find_refusal({name: "0.9"})).startswith(f"{name}: it must be a number of seconds from 1 to 1,000,000")
 
 
 @pytest.mark.parametrize(
@@ -254,6 +269,7 @@ def test_each_time_limit_of_the_crawl_api_can_be_set(name: str, field: str, defa
         ("COLLECT_INTERVAL_MINUTES", "1", "collect_interval", timedelta(minutes=1)),
         ("BATCH_SIZE", "50", "batch_size", 50),
         ("BACKOFF_SECONDS", "0.5, 2", "backoff", (timedelta(seconds=0.5), timedelta(seconds=2))),
+        ("BACKOFF_SECONDS", "5s,1m", "backoff", (timedelta(seconds=5), timedelta(minutes=1))),
     ],
 )
 def test_each_constant_of_collecting_can_be_set(name: str, value: str, field: str, expected: object) -> None:
@@ -268,8 +284,8 @@ FEISHU = {
     "FEISHU_APP_ID": "cli_1",
     "FEISHU_APP_SECRET": CANARY,
     "FEISHU_APP_TOKEN": "bascn1",
-    "FEISHU_CANDIDATE_TABLE": "tbl1",
-    "FEISHU_SOURCE_TABLE": "tbl2",
+    "FEISHU_TABLE_CANDIDATE": "tbl1",
+    "FEISHU_TABLE_SOURCE": "tbl2",
 }
 
 
@@ -277,7 +293,7 @@ def test_a_mirror_is_set_up_by_its_variables() -> None:
     """C21: one table is enough; its server can be another one."""
     whole = read_settings(FEISHU).collect.feishu
     one = read_settings(
-        {**FEISHU, "FEISHU_SOURCE_TABLE": "", "FEISHU_BASE_URL": "https://open.larksuite.com/"}
+        {**FEISHU, "FEISHU_TABLE_SOURCE": "", "FEISHU_BASE_URL": "https://open.larksuite.com/"}
     ).collect.feishu
     assert whole is not None
     assert one is not None
@@ -293,22 +309,22 @@ def test_a_mirror_is_set_up_by_its_variables() -> None:
         (("FEISHU_APP_ID",), "FEISHU_APP_ID"),
         (("FEISHU_APP_SECRET",), "FEISHU_APP_SECRET"),
         (("FEISHU_APP_TOKEN",), "FEISHU_APP_TOKEN"),
-        (("FEISHU_CANDIDATE_TABLE", "FEISHU_SOURCE_TABLE"), "FEISHU_CANDIDATE_TABLE or FEISHU_SOURCE_TABLE"),
+        (("FEISHU_TABLE_CANDIDATE", "FEISHU_TABLE_SOURCE"), "FEISHU_TABLE_CANDIDATE or FEISHU_TABLE_SOURCE"),
     ],
 )
 def test_half_a_mirror_is_refused_in_one_line(missing: tuple[str, ...], name: str) -> None:
     """C21: whoever has begun to set it up is told what is missing."""
     refusal = find_refusal({each: value for each, value in FEISHU.items() if each not in missing})
-    assert str(refusal) == f"{name}: it must be set where another variable of Feishu's is"
+    assert str(refusal) == f"{name}: required because another FEISHU_ variable is set"
 
 
 @pytest.mark.parametrize(
-    "changes", [{"FEISHU_BASE_URL": "http://elsewhere.example"}, {"FEISHU_SOURCE_TABLE": "tbl1"}], ids=str
+    "changes", [{"FEISHU_BASE_URL": "http://elsewhere.example"}, {"FEISHU_TABLE_SOURCE": "tbl1"}], ids=str
 )
 def test_a_mirror_that_cannot_work_is_refused_without_its_secret(changes: dict[str, str]) -> None:
     """C7, C21: a secret sent in clear, or two tables in one."""
     message = str(find_refusal({**FEISHU, **changes}))
-    assert message.startswith("FEISHU_BASE_URL or FEISHU_CANDIDATE_TABLE or FEISHU_SOURCE_TABLE: ")
+    assert message.startswith("FEISHU_BASE_URL or FEISHU_TABLE_CANDIDATE or FEISHU_TABLE_SOURCE: ")
     assert (CANARY in message, len(message.splitlines())) == (False, 1)
 
 
@@ -331,10 +347,42 @@ def test_the_page_of_settings_names_every_variable_and_no_other() -> None:
     assert {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)} <= read
 
 
-@pytest.mark.parametrize("name", ["MAX_RETRIES", "REQUEST_INTERVAL_MS"])
-def test_a_number_of_thousands_of_digits_is_refused_by_the_same_rule(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rule"), [("MAX_RETRIES", "a whole number from 0 to"), ("REQUEST_INTERVAL_MS", "a number of milliseconds")]
+)
+def test_a_number_of_thousands_of_digits_is_refused_by_the_same_rule(name: str, rule: str) -> None:
     """A1: also where the text is too long for Python to make a number of it."""
-    assert str(find_refusal({name: "9" * 5_000})).startswith(f"{name}: it must be a whole number from 0 to ")
+    assert str(find_refusal({name: "9" * 5_000})).startswith(f"{name}: it must be {rule}")
+
+
+def test_the_environments_waits_before_a_retry_are_those_of_the_error_codes() -> None:
+    """C15, C26: 5 s, 15 s, 45 s, wherever the default is written."""
+    assert read_settings({}).collect.backoff == BACKOFF
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("BACKOFF", "BACKOFF is not a setting and has no effect; did you mean BACKOFF_SECONDS?"),
+        ("TIDINGS_DATADIR", "TIDINGS_DATADIR is not a setting and has no effect; did you mean TIDINGS_DATA_DIR?"),
+        ("MAX_RETRY", "MAX_RETRY is not a setting and has no effect; did you mean MAX_RETRIES?"),
+        (
+            "INDEXNOW_KEY_FILE",
+            "INDEXNOW_KEY_FILE is not a setting and has no effect; did you mean INDEXNOW_API_KEY_FILE?",
+        ),
+        ("FEISHU_X", "FEISHU_X is not a setting and has no effect; did you mean FEISHU_APP_ID?"),
+        ("MAX_MAP_COUNT", None),
+        ("HOME", None),
+        ("TIDINGS_TOKEN_FILE", None),
+    ],
+)
+def test_an_unknown_variable_is_named_with_the_nearest_known_one(
+    name: str, warning: str | None, tmp_path: Path
+) -> None:
+    """Interfaces: a typing error does not go unnoticed; variables of other programs are left alone."""
+    (tmp_path / "value").write_text("value-0123")
+    warnings = read_settings({name: str(tmp_path / "value")}).warnings
+    assert warnings == (() if warning is None else (warning,))
 
 
 @pytest.mark.parametrize("value", ["* * * * * *", "0 0 0 1 1 *"])
@@ -353,7 +401,7 @@ def test_sitemap_and_key_alone_make_a_site(host: str | None) -> None:
 def test_a_sitemap_without_a_key_is_refused_and_the_missing_variable_named() -> None:
     """A1: half a site is a mistake and not "no site"."""
     error = find_refusal({"SITEMAP_URL": SITEMAP})
-    assert str(error) == "INDEXNOW_API_KEY: it must be set where SITEMAP_URL is"
+    assert str(error) == "INDEXNOW_API_KEY: required because SITEMAP_URL is set"
     assert error.name == "INDEXNOW_API_KEY"
 
 

@@ -6,10 +6,11 @@ from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never r
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from tidings.announce.channels.bing import DEFAULT_BASE
 from tidings.announce.site.site import (
@@ -19,6 +20,7 @@ from tidings.announce.site.site import (
     MOST_BING_QUOTA,
     BingPriority,
     BingSettings,
+    SubmitMethod,
     check_bing_key,
     check_host,
     check_key,
@@ -26,14 +28,17 @@ from tidings.announce.site.site import (
     check_url,
     parse_engines,
 )
-from tidings.collect.errors import BACKOFF, RULES, ErrorCode
-from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
 from tidings.core.alerts.kinds import Language
 from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.variables import SettingError, Variables
+from tidings.variables import SettingError, Variables, parse_duration
+
+if TYPE_CHECKING:
+    # Collect is imported only if one of its variables needs it: most commands of announce never do.
+    from tidings.collect.errors import ErrorCode
+    from tidings.collect.feishu.target import FeishuTarget
 
 __all__ = [
     "CollectSettings",
@@ -44,36 +49,47 @@ __all__ = [
     "read_settings",
 ]
 
+Value = TypeVar("Value")
+
 _LONGEST_USER_AGENT = 200
 _MOST_RETRIES = 20
 _LONGEST_BACKOFF = 3_600
 _MOST_BATCH = 50
+_SHORTEST_INTERVAL = 0.01
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """The one site that can be set up by the environment alone."""
+    """The one site that the environment alone can set up."""
 
     sitemap_url: str
+    # The IndexNow key.
     key: Secret
+    # The site's host; None: the sitemap's.
     host: str | None
     bing: BingSettings = field(default_factory=BingSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlSettings:
-    """How media platforms are crawled. `base_urls` are other addresses of platforms, by their names."""
+    """How the crawl API asks platforms."""
 
+    # Other addresses of platforms, by platform.
     base_urls: Mapping[str, str] = field(default_factory=dict)
+    # Feeds that the platform `web` searches if a keyword names none.
     feeds: tuple[str, ...] = ()
+    # The User-Agent header; None: the product's own.
     user_agent: str | None = None
+    # Least time between two requests to one platform, and with one cookie.
     platform_interval: timedelta = timedelta(seconds=1)
     cookie_interval: timedelta = timedelta(seconds=3)
+    # Time limits of one HTTP request, a search, a note, a batch of notes.
     request_timeout: timedelta = timedelta(seconds=10)
     search_timeout: timedelta = timedelta(seconds=30)
     detail_timeout: timedelta = timedelta(seconds=15)
     batch_timeout: timedelta = timedelta(seconds=60)
+    # A cookie cools for so long after `max_consecutive_errors`, and is invalid after `max_total_errors`.
     cooling: timedelta = timedelta(minutes=30)
     max_consecutive_errors: int = 3
     max_total_errors: int = 10
@@ -81,54 +97,88 @@ class CrawlSettings:
 
 @dataclass(frozen=True, slots=True)
 class CollectSettings:
-    """How content is collected. Where `runs` is False somebody else drives the workflows, through the API. `retries`
-    are other numbers of most retries than the table of error codes has."""
+    """How the writer and the built-in runner collect."""
 
+    # Whether the built-in runner drives discover and collect; if not, an external client does.
     runs: bool = True
+    # A lock whose execution was silent for so long is released.
     lock_timeout: timedelta = timedelta(minutes=30)
+    # How often each job of the service runs.
     recovery_interval: timedelta = timedelta(minutes=15)
     discover_interval: timedelta = timedelta(minutes=60)
     collect_interval: timedelta = timedelta(minutes=5)
+    # Candidates in one lease.
     batch_size: int = 10
-    backoff: tuple[timedelta, ...] = BACKOFF
-    retries: Mapping[ErrorCode, int] = field(default_factory=dict)
-    feishu: FeishuTarget | None = None
+    # Waits before the first, second, third retry; the last repeats.
+    backoff: tuple[timedelta, ...] = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
+    # Most retries of error codes, where they differ from the table in collect/errors.py.
+    retries: "Mapping[ErrorCode, int]" = field(default_factory=dict)
+    # The Feishu mirror; None: there is none.
+    feishu: "FeishuTarget | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set, with its default."""
+    """Every setting, with its default."""
 
+    # Holds the SQLite database, the log, and the files of keys.
     data_dir: Path = Path("tidings-data")
+    # None: SQLite in the data directory.
     database_url: Secret | None = None
+    # Private networks that fetches may reach.
     allow_networks: tuple[Network, ...] = ()
+    # The format of log lines on the terminal; the log file is JSON.
     log_format: LogFormat = LogFormat.CONSOLE
+    # One master key, or `k2:NEW,k1:OLD`. None: `master.key` in the data directory.
     master_key: Secret | None = None
+    # The most time of one execution.
     run_budget: timedelta = timedelta(seconds=300)
+    # Multiplies every wait of the retry rules.
     retry_scale: float = 1
+    # Least time between two notices of one page.
     resubmit_gap: timedelta = timedelta(seconds=600)
+    # Most requests in flight at one engine, in one process.
     max_concurrent_requests: int = 3
+    # Least time between two requests to one engine.
     request_interval: timedelta = timedelta(milliseconds=100)
+    # An accepted page is due again after so long.
     cache_ttl: timedelta = timedelta(days=30)
+    # Most retries of a request to an engine; 3 retries are 4 attempts.
     max_retries: int = 3
+    # Engines, send method and schedule (cron, UTC) of sites that name none of their own.
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
+    submit_method: SubmitMethod = SubmitMethod.AUTO
     schedule: str = DEFAULT_SCHEDULE
+    # The key for sites that are named on the command line.
     indexnow_key: Secret | None = None
+    # The address that `tidings serve` listens on.
     host: str = "127.0.0.1"
     port: int = 8080
+    # Tokens of the API that the environment sets.
     tokens: Mapping[Scope, Secret] = field(default_factory=dict)
+    # Proxies whose X-Forwarded-For is believed.
     trusted_proxies: tuple[Network, ...] = ()
+    # Apprise URLs, with commas or white space between them.
     alert_urls: Secret | None = None
+    # Takes alerts as signed JSON; `webhook_secret` signs. None: `webhook.secret` in the data directory.
     webhook_url: Secret | None = None
     webhook_secret: Secret | None = None
+    # The language of alerts.
     language: Language = Language.ENGLISH
+    # Sites of one cron minute are spread over so long.
     schedule_spread: timedelta = timedelta(seconds=300)
+    # Most sites that one process runs at once.
     max_executions: int = 4
+    # The address of Bing's API.
     bing_base: str = DEFAULT_BASE
-    crawl: CrawlSettings = field(default_factory=lambda: CrawlSettings())
-    collect: CollectSettings = field(default_factory=lambda: CollectSettings())
+    crawl: CrawlSettings = field(default_factory=CrawlSettings)
+    collect: CollectSettings = field(default_factory=CollectSettings)
+    # The environment's own site.
     site: SiteSettings | None = None
+    # Every secret among these settings, for the redactor.
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    # One line for each variable that looks like a setting and is none.
+    warnings: tuple[str, ...] = ()
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -138,22 +188,21 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     key = variables.secret("INDEXNOW_API_KEY")
     if key is not None:
         variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
-    return Settings(
+    settings = Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
-        database_url=variables.secret("TIDINGS_DATABASE_URL"),
+        database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
         allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
-        log_format=variables.read("TIDINGS_LOG_FORMAT", _parse_log_format, default.log_format),
+        log_format=variables.choice("TIDINGS_LOG_FORMAT", default.log_format),
         master_key=variables.secret("COOKIE_MASTER_KEY"),
-        run_budget=timedelta(seconds=variables.number("TIDINGS_RUN_BUDGET_SECONDS", default=300, least=1)),
+        run_budget=variables.duration("TIDINGS_RUN_BUDGET_SECONDS", default.run_budget, unit="s", least=1),
         retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
-        resubmit_gap=timedelta(seconds=variables.number("TIDINGS_RESUBMIT_GAP_SECONDS", default=600, least=0)),
+        resubmit_gap=variables.duration("TIDINGS_RESUBMIT_GAP_SECONDS", default.resubmit_gap, unit="s"),
         max_concurrent_requests=variables.whole("MAX_CONCURRENT_REQUESTS", default=3, least=1, most=100),
-        request_interval=timedelta(
-            milliseconds=variables.whole("REQUEST_INTERVAL_MS", default=100, least=0, most=60_000)
-        ),
-        cache_ttl=timedelta(days=variables.whole("CACHE_TTL_DAYS", default=30, least=1, most=3_650)),
+        request_interval=variables.duration("REQUEST_INTERVAL_MS", default.request_interval, unit="ms", most=60_000),
+        cache_ttl=variables.duration("CACHE_TTL_DAYS", default.cache_ttl, unit="d", least=1, most=3_650),
         max_retries=variables.whole("MAX_RETRIES", default=3, least=0, most=20),
         engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
+        submit_method=variables.choice("INDEXNOW_SUBMIT_METHOD", default.submit_method),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
         host=variables.text("TIDINGS_HOST") or default.host,
@@ -163,8 +212,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         alert_urls=variables.secret("TIDINGS_ALERT_URLS"),
         webhook_url=variables.secret("TIDINGS_WEBHOOK_URL"),
         webhook_secret=variables.secret("TIDINGS_WEBHOOK_SECRET"),
-        language=variables.read("TIDINGS_LANGUAGE", _parse_language, default.language),
-        schedule_spread=timedelta(seconds=variables.number("TIDINGS_SCHEDULE_SPREAD_SECONDS", default=300, least=0)),
+        language=variables.choice("TIDINGS_LANGUAGE", default.language),
+        schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
         bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
         crawl=_read_crawl(variables),
@@ -172,17 +221,29 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         site=_read_site(variables, key=key),
         secrets=tuple(variables.secrets),
     )
+    # Last, because by now every variable has been asked for.
+    return replace(settings, warnings=tuple(_describe_unknown(variables)))
+
+
+def _describe_unknown(variables: Variables) -> Iterator[str]:
+    for name, nearest in variables.find_unknown():
+        yield f"{name} is not a setting and has no effect; did you mean {nearest}?"
+
+
+def _normalise_database_url(url: str) -> str:
+    """Hosting services hand out `postgres://`, which SQLAlchemy does not know."""
+    return re.sub("^postgres://", "postgresql://", url)
 
 
 def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | None:
-    """The environment's site, where there is one. A key alone is for sites that are named on the command line."""
+    """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
     bing = _read_bing(variables)
     if sitemap is None:
         return None
     if key is None:
-        raise SettingError("INDEXNOW_API_KEY", "it must be set where SITEMAP_URL is")
+        raise SettingError("INDEXNOW_API_KEY", "required because SITEMAP_URL is set")
     return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing)
 
 
@@ -200,13 +261,13 @@ def _read_crawl(variables: Variables) -> CrawlSettings:
         base_urls={platform: base for platform, base in bases.items() if base},
         feeds=variables.read("TIDINGS_FEEDS", _parse_feeds, default.feeds),
         user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
-        platform_interval=variables.seconds("PLATFORM_INTERVAL_SECONDS", default.platform_interval),
-        cookie_interval=variables.seconds("COOKIE_INTERVAL_SECONDS", default.cookie_interval),
-        request_timeout=variables.seconds("REQUEST_TIMEOUT", default.request_timeout, least=1),
-        search_timeout=variables.seconds("SEARCH_TIMEOUT", default.search_timeout, least=1),
-        detail_timeout=variables.seconds("DETAIL_TIMEOUT", default.detail_timeout, least=1),
-        batch_timeout=variables.seconds("BATCH_TIMEOUT", default.batch_timeout, least=1),
-        cooling=variables.minutes("COOLING_DURATION_MINUTES", default.cooling, least=0),
+        platform_interval=variables.duration("PLATFORM_INTERVAL_SECONDS", default.platform_interval, unit="s"),
+        cookie_interval=variables.duration("COOKIE_INTERVAL_SECONDS", default.cookie_interval, unit="s"),
+        request_timeout=variables.duration("REQUEST_TIMEOUT", default.request_timeout, unit="s", least=1),
+        search_timeout=variables.duration("SEARCH_TIMEOUT", default.search_timeout, unit="s", least=1),
+        detail_timeout=variables.duration("DETAIL_TIMEOUT", default.detail_timeout, unit="s", least=1),
+        batch_timeout=variables.duration("BATCH_TIMEOUT", default.batch_timeout, unit="s", least=1),
+        cooling=variables.duration("COOLING_DURATION_MINUTES", default.cooling, unit="m"),
         max_consecutive_errors=variables.whole("MAX_CONSECUTIVE_ERRORS", default=3, least=1, most=1_000),
         max_total_errors=variables.whole("MAX_TOTAL_ERRORS", default=10, least=1, most=1_000),
     )
@@ -215,12 +276,18 @@ def _read_crawl(variables: Variables) -> CrawlSettings:
 def _read_collect(variables: Variables) -> CollectSettings:
     default = CollectSettings()
     return CollectSettings(
-        runs=variables.read("TIDINGS_COLLECT_RUNNER", _parse_switch, default.runs),
+        runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=default.runs),
         # A heartbeat comes every minute, and one may be late.
-        lock_timeout=variables.minutes("LOCK_TIMEOUT_MINUTES", default.lock_timeout, least=2),
-        recovery_interval=variables.minutes("RECOVERY_INTERVAL_MINUTES", default.recovery_interval),
-        discover_interval=variables.minutes("DISCOVER_INTERVAL_MINUTES", default.discover_interval),
-        collect_interval=variables.minutes("COLLECT_INTERVAL_MINUTES", default.collect_interval),
+        lock_timeout=variables.duration("LOCK_TIMEOUT_MINUTES", default.lock_timeout, unit="m", least=2),
+        recovery_interval=variables.duration(
+            "RECOVERY_INTERVAL_MINUTES", default.recovery_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
+        discover_interval=variables.duration(
+            "DISCOVER_INTERVAL_MINUTES", default.discover_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
+        collect_interval=variables.duration(
+            "COLLECT_INTERVAL_MINUTES", default.collect_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
         batch_size=variables.whole("BATCH_SIZE", default=default.batch_size, least=1, most=_MOST_BATCH),
         backoff=variables.read("BACKOFF_SECONDS", _parse_backoff, default.backoff),
         retries=variables.read("ERROR_RETRIES", _parse_retries, default.retries),
@@ -228,31 +295,35 @@ def _read_collect(variables: Variables) -> CollectSettings:
     )
 
 
-_FEISHU_TABLES = {"tbl_candidate": "FEISHU_CANDIDATE_TABLE", "tbl_source": "FEISHU_SOURCE_TABLE"}
+_FEISHU_TABLES = {"tbl_candidate": "FEISHU_TABLE_CANDIDATE", "tbl_source": "FEISHU_TABLE_SOURCE"}
 
 
-def _read_feishu(variables: Variables) -> FeishuTarget | None:
-    """The mirror, where there is one. Of its variables all must be set, or none; of the tables one is enough."""
+def _read_feishu(variables: Variables) -> "FeishuTarget | None":
+    """The mirror, if there is one. All of its variables are needed, but only one of the tables."""
     app_id, app_token = variables.text("FEISHU_APP_ID"), variables.text("FEISHU_APP_TOKEN")
     app_secret = variables.secret("FEISHU_APP_SECRET")
     ids = {table: variables.text(name) for table, name in _FEISHU_TABLES.items()}
     tables = {table: given for table, given in ids.items() if given is not None}
-    base_url = variables.read("FEISHU_BASE_URL", _parse_base, FEISHU_DOMAIN)
+    base_url = variables.read("FEISHU_BASE_URL", _parse_base, "")
     if not any((app_id, app_secret, app_token, tables)):
         return None
-    rule = "it must be set where another variable of Feishu's is"
-    if app_id is None:
-        raise SettingError("FEISHU_APP_ID", rule)
-    if app_secret is None:
-        raise SettingError("FEISHU_APP_SECRET", rule)
-    if app_token is None:
-        raise SettingError("FEISHU_APP_TOKEN", rule)
+    from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
+
     names = " or ".join(_FEISHU_TABLES.values())
-    if not tables:
-        raise SettingError(names, rule)
+    app_id = _require_feishu("FEISHU_APP_ID", app_id)
+    app_secret = _require_feishu("FEISHU_APP_SECRET", app_secret)
+    app_token = _require_feishu("FEISHU_APP_TOKEN", app_token)
+    tables = _require_feishu(names, tables or None)
     return variables.check(
-        f"FEISHU_BASE_URL or {names}", lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url)
+        f"FEISHU_BASE_URL or {names}",
+        lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url or FEISHU_DOMAIN),
     )
+
+
+def _require_feishu(name: str, value: Value | None) -> Value:
+    if value is None:
+        raise SettingError(name, "required because another FEISHU_ variable is set")
+    return value
 
 
 _TOKENS = {
@@ -272,35 +343,14 @@ def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
 
 
 def _read_bing(variables: Variables) -> BingSettings:
-    """Bing is on where its key is set."""
+    """Bing is on if its key is set."""
     key = variables.secret("BING_API_KEY")
     return BingSettings(
         enabled=key is not None,
         key=None if key is None else variables.check("BING_API_KEY", lambda: check_bing_key(key.reveal())),
         daily_quota=variables.whole("BING_DAILY_QUOTA", default=DEFAULT_BING_QUOTA, least=1, most=MOST_BING_QUOTA),
-        priority=variables.read("BING_PRIORITY", _parse_priority, BingPriority.NEWEST),
+        priority=variables.choice("BING_PRIORITY", BingPriority.NEWEST),
     )
-
-
-def _parse_log_format(text: str) -> LogFormat:
-    try:
-        return LogFormat(text)
-    except ValueError:
-        raise ValueError(f"it must be one of {', '.join(LogFormat)}") from None
-
-
-def _parse_language(text: str) -> Language:
-    try:
-        return Language(text)
-    except ValueError:
-        raise ValueError(f"it must be one of {', '.join(Language)}") from None
-
-
-def _parse_priority(text: str) -> BingPriority:
-    try:
-        return BingPriority(text)
-    except ValueError:
-        raise ValueError(f"it must be one of {', '.join(BingPriority)}") from None
 
 
 def _parse_base(text: str) -> str:
@@ -311,22 +361,15 @@ def _parse_base(text: str) -> str:
     return url.text.rstrip("/")
 
 
-def _parse_switch(text: str) -> bool:
-    if text not in ("on", "off"):
-        raise ValueError("it must be on or off")
-    return text == "on"
-
-
 def _parse_backoff(text: str) -> tuple[timedelta, ...]:
-    """A comma list of seconds."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"\d{1,4}(\.\d{1,3})?", part) and float(part) <= _LONGEST_BACKOFF for part in parts):
-        raise ValueError(f"it must be numbers of seconds from 0 to {_LONGEST_BACKOFF:,}, such as 5,15,45")
-    return tuple(timedelta(seconds=float(part)) for part in parts)
+    """A comma list of durations."""
+    return tuple(parse_duration(part.strip(), unit="s", most=_LONGEST_BACKOFF) for part in text.split(","))
 
 
-def _parse_retries(text: str) -> dict[ErrorCode, int]:
+def _parse_retries(text: str) -> "dict[ErrorCode, int]":
     """A comma list such as NETWORK_ERROR=5,TIMEOUT_ERROR=0."""
+    from tidings.collect.errors import RULES, ErrorCode
+
     repeatable = [code.value for code, rule in RULES.items() if rule.retryable]
     rule = f"it must be CODE=NUMBER with numbers from 0 to {_MOST_RETRIES} and codes of {', '.join(repeatable)}"
     retries = {}

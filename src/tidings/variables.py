@@ -1,11 +1,14 @@
-"""Environment variables, read by type and rule. Which there are, and what they mean, is known to `settings` alone.
+"""Typed access to environment variables. `settings` knows which variables exist and what they mean.
 
 ValueError
 └── SettingError    a variable breaks its rule
 """
 
-from collections.abc import Callable, Mapping
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,9 +16,19 @@ from tidings.announce.site.site import SiteError
 from tidings.core.secrets.secret import Secret
 
 Value = TypeVar("Value")
+Choice = TypeVar("Choice", bound=StrEnum)
 
 _LARGEST: Final = 1_000_000
 _MOST_DIGITS: Final = 9
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", re.ASCII)
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_UNIT_NAMES: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class SettingError(ValueError):
@@ -27,21 +40,25 @@ class SettingError(ValueError):
 
 
 class Variables:
-    """Typed access to the variables; remembers every secret it has read."""
+    """Reads variables of an environment, and remembers the secrets it has read and the names it was asked for."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.secrets: list[Secret] = []
+        self.known: set[str] = set()
 
     def text(self, name: str) -> str | None:
-        """The value, or None where it is missing or empty."""
+        """The value without white space around it, or None if it is missing or empty."""
+        self.known.add(name)
         return self._environment.get(name, "").strip() or None
 
-    def secret(self, name: str) -> Secret | None:
-        text = self.text(name) or self._read_file(f"{name}_FILE")
+    def secret(self, name: str, *, normalise: Callable[[str], str] = str) -> Secret | None:
+        """The value, or else the content of the file that NAME_FILE names."""
+        direct, from_file = self.text(name), self.text(f"{name}_FILE")
+        text = direct or (None if from_file is None else self._read_file(f"{name}_FILE", from_file))
         if text is None:
             return None
-        secret = Secret(text)
+        secret = Secret(normalise(text))
         self.secrets.append(secret)
         return secret
 
@@ -50,6 +67,7 @@ class Variables:
         return default if text is None else self.check(name, lambda: parse(text))
 
     def check(self, name: str, parse: Callable[[], Value]) -> Value:
+        """The result of `parse`. Raises SettingError with the rule that its ValueError names."""
         try:
             return parse()
         except SiteError as error:
@@ -57,13 +75,28 @@ class Variables:
         except ValueError as error:
             raise SettingError(name, str(error)) from None
 
+    def choice(self, name: str, default: Choice) -> Choice:
+        """One of the values of the default's enumeration."""
+        text = self.text(name)
+        if text is None:
+            return default
+        try:
+            return type(default)(text)
+        except ValueError:
+            raise SettingError(name, f"it must be one of {', '.join(type(default))}") from None
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        text = self.text(name)
+        if text not in (None, "on", "off"):
+            raise SettingError(name, "it must be on or off")
+        return default if text is None else text == "on"
+
     def whole(self, name: str, *, default: int, least: int, most: int) -> int:
-        rule = f"it must be a whole number from {least:,} to {most:,}"
         text = self.text(name)
         if text is None:
             return default
         if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
-            raise SettingError(name, rule)
+            raise SettingError(name, f"it must be a whole number from {least:,} to {most:,}")
         return int(text)
 
     def number(self, name: str, *, default: float, least: float) -> float:
@@ -78,16 +111,29 @@ class Variables:
             raise SettingError(name, f"it must be a number from {least:g} to {_LARGEST:,}")
         return value
 
-    def seconds(self, name: str, default: timedelta, *, least: float = 0) -> timedelta:
-        return timedelta(seconds=self.number(name, default=default.total_seconds(), least=least))
+    def duration(
+        self, name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST
+    ) -> timedelta:
+        """A number of its unit, or a number with a unit of its own. `least` and `most` count in `unit`."""
+        return self.read(name, lambda text: parse_duration(text, unit=unit, least=least, most=most), default)
 
-    def minutes(self, name: str, default: timedelta, *, least: float = 0.01) -> timedelta:
-        return timedelta(minutes=self.number(name, default=default / timedelta(minutes=1), least=least))
+    def find_unknown(self) -> Iterator[tuple[str, str]]:
+        """Variables of the environment that look like ours and are not, each with the nearest name of ours.
 
-    def _read_file(self, name: str) -> str | None:
-        path = self.text(name)
-        if path is None:
-            return None
+        Ours are all with a prefix that nobody else uses. Of common prefixes such as MAX_ only those count that are
+        nearly one of our names.
+        """
+        families = {name.partition("_")[0] for name in self.known}
+        for name in sorted(set(self._environment) - self.known):
+            family = name.partition("_")[0]
+            if family not in families:
+                continue
+            cutoff = 0 if family in _OWN_PREFIXES else 0.6
+            for nearest in difflib.get_close_matches(name, self.known, n=1, cutoff=cutoff):
+                yield name, nearest
+
+    @staticmethod
+    def _read_file(name: str, path: str) -> str:
         try:
             text = Path(path).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -95,3 +141,18 @@ class Variables:
         if not text:
             raise SettingError(name, "the file is empty")
         return text
+
+
+_OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
+
+
+def parse_duration(text: str, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:
+    """Such as `30` (of `unit`), `30s`, `15m` or `1.5h`. Raises ValueError."""
+    matched = _DURATION.fullmatch(text)
+    duration = None
+    if matched is not None and (matched[2] or unit) in _UNITS:
+        duration = float(matched[1]) * _UNITS[matched[2] or unit]
+    if duration is None or not least <= duration / _UNITS[unit] <= most:
+        rule = f"it must be a number of {_UNIT_NAMES[unit]} from {least:g} to {most:,}"
+        raise ValueError(f"{rule}, or one with a unit ({', '.join(_UNITS)}) such as 30s or 15m")
+    return duration

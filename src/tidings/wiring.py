@@ -1,12 +1,16 @@
-"""The composition root: builds everything from Settings, and nothing else does."""
+"""The composition root: builds every service from Settings; nothing else does.
 
-import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+`open_installation` opens what must be closed again: process lock, database and HTTP client. `Installation` lists the
+services and what each is built from. A service is built when it is first used, and collect is imported only then:
+`tidings announce` and `tidings run` do without it.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from tidings import __version__
 from tidings.announce.due.rules import DueRules
@@ -17,22 +21,23 @@ from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.crawl.cookies.states import CookieRules
-from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.write import Keywords, Writer, WriterLimits
-from tidings.collect.write.cookies import CookieRecords
 from tidings.core.alerts import (
+    AlertKind,
     Alerts,
     AppriseDestination,
     DeliveryPolicy,
     Destination,
     WebhookDestination,
-    new_webhook_secret,
     split_urls,
 )
 from tidings.core.clock import Clock, SystemClock
-from tidings.core.db.database import Database, open_database, open_read_only_database, prepare_database
+from tidings.core.db.database import (
+    Database,
+    find_revision,
+    open_database,
+    open_read_only_database,
+    prepare_database,
+)
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
@@ -40,54 +45,182 @@ from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.jobs import Jobs
 from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.master_key import load_or_create_key_file
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
+from tidings.storage import find_database_url, open_key_ring, open_webhook_secret, prepare_data_dir
 
 if TYPE_CHECKING:
     from tidings.collect.alerts import CollectMonitor
+    from tidings.collect.crawl.cookies.states import CookieRules
     from tidings.collect.crawl.crawler import Crawler
+    from tidings.collect.feishu.mirror import Mirror
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
+    from tidings.collect.write import Keywords, Writer
+    from tidings.collect.write.cookies import CookieRecords
 
 USER_AGENT = f"Tidings/{__version__}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Installation:
-    """Tidings on one data directory, ready for work. `made_key` is where a master key was made, if just now."""
+    """Tidings on one data directory: what was opened for it, and the services that are built from that."""
 
     settings: Settings
-    database: Database
+    # The time of every service.
     clock: Clock
-    client: GuardedClient
-    executions: Executions
-    sites: SiteRecords
-    announcer: Announcer
+    # Knows every secret that must not be logged.
     redactor: Redactor
+    # Shows other processes that this one lives.
+    process_lock: ProcessLock
+    # Encrypts stored keys and cookies.
     keys: KeyRing
-    schedules: Schedules
-    alerts: Alerts
-    destinations: Sequence[Destination]
-    tokens: Tokens
-    service: AnnounceService
-    cookies: CookieRecords
-    keywords: Keywords
-    writer: Writer
-    jobs: Jobs
-    mirror: Mirror | None
-    wakers: list[Callable[[], None]]
-    made_key: Path | None = None
+    # The file of a master key that was created just now.
+    made_key: Path | None
+    database: Database
+    # Fetches from public addresses, and from `settings.allow_networks`.
+    client: GuardedClient
+    # Called when there may be something new to do.
+    wakers: list[Callable[[], None]] = field(default_factory=list)
 
     def wake(self) -> None:
-        """There may be something new to do: tell whoever waits for that."""
+        """Wake every loop that waits for something to do."""
         for waker in self.wakers:
             waker()
 
+    # Core services.
+
+    @cached_property
+    def executions(self) -> Executions:
+        return Executions(
+            self.database,
+            clock=self.clock,
+            process_lock=self.process_lock,
+            silent_for=self.settings.collect.lock_timeout,
+        )
+
+    @cached_property
+    def destinations(self) -> Sequence[Destination]:
+        """The destinations of alerts. Raises DestinationError for a webhook that cannot be used."""
+        return list(_open_destinations(self.settings, client=self.client, clock=self.clock, redactor=self.redactor))
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        return Alerts(
+            self.database,
+            clock=self.clock,
+            destinations=self.destinations,
+            kinds=_list_alert_kinds(),
+            language=self.settings.language,
+            policy=DeliveryPolicy(scale=self.settings.retry_scale),
+            redactor=self.redactor,
+        )
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        return Tokens(self.database, clock=self.clock)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        return Jobs(self.database, clock=self.clock)
+
+    # Announce.
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        return Schedules(self.database, clock=self.clock, spread=self.settings.schedule_spread)
+
+    @cached_property
+    def sites(self) -> SiteRecords:
+        return SiteRecords(self.database, keys=self.keys, clock=self.clock, planner=self.schedules)
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        settings = self.settings
+        return Announcer(
+            database=self.database,
+            executions=self.executions,
+            client=self.client,
+            clock=self.clock,
+            pace=Pace(
+                self.database,
+                clock=self.clock,
+                interval=settings.request_interval,
+                concurrency=settings.max_concurrent_requests,
+            ),
+            alerts=self.alerts,
+            policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
+            rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
+            concurrency=settings.max_concurrent_requests,
+            bing_base=settings.bing_base,
+        )
+
+    @cached_property
+    def service(self) -> AnnounceService:
+        return AnnounceService(
+            database=self.database,
+            sites=self.sites,
+            schedules=self.schedules,
+            announcer=self.announcer,
+            executions=self.executions,
+            alerts=self.alerts,
+            clock=self.clock,
+            budget=self.settings.run_budget,
+            limit=self.settings.max_executions,
+            live=LiveExecutions(clock=self.clock),
+            know=self.know,
+        )
+
+    # Collect.
+
+    @cached_property
+    def cookies(self) -> "CookieRecords":
+        from tidings.collect.write.cookies import CookieRecords
+
+        return CookieRecords(self.database, keys=self.keys, clock=self.clock)
+
+    @cached_property
+    def keywords(self) -> "Keywords":
+        from tidings.collect.write import Keywords
+
+        return Keywords(self.database, clock=self.clock)
+
+    @cached_property
+    def writer(self) -> "Writer":
+        from tidings.collect.write import Writer, WriterLimits
+
+        settings = self.settings.collect
+        return Writer(
+            self.database,
+            executions=self.executions,
+            clock=self.clock,
+            limits=WriterLimits(lock_timeout=settings.lock_timeout, backoff=settings.backoff),
+            rules=_make_cookie_rules(self.settings),
+            mirrored=() if settings.feishu is None else settings.feishu.tables,
+        )
+
+    @cached_property
+    def mirror(self) -> "Mirror | None":
+        """The Feishu mirror; None if no FEISHU_ variable is set."""
+        target = self.settings.collect.feishu
+        if target is None:
+            return None
+        from tidings.collect.feishu.mirror import Mirror
+
+        return Mirror(
+            self.database,
+            target=target,
+            executions=self.executions,
+            alerts=self.alerts,
+            clock=self.clock,
+            redactor=self.redactor,
+        )
+
+    # The environment's own site.
+
     async def find_site(self, name: str | None) -> Site | None:
-        """The site of this id; without a name, the environment's own, or the only one there is."""
+        """The site of this id. Without a name: the environment's own site, or the only one that is stored."""
         own = self._make_own_site()
         if own is not None and name in (None, own.id):
             return await self.sites.save(own, origin=Origin.ENVIRONMENT)
@@ -99,19 +232,21 @@ class Installation:
         return found if found is None else self.know(found)
 
     async def store_own_site(self) -> None:
-        """Store the environment's site, so that it runs by its schedule."""
+        """Store the environment's site, so that its schedule runs."""
         own = self._make_own_site()
         if own is not None:
             await self.sites.save(own, origin=Origin.ENVIRONMENT)
 
     def is_from_environment(self, site_id: str) -> bool:
-        """Whether this site is set up by the environment, which then decides its settings."""
+        """Whether the environment sets this site up; its settings are then changed there."""
         own = self._make_own_site()
         return own is not None and own.id == site_id
 
     def know(self, site: Site) -> Site:
-        """Keep the site's keys out of every log from now on."""
-        return know_site(site, redactor=self.redactor)
+        """Keep the site's keys out of every later log line. Returns the site."""
+        for secret in site.secrets:
+            self.redactor.add(secret)
+        return site
 
     def _make_own_site(self) -> Site | None:
         settings = self.settings
@@ -123,6 +258,7 @@ class Installation:
                 key=settings.site.key.reveal(),
                 host=settings.site.host,
                 engines=settings.engines,
+                submit_method=settings.submit_method,
                 schedule=settings.schedule,
                 bing=settings.site.bing,
             )
@@ -133,13 +269,12 @@ class Installation:
 async def open_installation(
     settings: Settings, *, redactor: Redactor | None = None, clock: Clock | None = None
 ) -> AsyncIterator[Installation]:
-    """Open the database, bring its tables up to date, and build the HTTP client and all services.
+    """Open an installation and end what dead processes left running. Raises DestinationError, KeyRingError.
 
-    `redactor` learns every secret; give your own if logging is configured with one. `clock` is the time of every
-    service; the default is the system's.
+    The data directory, the master key and the tables are created at first start; older tables are brought up to date.
+    `redactor` learns every secret; pass the one that logging was configured with. `clock`: the system's by default.
     """
     prepare_data_dir(settings.data_dir)
-    clock = clock or SystemClock()
     redactor = redactor or Redactor()
     for each in settings.secrets:
         redactor.add(each)
@@ -149,105 +284,37 @@ async def open_installation(
         keys, made_key = open_key_ring(settings, redactor=redactor)
         database = open_database(find_database_url(settings))
         stack.push_async_callback(database.close)
-        await prepare_database(database)
+        await prepare_tables(database)
         client = await stack.enter_async_context(
             GuardedClient(
                 user_agent=USER_AGENT,
                 allow_networks=settings.allow_networks,
-                # A request that waits for a connection would be sent later than its turn.
+                # A request that waits for a connection would be sent later than the pace allowed.
                 connections_per_host=max(6, settings.max_concurrent_requests),
             )
         )
-        executions = Executions(
-            database, clock=clock, process_lock=process_lock, silent_for=settings.collect.lock_timeout
-        )
-        schedules = Schedules(database, clock=clock, spread=settings.schedule_spread)
-        sites = SiteRecords(database, keys=keys, clock=clock, planner=schedules)
-        destinations = open_destinations(settings, client=client, clock=clock, redactor=redactor)
-        alerts = Alerts(
-            database,
-            clock=clock,
-            destinations=destinations,
-            kinds=[*AnnounceAlert, *CollectAlert],
-            language=settings.language,
-            policy=DeliveryPolicy(scale=settings.retry_scale),
-            redactor=redactor,
-        )
-        announcer = Announcer(
-            database=database,
-            executions=executions,
-            client=client,
-            clock=clock,
-            pace=Pace(
-                database,
-                clock=clock,
-                interval=settings.request_interval,
-                concurrency=settings.max_concurrent_requests,
-            ),
-            alerts=alerts,
-            policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
-            rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
-            concurrency=settings.max_concurrent_requests,
-            bing_base=settings.bing_base,
-        )
-        service = AnnounceService(
-            database=database,
-            sites=sites,
-            schedules=schedules,
-            announcer=announcer,
-            executions=executions,
-            alerts=alerts,
-            clock=clock,
-            budget=settings.run_budget,
-            limit=settings.max_executions,
-            live=LiveExecutions(clock=clock),
-            know=functools.partial(know_site, redactor=redactor),
-        )
-        await service.recover()
-        target = settings.collect.feishu
-        yield Installation(
+        installation = Installation(
             settings=settings,
-            database=database,
-            clock=clock,
-            client=client,
-            executions=executions,
-            sites=sites,
-            announcer=announcer,
+            clock=clock or SystemClock(),
             redactor=redactor,
+            process_lock=process_lock,
             keys=keys,
-            schedules=schedules,
-            alerts=alerts,
-            destinations=destinations,
-            tokens=Tokens(database, clock=clock),
-            service=service,
-            cookies=CookieRecords(database, keys=keys, clock=clock),
-            keywords=Keywords(database, clock=clock),
-            writer=Writer(
-                database,
-                executions=executions,
-                clock=clock,
-                limits=WriterLimits(lock_timeout=settings.collect.lock_timeout, backoff=settings.collect.backoff),
-                rules=make_cookie_rules(settings),
-                mirrored=() if target is None else target.tables,
-            ),
-            jobs=Jobs(database, clock=clock),
-            mirror=None
-            if target is None
-            else Mirror(database, target=target, executions=executions, alerts=alerts, clock=clock, redactor=redactor),
-            wakers=[],
             made_key=made_key,
+            database=database,
+            client=client,
         )
+        await installation.service.recover()
+        yield installation
 
 
 @asynccontextmanager
 async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
-    """What crawls, on a database that it can only read and with an HTTP client of its own."""
-    # Loaded here, not above: only the service needs it.
+    """Open the crawler, on a read-only database and with an HTTP client of its own."""
     from tidings.collect.crawl.crawler import MOST_ITEMS, CrawlLimits, make_crawler
 
     settings, crawl = installation.settings, installation.settings.crawl
     user_agent = crawl.user_agent or USER_AGENT
-    # Every item of a batch may have a connection; that they are not too many at once is the pace's business.
+    # Each item of a batch may have a connection; the pace limits the requests.
     client = GuardedClient(
         user_agent=user_agent, allow_networks=settings.allow_networks, connections_per_host=MOST_ITEMS
     )
@@ -266,7 +333,7 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
                 platform_interval=crawl.platform_interval,
                 cookie_interval=crawl.cookie_interval,
                 request_timeout=crawl.request_timeout,
-                rules=make_cookie_rules(settings),
+                rules=_make_cookie_rules(settings),
                 limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
             )
             try:
@@ -278,7 +345,7 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
 
 
 def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "CollectRunner":
-    """What does the workflows of collect in this process."""
+    """The built-in runner of discover and collect."""
     from tidings.collect.run.runner import CollectRunner
 
     settings = installation.settings.collect
@@ -294,7 +361,7 @@ def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "C
 
 
 def make_collect_monitor(installation: Installation, *, crawler: "Crawler") -> "CollectMonitor":
-    """What tells people how collecting stands."""
+    """The monitor that raises the alerts of collect."""
     from tidings.collect.alerts import CollectMonitor
 
     return CollectMonitor(
@@ -307,7 +374,7 @@ def make_collect_monitor(installation: Installation, *, crawler: "Crawler") -> "
 
 
 def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "CollectJobs":
-    """The jobs of collect, as a service does them."""
+    """The jobs of collect that a service repeats."""
     from tidings.collect.run.jobs import CollectJobs, Intervals
 
     settings = installation.settings.collect
@@ -324,7 +391,9 @@ def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "Col
     )
 
 
-def make_cookie_rules(settings: Settings) -> CookieRules:
+def _make_cookie_rules(settings: Settings) -> "CookieRules":
+    from tidings.collect.crawl.cookies.states import CookieRules
+
     crawl = settings.crawl
     return CookieRules(
         max_consecutive_errors=crawl.max_consecutive_errors,
@@ -333,65 +402,35 @@ def make_cookie_rules(settings: Settings) -> CookieRules:
     )
 
 
-def know_site(site: Site, *, redactor: Redactor) -> Site:
-    """Keep the site's keys out of every log from now on."""
-    for secret in site.secrets:
-        redactor.add(secret)
-    return site
+def _list_alert_kinds() -> Iterator[AlertKind]:
+    """The kinds of both pipelines. Those of collect are imported when an alert is looked up."""
+    yield from AnnounceAlert
+    from tidings.collect.alert_kinds import CollectAlert
+
+    yield from CollectAlert
 
 
-def open_destinations(
+def _open_destinations(
     settings: Settings, *, client: GuardedClient, clock: Clock, redactor: Redactor
-) -> list[Destination]:
-    """Where alerts go. Raises DestinationError where the webhook cannot be used."""
-    destinations: list[Destination] = []
+) -> Iterator[Destination]:
     if settings.webhook_url is not None:
         url, secret = settings.webhook_url.reveal(), open_webhook_secret(settings, redactor=redactor)
-        destinations.append(WebhookDestination(url, secret=secret, client=client, clock=clock))
+        yield WebhookDestination(url, secret=secret, client=client, clock=clock)
     urls = [] if settings.alert_urls is None else split_urls(settings.alert_urls)
     for number, each in enumerate(urls, start=1):
         redactor.add(each)
-        destinations.append(AppriseDestination(each, number=number))
-    return destinations
+        yield AppriseDestination(each, number=number)
 
 
-def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
-    """What webhooks are signed with: from the settings, or from the data directory, where one is made at first need."""
-    if settings.webhook_secret is not None:
-        return settings.webhook_secret
-    text, _ = load_or_create_key_file(
-        settings.data_dir / "webhook.secret",
-        make=lambda: new_webhook_secret().reveal(),
-        setting="TIDINGS_WEBHOOK_SECRET",
-    )
-    secret = Secret(text)
-    redactor.add(secret)
-    return secret
+async def prepare_tables(database: Database) -> None:
+    """Create the tables of a new database, or bring older ones up to date."""
+    if await find_revision(database) is None:
+        load_tables()
+    await prepare_database(database)
 
 
-def prepare_data_dir(data_dir: Path) -> None:
-    """Make the data directory, for its owner alone. One that is there already keeps its mode."""
-    if not data_dir.is_dir():
-        data_dir.parent.mkdir(parents=True, exist_ok=True)
-        data_dir.mkdir(mode=0o700, exist_ok=True)
-
-
-def find_database_url(settings: Settings) -> str:
-    if settings.database_url is not None:
-        return settings.database_url.reveal()
-    return f"sqlite:///{quote(str(settings.data_dir.absolute() / 'tidings.db'))}"
-
-
-def open_key_ring(settings: Settings, *, redactor: Redactor) -> tuple[KeyRing, Path | None]:
-    """The master keys: from the settings, or from the data directory, where one is made at first start."""
-    made_key = None
-    if settings.master_key is not None:
-        text = settings.master_key.reveal()
-    else:
-        path = settings.data_dir / "master.key"
-        text, made = load_or_create_key_file(path)
-        made_key = path if made else None
-    keys = KeyRing.parse(text)
-    for secret in keys.secrets:
-        redactor.add(secret)
-    return keys, made_key
+def load_tables() -> None:
+    """Import the modules that define tables. Those of announce and of the core are imported with this one."""
+    import tidings.collect.crawl.cookies.table
+    import tidings.collect.feishu.tables
+    import tidings.collect.tables  # noqa: F401

@@ -256,8 +256,8 @@ async def test_the_mirror_is_brought_up_to_date(terminal: Terminal) -> None:
             "FEISHU_APP_ID": DEMO_APP_ID,
             "FEISHU_APP_SECRET": DEMO_APP_SECRET,
             "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
-            "FEISHU_CANDIDATE_TABLE": DEMO_TABLES[0],
-            "FEISHU_SOURCE_TABLE": DEMO_TABLES[1],
+            "FEISHU_TABLE_CANDIDATE": DEMO_TABLES[0],
+            "FEISHU_TABLE_SOURCE": DEMO_TABLES[1],
             "FEISHU_BASE_URL": bitable.origin,
         }
         await prepare(terminal)
@@ -281,7 +281,7 @@ async def test_a_mirror_that_is_not_reached_ends_with_1_and_its_reason(terminal:
         "FEISHU_APP_ID": DEMO_APP_ID,
         "FEISHU_APP_SECRET": DEMO_APP_SECRET,
         "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
-        "FEISHU_SOURCE_TABLE": DEMO_TABLES[1],
+        "FEISHU_TABLE_SOURCE": DEMO_TABLES[1],
         "FEISHU_BASE_URL": origin,
     }
     await prepare(terminal)

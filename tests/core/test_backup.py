@@ -423,6 +423,7 @@ PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
 import tidings.wiring
+tidings.wiring.load_tables()
 from tidings.announce.ledger.ledger import ledger
 from tidings.core.backup.backup import restore_backup, write_backup
 from tidings.core.backup.file import open_backup

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tidings.core.db.database import Database, DatabaseUrlError, open_database
 from tidings.settings import Settings
-from tidings.wiring import find_database_url, prepare_data_dir
+from tidings.storage import find_database_url, prepare_data_dir
 
 PASSWORD = "canary-hunter2"
 SOON = 20.0

@@ -22,7 +22,7 @@ from tidings.cli.session import Exit, load_settings, run
 from tidings.core.alerts import split_urls
 from tidings.core.secrets.secret import Secret
 from tidings.settings import Settings
-from tidings.wiring import find_database_url
+from tidings.storage import find_database_url
 
 
 def audit(

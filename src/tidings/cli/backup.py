@@ -26,7 +26,8 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings import Settings
-from tidings.wiring import find_database_url, open_key_ring, prepare_data_dir
+from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
+from tidings.wiring import load_tables
 
 # Whoever has one of these has something to lose.
 _PRECIOUS = ("sites", "ledger", "executions")
@@ -130,6 +131,7 @@ async def _open_store(settings: Settings) -> AsyncIterator[tuple[Database, Proce
 
 @asynccontextmanager
 async def _open_database(settings: Settings) -> AsyncIterator[Database]:
+    load_tables()
     database = open_database(find_database_url(settings))
     try:
         yield database

@@ -23,7 +23,8 @@ from tidings.core.secrets.master_key import KeyFileError, KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.stop import Stop
 from tidings.settings import SettingError, Settings, read_settings
-from tidings.wiring import Installation, open_installation, prepare_data_dir
+from tidings.storage import prepare_data_dir
+from tidings.wiring import Installation, open_installation
 
 Result = TypeVar("Result")
 

@@ -11,8 +11,9 @@ from tidings.announce.ledger.corrections import forget_since
 from tidings.cli.announce.announce import JsonOption, require_site
 from tidings.cli.session import fail, load_settings, open_session, run
 from tidings.core.clock import parse_timestamp
-from tidings.core.db.database import Database, downgrade_database, find_revision, open_database, prepare_database
-from tidings.wiring import find_database_url, prepare_data_dir
+from tidings.core.db.database import Database, downgrade_database, find_revision, open_database
+from tidings.storage import find_database_url, prepare_data_dir
+from tidings.wiring import prepare_tables
 
 database_app = typer.Typer(help="Bring the tables up or down.", no_args_is_help=True, rich_markup_mode=None)
 ledger_app = typer.Typer(help="Correct what counts as announced.", no_args_is_help=True, rich_markup_mode=None)
@@ -49,7 +50,7 @@ def _migrate(revision: str | None) -> str | None:
         database = open_database(find_database_url(settings))
         try:
             if revision is None:
-                await prepare_database(database)
+                await prepare_tables(database)
             else:
                 await _downgrade(database, revision)
             return await find_revision(database)

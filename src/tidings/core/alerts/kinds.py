@@ -1,6 +1,8 @@
 """Kinds of alerts. Each pipeline lists its own in a subclass of `AlertKind`; the composition root registers them."""
 
+from collections.abc import Iterable
 from enum import StrEnum
+from functools import cached_property
 from typing import Self
 
 
@@ -35,3 +37,18 @@ class AlertKind(StrEnum):
         kind.level = level
         kind.titles = {Language.ENGLISH: english, Language.CHINESE: chinese}
         return kind
+
+
+class AlertKinds:
+    """Kinds by name. They are read at the first look-up: until then the pipelines need not be imported."""
+
+    def __init__(self, kinds: Iterable[AlertKind]) -> None:
+        self._kinds = kinds
+
+    def find(self, name: str) -> AlertKind | None:
+        """None for a name that another release may have known."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, AlertKind]:
+        return {kind.value: kind for kind in self._kinds}

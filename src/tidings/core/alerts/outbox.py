@@ -4,7 +4,7 @@ leaves behind becomes due again by itself. Rows of one condition leave for one d
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -34,7 +34,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.events import AlertEvent, EventType
-from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
+from tidings.core.alerts.kinds import AlertKinds, AlertLevel, Language
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
@@ -96,7 +96,7 @@ class Claim:
 class Outbox:
     """The table of events on their way."""
 
-    def __init__(self, database: Database, *, kinds: Mapping[str, AlertKind], language: Language) -> None:
+    def __init__(self, database: Database, *, kinds: AlertKinds, language: Language) -> None:
         self._database = database
         self._kinds = kinds
         self._language = language
@@ -195,7 +195,7 @@ class Outbox:
 
     def _read_claim(self, row: RowMapping) -> Claim:
         # Another release may have known a kind that this one does not.
-        name, kind = row["kind"], self._kinds.get(row["kind"])
+        name, kind = row["kind"], self._kinds.find(row["kind"])
         event = AlertEvent(
             id=row["event_id"],
             type=EventType(row["type"]),

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.core.alerts.conditions import Conditions, OpenCondition
 from tidings.core.alerts.delivery import Delivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
-from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
+from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
 from tidings.core.alerts.outbox import Outbox
 from tidings.core.clock import Clock, from_milliseconds
 from tidings.core.db.database import Database
@@ -59,7 +59,7 @@ class Alerts:
             raise DestinationError("two destinations of alerts have the same name")
         self._redactor = redactor or Redactor()
         self._conditions = Conditions(database)
-        self._kinds = {kind.value: kind for kind in kinds}
+        self._kinds = AlertKinds(kinds)
         self._outbox = Outbox(database, kinds=self._kinds, language=language)
         self._delivery = Delivery(self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor)
         self._loop = Loop(clock=clock)
@@ -183,7 +183,7 @@ class Alerts:
             self._purge_at = now + _PURGE_EVERY
 
     def _log_fired(self, condition: OpenCondition) -> None:
-        kind = self._kinds.get(condition.kind)
+        kind = self._kinds.find(condition.kind)
         _log.error(
             "alert",
             kind=condition.kind,

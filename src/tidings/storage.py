@@ -1,0 +1,58 @@
+"""The places of an installation's data, by its Settings: data directory, database, and the files of keys."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import load_or_create_key_file
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+from tidings.settings import Settings
+
+
+def prepare_data_dir(data_dir: Path) -> None:
+    """Create the data directory with mode 0700. An existing one keeps its mode."""
+    if not data_dir.is_dir():
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o700, exist_ok=True)
+
+
+def find_database_url(settings: Settings) -> str:
+    """The URL of TIDINGS_DATABASE_URL, or of SQLite in the data directory."""
+    if settings.database_url is not None:
+        return settings.database_url.reveal()
+    return f"sqlite:///{quote(str(settings.data_dir.absolute() / 'tidings.db'))}"
+
+
+def open_key_ring(settings: Settings, *, redactor: Redactor) -> tuple[KeyRing, Path | None]:
+    """The master keys: from the settings, or from the data directory, where one is created at first start.
+
+    The second value is the path of a key that was created just now.
+    """
+    made_key = None
+    if settings.master_key is not None:
+        text = settings.master_key.reveal()
+    else:
+        path = settings.data_dir / "master.key"
+        text, made = load_or_create_key_file(path)
+        made_key = path if made else None
+    keys = KeyRing.parse(text)
+    for secret in keys.secrets:
+        redactor.add(secret)
+    return keys, made_key
+
+
+def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
+    """The secret that signs webhooks: from the settings, or from the data directory, where one is created if needed."""
+    if settings.webhook_secret is not None:
+        return settings.webhook_secret
+    from tidings.core.alerts import new_webhook_secret
+
+    text, _ = load_or_create_key_file(
+        settings.data_dir / "webhook.secret",
+        make=lambda: new_webhook_secret().reveal(),
+        setting="TIDINGS_WEBHOOK_SECRET",
+    )
+    secret = Secret(text)
+    redactor.add(secret)
+    return secret
