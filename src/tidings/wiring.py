@@ -381,13 +381,13 @@ def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "Col
     return CollectJobs(
         installation.jobs,
         runner=make_collect_runner(installation, crawler=crawler),
-        watch=make_collect_monitor(installation, crawler=crawler),
+        monitor=make_collect_monitor(installation, crawler=crawler),
         clock=installation.clock,
         intervals=Intervals(
             discover=settings.discover_interval, collect=settings.collect_interval, recover=settings.recovery_interval
         ),
         drives=settings.runs,
-        mirror=installation.mirror,
+        mirror=None if installation.mirror is None else installation.mirror.run,
     )
 
 

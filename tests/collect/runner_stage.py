@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from tests.collect.crawl_stage import session_of
 from tests.collect.platform_stage import USER_AGENT
-from tests.collect.workflow_stage import read_candidates, read_sources
+from tests.collect.workflow_stage import begin, read_candidates, read_sources
 from tests.conftest import LOOPBACK
 from tests.waiting import Held
 from tidings.collect.alerts import CollectMonitor
@@ -20,7 +20,7 @@ from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, make_crawler
 from tidings.collect.run.runner import CollectRunner
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import Keyword, Keywords, Writer
+from tidings.collect.write import Keyword, Keywords, NewCandidate, Writer
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
 from tidings.core.clock import Clock
@@ -34,7 +34,7 @@ from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded
 from tidings.sandbox.media.openweb import SandboxOpenWeb
-from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo
+from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo, name_post
 from tidings.sandbox.webhook_sink import SandboxSink
 
 SOON = 60.0
@@ -57,7 +57,7 @@ class RunnerStage:
     cookies: CookieRecords
     executions: Executions
     alerts: Alerts
-    watch: CollectMonitor
+    monitor: CollectMonitor
     runner: CollectRunner
     weibo: SandboxWeibo
     blog: SandboxOpenWeb
@@ -85,6 +85,20 @@ class RunnerStage:
         for platform in platforms or ("weibo",):
             await self.watch_keyword(platform)
         await self.runner.discover(self.make_stop())
+
+    async def add_candidate(self, number: int = 1) -> None:
+        """One candidate: a post of Weibo."""
+        note_id = name_post(number)
+        new = NewCandidate(
+            platform="weibo",
+            note_id=note_id,
+            note_url=f"https://m.weibo.cn/detail/{note_id}",
+            title="",
+            source_keyword=TOPIC,
+        )
+        execution = await begin(self.writer, "discover")
+        await self.writer.add_candidates(execution, [new])
+        await self.writer.finish(execution)
 
     async def list_statuses(self) -> list[tuple[str, str]]:
         """Workflow and status of every execution, the oldest first."""
@@ -172,7 +186,7 @@ async def open_runner(
             cookies=CookieRecords(database, keys=keys, clock=clock),
             executions=made,
             alerts=alerts,
-            watch=CollectMonitor(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
+            monitor=CollectMonitor(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
             runner=CollectRunner(crawler=crawler, writer=writer, keywords=keywords, executions=made, **options),
             weibo=weibo,
             blog=blog,

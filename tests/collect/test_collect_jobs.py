@@ -26,7 +26,7 @@ from tidings.core.stop import Stop
 DRAIN = timedelta(seconds=8)
 HOUR = timedelta(hours=1)
 PROCESSES = 4
-# Discover, collect, recover and watch; each sleeps between its times.
+# Discover, collect, recover and monitor; each sleeps between its times.
 JOBS = 4
 
 
@@ -78,7 +78,7 @@ async def stage(
 
 
 def make_jobs(stage: RunnerStage, **options: Any) -> CollectJobs:
-    chosen = {"watch": stage.watch, "intervals": Intervals(), **options}
+    chosen = {"monitor": stage.monitor, "intervals": Intervals(), **options}
     return CollectJobs(Jobs(stage.database, clock=stage.clock), runner=stage.runner, clock=stage.clock, **chosen)
 
 
@@ -171,7 +171,7 @@ async def test_a_job_that_fails_is_told_and_tried_the_next_time(stage: RunnerSta
         stage.database, alerts=stage.alerts, keys=stage.keys, clock=clock, needs_cookie=needs_cookie
     )
     with capture_logs() as events:
-        async with running(stage, make_jobs(stage, watch=broken)):
+        async with running(stage, make_jobs(stage, monitor=broken)):
             await wait_for_executions(stage, "collect:web", 1)
             await wait_until(_has_logged(events, "job.failed"))
             works = True
@@ -182,7 +182,7 @@ async def test_a_job_that_fails_is_told_and_tried_the_next_time(stage: RunnerSta
 
             await wait_until(is_told)
     failed = [event for event in events if event["event"] == "job.failed"]
-    assert [(event["job"], event["log_level"]) for event in failed] == [("watch", "error")]
+    assert [(event["job"], event["log_level"]) for event in failed] == [("monitor", "error")]
 
 
 async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stage: RunnerStage) -> None:
@@ -193,7 +193,7 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
     await stage.writer.add_candidates(execution, make_candidates("a"))
     await stage.writer.lease(execution)
     await stage.executions.finish(execution, ExecutionStatus.INTERRUPTED)
-    async with running(stage, make_jobs(stage, drives=False, mirror=mirror)):
+    async with running(stage, make_jobs(stage, drives=False, mirror=mirror.run)):
 
         async def is_freed() -> bool:
             return await stage.count_statuses() == {"pending": 1} and bool(await stage.list_told())
@@ -224,7 +224,7 @@ async def test_a_mirror_that_breaks_is_begun_again(stage: RunnerStage, clock: Wa
     """C21: a minute later; nothing else ends with it."""
     mirror = Ticking(failures=1)
     with capture_logs() as events:
-        async with running(stage, make_jobs(stage, mirror=mirror)):
+        async with running(stage, make_jobs(stage, mirror=mirror.run)):
             await clock.pass_time(MINUTE, sleepers=JOBS + 1)
             await asyncio.wait_for(mirror.began.wait(), SOON)
     assert [event["job"] for event in events if event["event"] == "job.failed"] == ["mirror"]
@@ -247,7 +247,7 @@ async def test_what_does_not_end_is_cut_off(stage: RunnerStage) -> None:
     """C19: the end of the service waits for nobody any longer than it may."""
     mirror = Ticking(deaf=True)
     stop = stage.make_stop()
-    task = asyncio.create_task(make_jobs(stage, mirror=mirror).run(stop, drain=timedelta(milliseconds=50)))
+    task = asyncio.create_task(make_jobs(stage, mirror=mirror.run).run(stop, drain=timedelta(milliseconds=50)))
     await asyncio.wait_for(mirror.began.wait(), SOON)
     stop.request("the service ends")
     await asyncio.wait_for(task, SOON)

@@ -290,8 +290,49 @@ async def test_a_candidate_that_fails_three_times_is_given_up(stage: RunnerStage
     assert sum(note_id in request.query for request in stage.list_asked()) == 9
 
 
-async def test_a_cookie_that_is_refused_is_switched(stage: RunnerStage) -> None:
-    """C15, C9: the bad one is used first until it cools; every note is collected all the same."""
+async def test_a_note_is_collected_at_the_third_try_past_two_refused_cookies(stage: RunnerStage) -> None:
+    """C15: each refused cookie is excluded from the next try, also when it has the highest priority."""
+    await stage.add_cookies("one", priority=9)
+    await stage.add_cookies("two", priority=5)
+    await stage.add_cookies("three")
+    await stage.add_candidate()
+    for name in ("one", "two"):
+        stage.weibo.log_out(session_of(name))
+    report = await collect(stage)
+    (source,) = await stage.read_sources()
+    assert report.counts == {SettledAction.CREATED: 1}
+    assert (len(stage.list_asked()), read_meta(source)["cookie_used"]) == (3, "three")
+    errors = [(await stage.find_cookie(name)).state.total_errors for name in ("one", "two", "three")]
+    assert errors == [1, 1, 0]
+
+
+async def test_a_keyword_is_found_at_the_third_try_past_two_refused_cookies(stage: RunnerStage) -> None:
+    """C15: a search switches cookies as a note does."""
+    await stage.add_cookies("one", priority=9)
+    await stage.add_cookies("two", priority=5)
+    await stage.add_cookies("three")
+    await stage.watch_keyword()
+    for name in ("one", "two"):
+        stage.weibo.log_out(session_of(name))
+    report = await stage.runner.discover(stage.make_stop())
+    assert (report.created, report.failed, len(stage.list_asked(SEARCH_PATH))) == (10, 0, 3)
+    used = [(await stage.find_cookie(name)).state.daily_used for name in ("one", "two", "three")]
+    assert used == [1, 1, 1]
+
+
+async def test_a_search_that_every_cookie_is_refused_for_is_reported_as_refused(stage: RunnerStage) -> None:
+    """C15: the only cookie is asked once, and the keyword shows why it failed."""
+    await stage.add_cookies("one")
+    await stage.watch_keyword()
+    stage.weibo.log_out(session_of("one"))
+    report = await stage.runner.discover(stage.make_stop())
+    assert [search.code for search in report.searches] == [ErrorCode.COOKIE_INVALID]
+    assert len(stage.list_asked(SEARCH_PATH)) == 1
+    assert (await stage.find_cookie("one")).state.daily_used == 1
+
+
+async def test_a_refused_cookie_does_not_keep_a_batch_from_being_collected(stage: RunnerStage) -> None:
+    """C15, C9: every note is collected with the good cookie, and the refused one cools."""
     await stage.add_cookies("one", priority=9)
     await stage.add_cookies("two")
     await stage.discover()
@@ -300,8 +341,33 @@ async def test_a_cookie_that_is_refused_is_switched(stage: RunnerStage) -> None:
     bad, good = await stage.find_cookie("one"), await stage.find_cookie("two")
     assert report.counts == {SettledAction.CREATED: 10}
     assert (bad.state.status, good.state.status) == (CookieStatus.COOLING, CookieStatus.ACTIVE)
-    assert bad.state.total_errors == 3
     assert {read_meta(row)["cookie_used"] for row in await stage.read_sources()} == {"two"}
+
+
+async def test_a_note_that_is_refused_with_cookies_that_work_fails_alone(stage: RunnerStage) -> None:
+    """C10, C15: its cookie brought other notes, so the note is at fault; the platform is not paused for it."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    note_id = sorted(await stage.read_candidates())[0]
+    stage.weibo.misbehave(_aim(sandbox.LOGIN_WANTED, note_id))
+    report = await collect(stage)
+    row = (await stage.read_candidates())[note_id]
+    assert report.counts == {SettledAction.CREATED: 9, SettledAction.RETRY: 1}
+    assert (row.retry_count, row.last_error_code) == (1, "COOKIE_INVALID")
+    assert sum(note_id in request.query for request in stage.list_asked()) == 1
+    assert (await stage.find_cookie("one")).state.total_errors == 1
+
+
+async def test_candidates_are_given_back_uncounted_when_every_cookie_is_refused(stage: RunnerStage) -> None:
+    """C15, C34: a refused account says nothing about the notes."""
+    await stage.add_cookies("one", "two")
+    await stage.discover()
+    for name in ("one", "two"):
+        stage.weibo.log_out(session_of(name))
+    report = await collect(stage)
+    rows = (await stage.read_candidates()).values()
+    assert report.counts == {SettledAction.RELEASED: 10}
+    assert {(row.status, row.retry_count) for row in rows} == {("pending", 0)}
 
 
 async def test_without_a_cookie_everything_is_given_back_uncounted(stage: RunnerStage, clock: StageClock) -> None:

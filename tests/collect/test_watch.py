@@ -50,7 +50,7 @@ async def stage(
 async def look(stage: RunnerStage, kind: str) -> list[tuple[str, str]]:
     """Look twice, for the second time must tell nothing more; what was told of this kind so far."""
     for _ in range(2):
-        await stage.watch.look()
+        await stage.monitor.check()
     return [(event, subject) for event, of_kind, subject in await stage.list_told() if of_kind == kind]
 
 
@@ -256,7 +256,7 @@ async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clo
     await count(stage, succeeded=1, failed=0)
     clock.advance(timedelta(days=1))
     await count(stage, succeeded=2, failed=0)
-    await stage.watch.look()
+    await stage.monitor.check()
     async with stage.database.read() as connection:
         left = [row.succeeded for row in await connection.execute(select(collect_minutes))]
     assert left == [2]
@@ -310,9 +310,9 @@ async def test_a_workflow_that_breaks_is_told_until_it_comes_to_its_end(stage: R
         workflow="discover", execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED
     )
     for status in (ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED, ExecutionStatus.RUNNING):
-        await stage.watch.record_end(replace(ended, status=status, reason="it ended early: ValueError"))
+        await stage.monitor.record_end(replace(ended, status=status, reason="it ended early: ValueError"))
         assert await look(stage, "workflow_failed") == [(FIRED, "discover")]
-    await stage.watch.record_end(replace(ended, status=ExecutionStatus.PARTIAL))
+    await stage.monitor.record_end(replace(ended, status=ExecutionStatus.PARTIAL))
     assert await look(stage, "workflow_failed") == [(FIRED, "discover"), (RESOLVED, "discover")]
 
 
@@ -323,7 +323,7 @@ async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerS
     await stage.watch_keyword()
     await stage.discover()
     ended = EndedExecution(workflow=workflow, execution_id="exec-1", request_id="req-1", status=ExecutionStatus.FAILED)
-    await stage.watch.record_end(ended)
+    await stage.monitor.record_end(ended)
     assert await look(stage, "workflow_failed") == [(FIRED, workflow)]
     await stage.keywords.remove("weibo", TOPIC)
     async with stage.database.write() as connection:
@@ -333,11 +333,11 @@ async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerS
 
 async def test_a_recovery_that_was_done_ends_what_was_told_of_it(stage: RunnerStage) -> None:
     """C24: it has no execution, and says so itself."""
-    await stage.watch.record_end(
+    await stage.monitor.record_end(
         EndedExecution(workflow="recover", execution_id="1", request_id="req-1", status=ExecutionStatus.FAILED)
     )
     assert await look(stage, "workflow_failed") == [(FIRED, "recover")]
-    await stage.watch.record_recovery()
+    await stage.monitor.record_recovery()
     assert await look(stage, "workflow_failed") == [(FIRED, "recover"), (RESOLVED, "recover")]
 
 
@@ -371,5 +371,5 @@ async def test_conditions_of_others_are_left_alone(stage: RunnerStage) -> None:
     async with stage.database.write() as connection:
         for kind in kinds:
             await stage.alerts.raise_alert(connection, Alert(kind, "weibo", reason="late", action="Look."))
-    await stage.watch.look()
+    await stage.monitor.check()
     assert {each.kind for each in await stage.alerts.list_open()} == kinds

@@ -106,6 +106,18 @@ def check_refusal(answer: Answer, status: int, code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PATHS)
+async def test_an_excluded_cookie_is_not_used_whatever_its_priority(stage: Stage, crawl: CrawlStage, path: str) -> None:
+    """C15: a caller switches cookies by naming those that were refused; with none left nothing is asked."""
+    await crawl.add("refused", priority=9)
+    await crawl.add(ACCOUNT)
+    good = (await ask(stage, path, PATHS[path] | {"exclude_cookies": ["refused"]})).json
+    none = (await ask(stage, path, PATHS[path] | {"exclude_cookies": ["refused", ACCOUNT]})).json
+    used = [each["cookie_used"] for each in good.get("items", [good["meta"]])]
+    codes = [each["error"]["code"] for each in none.get("items", [none])]
+    assert (good["success"], set(used), set(codes)) == (True, {ACCOUNT}, {"COOKIE_EXHAUSTED"})
+
+
+@pytest.mark.parametrize("path", PATHS)
 async def test_a_success_is_described_and_names_request_and_cookie(stage: Stage, crawl: CrawlStage, path: str) -> None:
     """C6, C13, C14, C16: the caller's id comes back; each item of a batch names its own cookie."""
     await crawl.add(ACCOUNT)

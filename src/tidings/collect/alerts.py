@@ -107,7 +107,7 @@ class CollectMonitor:
         self._clock = clock
         self._needs_cookie = needs_cookie
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Hold what holds, end what no longer does, and forget the figures of yesterday."""
         now = self._clock.now()
         async with self._database.read() as connection:

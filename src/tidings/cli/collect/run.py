@@ -197,14 +197,14 @@ class _Bench:
 
     installation: Installation
     runner: "CollectRunner"
-    watch: "CollectMonitor"
+    monitor: "CollectMonitor"
     stop: Stop
 
     async def end(self, ended: list[EndedExecution]) -> Exit:
         """Tell people what they have to know: without a service, there is nobody else to do it."""
         for each in ended:
-            await self.watch.record_end(each)
-        await self.watch.look()
+            await self.monitor.record_end(each)
+        await self.monitor.check()
         await deliver_alerts(self.installation)
         return Exit.DONE if all(each.status is ExecutionStatus.SUCCEEDED for each in ended) else Exit.FAILED
 

@@ -9,7 +9,7 @@ decision.
 import asyncio
 import functools
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
@@ -146,26 +146,36 @@ class Crawler:
         name, or it cannot be loaded."""
         return self._find_platform(platform).needs_cookie
 
-    async def search(self, platform: str, keyword: str, *, page: int = 1) -> Envelope[SearchPage]:
-        """The notes that fit a keyword."""
+    async def search(
+        self, platform: str, keyword: str, *, page: int = 1, exclude_cookies: Collection[str] = ()
+    ) -> Envelope[SearchPage]:
+        """One page of the notes that match a keyword. `exclude_cookies` names cookies that must not be used."""
         question = _Question(
             check=lambda: check_search(keyword, page=page),
             ask=lambda asked, cookie: asked.search(keyword, page=page, cookie=cookie),
         )
-        return await self._answer("crawl.search", platform, question, limit=self._limits.search)
+        return await self._answer(
+            "crawl.search", platform, question, limit=self._limits.search, exclude=exclude_cookies
+        )
 
-    async def detail(self, platform: str, note: WantedNote) -> Envelope[Note]:
-        """One note, whole."""
-        return await self._answer("crawl.detail", platform, _ask_about(note), limit=self._limits.detail)
+    async def detail(self, platform: str, note: WantedNote, *, exclude_cookies: Collection[str] = ()) -> Envelope[Note]:
+        """One note in full. `exclude_cookies` names cookies that must not be used."""
+        question, limit = _ask_about(note), self._limits.detail
+        return await self._answer("crawl.detail", platform, question, limit=limit, exclude=exclude_cookies)
 
     async def details(
-        self, platform: str, notes: Sequence[WantedNote], *, on_item: OnItem | None = None
+        self,
+        platform: str,
+        notes: Sequence[WantedNote],
+        *,
+        exclude_cookies: Collection[str] = (),
+        on_item: OnItem | None = None,
     ) -> BatchEnvelope[Note]:
-        """Many notes, as many at once as there are cookies and as the pace allows. What is not there when the time is
-        up is told as TIMEOUT_ERROR, beside what is.
+        """Many notes, as many in parallel as cookies and pace allow. Notes that are missing when the time is up are
+        answered with TIMEOUT_ERROR beside the others. `exclude_cookies` names cookies that no item may use.
 
-        `on_item` is told of each answer when it comes, by its place in `notes`; where the whole is cancelled, also of
-        what had been asked with a cookie by then, so that no use of a cookie goes untold.
+        `on_item` gets each answer as it arrives, with its place in `notes`. If the batch is cancelled, it also gets an
+        answer for every item that already had a cookie, so that each use of a cookie is reported.
         """
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
@@ -174,7 +184,9 @@ class Crawler:
             async with asyncio.TaskGroup() as group:
                 asked = [
                     group.create_task(
-                        self._answer_item(platform, note, until=until, tell=functools.partial(tell, place))
+                        self._answer_item(
+                            platform, note, until=until, exclude=exclude_cookies, tell=functools.partial(tell, place)
+                        )
                     )
                     for place, note in enumerate(notes)
                 ]
@@ -185,12 +197,12 @@ class Crawler:
             return envelope
 
     async def _answer(
-        self, event: str, platform: str, question: _Question[Found], *, limit: timedelta
+        self, event: str, platform: str, question: _Question[Found], *, limit: timedelta, exclude: Collection[str]
     ) -> Envelope[Found]:
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
             trace = _Trace()
-            found = await self._try(platform, question, trace=trace, until=until)
+            found = await self._try(platform, question, trace=trace, until=until, exclude=exclude)
             meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
             _note_end(event, trace, found, ms=meta.latency_ms)
             if isinstance(found, ErrorInfo):
@@ -198,11 +210,17 @@ class Crawler:
             return wrap_data(found, meta=meta)
 
     async def _answer_item(
-        self, platform: str, note: WantedNote, *, until: float, tell: Callable[[BatchItem[Note]], None]
+        self,
+        platform: str,
+        note: WantedNote,
+        *,
+        until: float,
+        exclude: Collection[str],
+        tell: Callable[[BatchItem[Note]], None],
     ) -> BatchItem[Note]:
         began, trace = self._clock.monotonic(), _Trace()
         try:
-            found = await self._try(platform, _ask_about(note), trace=trace, until=until)
+            found = await self._try(platform, _ask_about(note), trace=trace, until=until, exclude=exclude)
         except asyncio.CancelledError:
             if trace.cookie_used is not None:
                 tell(_make_item(note, _CUT_OFF, trace))
@@ -213,12 +231,12 @@ class Crawler:
         return item
 
     async def _try(
-        self, platform: str, question: _Question[Found], *, trace: _Trace, until: float
+        self, platform: str, question: _Question[Found], *, trace: _Trace, until: float, exclude: Collection[str]
     ) -> Found | ErrorInfo:
         """What was found by this moment of the loop's clock, or why nothing was."""
         try:
             async with asyncio.timeout_at(until) as limit:
-                return await self._ask(platform, question, trace=trace)
+                return await self._ask(platform, question, trace=trace, exclude=exclude)
         except CrawlError as error:
             if error.captcha:
                 _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
@@ -229,14 +247,14 @@ class Crawler:
             _log.error("crawl.failed", platform=trace.platform, exc_info=error)
             return make_error(ErrorCode.INTERNAL_ERROR, _INTERNAL)
 
-    async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace) -> Found:
+    async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace, exclude: Collection[str]) -> Found:
         platform = self._find_platform(name)
         trace.platform = platform.name
         question.check()
         if not platform.needs_cookie:
             return await question.ask(platform, None)
         trace.waits_for_cookie = True
-        async with self._pool.lease(platform.name) as cookie:
+        async with self._pool.lease(platform.name, exclude=exclude) as cookie:
             trace.waits_for_cookie, trace.cookie_used = False, cookie.name
             found = await question.ask(platform, cookie.secret)
             if self._recognise(cookie).recognises(_write_strings(found)):

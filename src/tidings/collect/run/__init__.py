@@ -1,1 +1,1 @@
-"""The built-in runner of collect, and its jobs."""
+"""The built-in runner: discovers and collects in this process, on the writer that n8n drives over the API."""

@@ -1,4 +1,4 @@
-"""What the runner did, as values: for the terminal, the log and the loop of jobs. How it is done is in `runner`."""
+"""Results of the runner's work, as values for the terminal, the log and the jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +11,15 @@ from tidings.core.executions import ExecutionStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedExecution:
-    """How an execution ended. `running`: it never began, since another, whose id this is, has the right to run."""
+    """How an execution ended."""
 
     workflow: str
+    # With status `running` nothing was started, and this is the id of the execution that holds the lock.
     execution_id: str
+    # The request id of every log line and record of this execution.
     request_id: str
     status: ExecutionStatus
+    # Why it did not succeed, for a person.
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -31,14 +34,18 @@ class EndedExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchReport:
-    """What became of one keyword. `skipped`: it was not searched, since its platform had to be left alone."""
+    """The search of one keyword."""
 
     platform: str
     keyword: str
+    # Notes on all pages.
     found: int = 0
+    # Those of them that are new candidates.
     created: int = 0
+    # Why the search failed; None if it did not.
     code: ErrorCode | None = None
     message: str | None = None
+    # True if the keyword was not searched, because its platform has no usable cookie.
     skipped: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -55,8 +62,9 @@ class SearchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverReport:
-    """One discovery. Without an end nothing was begun: no keyword is watched."""
+    """One discovery."""
 
+    # None if nothing was started, because no keyword is enabled.
     ended: EndedExecution | None = None
     searches: tuple[SearchReport, ...] = ()
 
@@ -70,7 +78,7 @@ class DiscoverReport:
 
     @property
     def failed(self) -> int:
-        """How many keywords were not searched to the end."""
+        """How many keywords failed or were skipped."""
         return sum(search.code is not None or search.skipped for search in self.searches)
 
     def to_json(self) -> dict[str, Any]:
@@ -85,10 +93,11 @@ class DiscoverReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectReport:
-    """One platform's collection: how many candidates came to each end."""
+    """One execution that collected from one platform."""
 
     platform: str
     ended: EndedExecution
+    # How many candidates were settled with each action.
     counts: Mapping[SettledAction, int] = field(default_factory=dict)
 
     @property

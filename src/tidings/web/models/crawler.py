@@ -41,12 +41,20 @@ class CollectBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+# The crawl API does not import the writer, so the pattern of a cookie's name stands here too.
+ExcludedCookies = Annotated[
+    list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]],
+    Field(max_length=100, description="Names of cookies not to use: those that were refused for this request."),
+]
+
+
 class SearchBody(CollectBody):
     """A search on one platform."""
 
     platform: PlatformName
     keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
     page: Annotated[StrictInt, Field(ge=1, le=100)] = 1
+    exclude_cookies: ExcludedCookies = []
 
 
 class WantedNoteBody(CollectBody):
@@ -71,6 +79,7 @@ class DetailBody(WantedNoteBody):
     """A note of one platform."""
 
     platform: PlatformName
+    exclude_cookies: ExcludedCookies = []
 
 
 class BatchBody(CollectBody):
@@ -78,6 +87,7 @@ class BatchBody(CollectBody):
 
     platform: PlatformName
     items: Annotated[list[WantedNoteBody], Field(min_length=1, max_length=MOST_ITEMS)]
+    exclude_cookies: ExcludedCookies = []
 
 
 class NoteAuthor(CollectBody):

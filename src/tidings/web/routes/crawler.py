@@ -26,17 +26,19 @@ def make_crawler_router(crawler: Crawler) -> APIRouter:
 
     @router.post("/search", summary="Search a keyword", response_model=Envelope[SearchPage], responses=_FAILURES)
     async def search_notes(body: SearchBody, _grant: CrawlGrant) -> EnvelopeResponse:
-        return _send(await crawler.search(body.platform, body.keyword, page=body.page))
+        excluded = body.exclude_cookies
+        return _send(await crawler.search(body.platform, body.keyword, page=body.page, exclude_cookies=excluded))
 
     @router.post("/detail", summary="Read a note", response_model=Envelope[NoteDocument], responses=_FAILURES)
     async def read_note(body: DetailBody, _grant: CrawlGrant) -> EnvelopeResponse:
-        envelope = await crawler.detail(body.platform, body.wanted)
+        envelope = await crawler.detail(body.platform, body.wanted, exclude_cookies=body.exclude_cookies)
         return _send(replace(envelope, data=_describe(envelope.data)))
 
     @router.post("/detail/batch", summary="Read many notes", response_model=BatchEnvelope[NoteDocument])
     async def read_notes(body: BatchBody, _grant: CrawlGrant) -> EnvelopeResponse:
         """The status is 200 also if items failed; each item has its own error."""
-        envelope = await crawler.details(body.platform, [item.wanted for item in body.items])
+        wanted = [item.wanted for item in body.items]
+        envelope = await crawler.details(body.platform, wanted, exclude_cookies=body.exclude_cookies)
         items = [replace(item, data=_describe(item.data)) for item in envelope.items]
         return EnvelopeResponse(replace(envelope, items=items))
 

@@ -1,0 +1,136 @@
+"""Reads the notes of leased candidates: one batch, with retries by the table of errors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from tidings.collect.crawl.crawler import Crawler, WantedNote
+from tidings.collect.crawl.envelope import BatchItem, ErrorInfo, make_error
+from tidings.collect.errors import ErrorCode
+from tidings.collect.notes import Note
+from tidings.collect.run.search import FindDelay
+from tidings.collect.write import Collected, Failed, LeasedCandidate, Repeated, Result, Settled, Writer
+from tidings.core.executions import Execution
+from tidings.core.stop import Stop, StopRequestedError
+
+_NO_ANSWER: Final = make_error(ErrorCode.INTERNAL_ERROR, "there is neither a note nor an error")
+
+OnSettled = Callable[[Sequence[Settled]], None]
+_Answer = tuple[LeasedCandidate, BatchItem[Note]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """The judgement of one round of answers."""
+
+    # To be written now.
+    results: Sequence[Result]
+    # To be asked for again …
+    again: Sequence[LeasedCandidate]
+    # … after this wait.
+    delay: timedelta
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The cookies that were refused for a batch, and the error of each note that was refused."""
+
+    cookies: set[str] = field(default_factory=set)
+    errors: dict[str, tuple[str, ErrorInfo]] = field(default_factory=dict)
+
+    def add(self, answers: Sequence[_Answer]) -> None:
+        for candidate, item in answers:
+            if item.error is not None and item.error.code is ErrorCode.COOKIE_INVALID and item.cookie_used is not None:
+                self.cookies.add(item.cookie_used)
+                self.errors[candidate.note_id] = (item.cookie_used, item.error)
+
+
+class BatchReader:
+    """Reads batches for one execution."""
+
+    def __init__(self, crawler: Crawler, writer: Writer, *, execution: Execution, find_delay: FindDelay) -> None:
+        self._crawler = crawler
+        self._writer = writer
+        self._execution = execution
+        self._find_delay = find_delay
+        # The cookies that brought a note in this execution.
+        self._proven: set[str] = set()
+
+    async def read(self, leased: Sequence[LeasedCandidate], *, stop: Stop, on_settled: OnSettled) -> None:
+        """Read leased candidates and write each result as soon as it is final.
+
+        Failed ones are asked for again as often as the rule of their code allows, without the cookies that were
+        refused. When the stop signal comes, the notes that arrived are written and the rest is given back.
+        """
+        platform, left, retry, refusals = leased[0].platform, leased, 0, _Refusals()
+        while left:
+            retry += 1
+            answers: list[_Answer] = []
+            try:
+                await stop.wait_for(self._ask(left, answers, exclude_cookies=refusals.cookies))
+            except StopRequestedError:
+                cut = [_conclude(*each) if each[1].data is not None else _put_off(*each) for each in answers]
+                on_settled(await self._writer.settle(self._execution, platform, cut))
+                raise
+            self._proven |= {item.cookie_used for _, item in answers if item.data is not None and item.cookie_used}
+            verdict = self._judge(answers, retry=retry, refusals=refusals)
+            refusals.add(answers)
+            on_settled(await self._writer.settle(self._execution, platform, verdict.results))
+            left = verdict.again
+            if left:
+                await stop.sleep(verdict.delay)
+
+    async def _ask(
+        self, candidates: Sequence[LeasedCandidate], answers: list[_Answer], *, exclude_cookies: set[str]
+    ) -> None:
+        """Fill `answers` in the order in which they arrive: the outcomes of a cookie are judged in that order."""
+        await self._crawler.details(
+            candidates[0].platform,
+            [WantedNote(note_id=each.note_id, url=each.note_url) for each in candidates],
+            exclude_cookies=exclude_cookies,
+            on_item=lambda place, item: answers.append((candidates[place], item)),
+        )
+
+    def _judge(self, answers: Sequence[_Answer], *, retry: int, refusals: _Refusals) -> _Verdict:
+        results: list[Result] = []
+        again: list[LeasedCandidate] = []
+        longest = timedelta(0)
+        for candidate, item in answers:
+            delay = None if item.error is None else self._find_delay(item.error.code, retry)
+            if delay is None:
+                results.append(self._blame_note(candidate, item, refusals) or _conclude(candidate, item))
+            else:
+                results.append(_put_off(candidate, item))
+                again.append(candidate)
+                longest = max(longest, delay)
+        return _Verdict(results, again, longest)
+
+    def _blame_note(self, candidate: LeasedCandidate, item: BatchItem[Note], refusals: _Refusals) -> Failed | None:
+        """The refusal of a note that no cookie was left for, if its cookie brought another note: then the note is at
+        fault, and giving it back uncounted would use up the cookies."""
+        if item.error is None or item.error.code is not ErrorCode.COOKIE_EXHAUSTED:
+            return None
+        cookie, error = refusals.errors.get(candidate.note_id, ("", _NO_ANSWER))
+        if cookie not in self._proven:
+            return None
+        # The use of the cookie was counted with the try itself.
+        return Failed(note_id=candidate.note_id, code=error.code, message=error.message)
+
+
+def _conclude(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
+    if item.data is not None:
+        return Collected(note_id=candidate.note_id, note=item.data, cookie_used=item.cookie_used)
+    error = item.error or _NO_ANSWER
+    return Failed(
+        note_id=candidate.note_id,
+        code=error.code,
+        message=error.message,
+        cookie_used=item.cookie_used,
+        captcha=error.captcha,
+    )
+
+
+def _put_off(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
+    error = item.error or _NO_ANSWER
+    return Repeated(note_id=candidate.note_id, code=error.code, cookie_used=item.cookie_used, captcha=error.captcha)

@@ -1,0 +1,110 @@
+"""Searches one watched keyword: all its pages, with retries by the table of errors."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from tidings.collect.crawl.crawler import Crawler
+from tidings.collect.crawl.envelope import Envelope, ErrorInfo
+from tidings.collect.crawl.platforms.protocol import SearchPage
+from tidings.collect.errors import ErrorCode
+from tidings.collect.run.report import SearchReport
+from tidings.collect.write import CookieUse, Keyword, NewCandidate, Writer
+from tidings.collect.write.writer import REFUSALS
+from tidings.core.executions import Execution
+from tidings.core.logs.logger import get_logger
+from tidings.core.stop import Stop
+
+_log = get_logger(__name__)
+
+# The wait before retry number `retry` after an error of this code; None to give up.
+FindDelay = Callable[[ErrorCode, int], timedelta | None]
+
+
+class KeywordSearcher:
+    """Turns keywords into candidates."""
+
+    def __init__(self, crawler: Crawler, writer: Writer, *, find_delay: FindDelay) -> None:
+        self._crawler = crawler
+        self._writer = writer
+        self._find_delay = find_delay
+
+    async def search(self, execution: Execution, keyword: Keyword, *, stop: Stop) -> SearchReport:
+        """Search a keyword and store its candidates. Hits that cannot be stored are reported and raise nothing."""
+        try:
+            return await self._search_pages(execution, keyword, stop=stop)
+        except REFUSALS:
+            _log.exception("search.failed", platform=keyword.platform, keyword=keyword.keyword)
+            code = ErrorCode.INTERNAL_ERROR
+            await self._writer.add_candidates(execution, [], keyword_id=keyword.id, code=code)
+            message = "the hits cannot be stored; the log has the cause"
+            return SearchReport(platform=keyword.platform, keyword=keyword.keyword, code=code, message=message)
+
+    async def _search_pages(self, execution: Execution, keyword: Keyword, *, stop: Stop) -> SearchReport:
+        """All pages. The candidates are stored at the end, so that the keyword's counts are of the whole search."""
+        found: dict[str, NewCandidate] = {}
+        page = 0
+        while True:
+            page += 1
+            answer = await self._ask_page(execution, keyword, page=page, stop=stop)
+            if answer.data is not None:
+                found |= {each.note_id: each for each in _read_hits(answer.data, keyword)}
+            uses = _list_uses(answer.meta.cookie_used, answer.error)
+            if answer.data is None or not answer.data.has_more or page >= keyword.pages:
+                break
+            await self._writer.count_cookie_uses(execution, uses)
+        code = None if answer.error is None else answer.error.code
+        added = await self._writer.add_candidates(
+            execution, list(found.values()), keyword_id=keyword.id, code=code, uses=uses
+        )
+        return SearchReport(
+            platform=keyword.platform,
+            keyword=keyword.keyword,
+            found=len(found),
+            created=added.created,
+            code=code,
+            message=None if answer.error is None else answer.error.message,
+        )
+
+    async def _ask_page(self, execution: Execution, keyword: Keyword, *, page: int, stop: Stop) -> Envelope[SearchPage]:
+        """The answer to the last try. The cookie uses of the tries before it are counted here.
+
+        A cookie that was refused is excluded from the next tries. When none is left, the refusal is the answer.
+        """
+        retry = 0
+        refusals: dict[str, ErrorInfo] = {}
+        while True:
+            answer = await stop.wait_for(
+                self._crawler.search(keyword.platform, keyword.keyword, page=page, exclude_cookies=tuple(refusals))
+            )
+            error, cookie_used = answer.error, answer.meta.cookie_used
+            if error is not None and error.code is ErrorCode.COOKIE_EXHAUSTED and refusals:
+                return replace(answer, error=list(refusals.values())[-1])
+            retry += 1
+            delay = None if error is None else self._find_delay(error.code, retry)
+            if error is None or delay is None:
+                return answer
+            if error.code is ErrorCode.COOKIE_INVALID and cookie_used is not None:
+                refusals[cookie_used] = error
+            await self._writer.count_cookie_uses(execution, _list_uses(cookie_used, error))
+            await stop.sleep(delay)
+
+
+def _read_hits(page: SearchPage, keyword: Keyword) -> Iterable[NewCandidate]:
+    for hit in page.hits:
+        yield NewCandidate(
+            platform=keyword.platform,
+            note_id=hit.note_id,
+            note_url=hit.url,
+            title=hit.title,
+            source_keyword=keyword.keyword,
+        )
+
+
+def _list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieUse]:
+    """The cookie use of one try; empty if it needed no cookie or got none."""
+    if cookie_used is None:
+        return []
+    if error is None:
+        return [CookieUse(cookie_name=cookie_used)]
+    return [CookieUse(cookie_name=cookie_used, code=error.code, captcha=error.captcha)]
