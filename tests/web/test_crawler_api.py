@@ -32,7 +32,11 @@ ACCOUNT = "account"
 SEARCH = {"platform": "weibo", "keyword": "生活"}
 DETAIL = {"platform": "weibo", "note_id": name_post(30)}
 BATCH = {"platform": "weibo", "items": [{"note_id": name_post(number)} for number in (1, 2, 3)]}
-PATHS: dict[str, dict[str, Any]] = {"/crawler/search": SEARCH, "/crawler/detail": DETAIL, "/crawler/detail/batch": BATCH}
+PATHS: dict[str, dict[str, Any]] = {
+    "/crawler/search": SEARCH,
+    "/crawler/detail": DETAIL,
+    "/crawler/detail/batch": BATCH,
+}
 SHORT = timedelta(milliseconds=300)
 
 
