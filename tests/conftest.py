@@ -195,7 +195,7 @@ def make_bench(database: Database, client: GuardedClient, process_lock: ProcessL
             client=client,
             clock=used,
             alerts=Alerts(database, clock=used, destinations=()),
-            pace=Pace(database, clock=SystemClock(), interval=interval, concurrency=concurrency),
+            pace=Pace(database, clock=used, interval=interval, concurrency=concurrency),
             policy=RetryPolicy(retries=retries, scale=scale),
             rules=rules or DueRules(resubmit_gap=timedelta(0)),
             concurrency=concurrency,

@@ -135,7 +135,7 @@ class Pace:
             await stop.sleep(timedelta(seconds=coarse))
         stop.check()
         while self._clock.monotonic() < moment:  # noqa: ASYNC110 - there is no event for a moment
-            await asyncio.sleep(0)
+            await self._clock.sleep(timedelta(0))
 
     async def _reserve(self, host: str, *, lead: float) -> _Slot:
         """The next free slot, but no sooner than `lead` from now: it must not be over before it is committed."""
