@@ -134,7 +134,7 @@ class Pace:
         if (coarse := moment - self._clock.monotonic() - _FINE_WAIT) > 0:
             await stop.sleep(timedelta(seconds=coarse))
         stop.check()
-        while self._clock.monotonic() < moment:  # noqa: ASYNC110 - there is no event for a moment
+        while self._clock.monotonic() < moment:
             await self._clock.sleep(timedelta(0))
 
     async def _reserve(self, host: str, *, lead: float) -> _Slot:
