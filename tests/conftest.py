@@ -116,9 +116,20 @@ def postgres_url(_emptied: EmptiedDatabase) -> Iterator[str]:
     _emptied.empty()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with a database runs on both, since SQL plays a part in it; marked `one_database` it runs on SQLite alone.
+    The mark of a test goes before that of its module."""
+    marks = list(metafunc.definition.iter_markers())
+    is_chosen = any(mark.name == "parametrize" and mark.args[0] == "database_url" for mark in marks)
+    if "database_url" in metafunc.fixturenames and not is_chosen:
+        nearest = next((mark.name for mark in marks if mark.name in ("one_database", "both_databases")), "")
+        names = ["sqlite"] if nearest == "one_database" else ["sqlite", "postgresql"]
+        metafunc.parametrize("database_url", names, indirect=True)
+
+
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Every test that uses it runs on both databases."""
+    """The address of a database with all tables and no rows."""
     url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
     return url
 

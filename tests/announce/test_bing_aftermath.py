@@ -20,6 +20,8 @@ from tidings.sandbox import ErrorStyle, Fault, Layout, Recorded, SandboxSite
 from tidings.sandbox.engines import bing as faults
 from tidings.sandbox.engines.bing import refuse, refuse_quota
 
+pytestmark = pytest.mark.one_database
+
 PARTIAL, SUCCEEDED, FAILED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED
 OTHER_KEY = "00ff00ff00ff00ff00ff00ff00ff00ff"
 LOST = "no answer: the server closed the connection without an answer"
@@ -196,6 +198,7 @@ async def test_a_batch_of_bad_urls_is_not_taken_apart_without_end(make_bench: Be
         assert (await stage.read_quota()).used == 0
 
 
+@pytest.mark.both_databases
 async def test_a_lost_answer_is_sent_again_and_charged_each_time(make_bench: BenchMaker) -> None:
     """A28, A31: Bing has counted both, and so do we; the second answer settles it."""
     async with open_bing_stage(make_bench, pages=20) as stage:

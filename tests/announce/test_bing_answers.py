@@ -23,6 +23,8 @@ from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.engines import bing as faults
 from tidings.sandbox.engines.bing import SUBMIT_PATH, refuse, refuse_quota
 
+pytestmark = pytest.mark.one_database
+
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 LOST = "no answer: the server closed the connection without an answer"
 EXHAUSTED = "Bing quota exhausted, skipping"

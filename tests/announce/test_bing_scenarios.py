@@ -19,6 +19,8 @@ from tidings.core.stop import Stop
 from tidings.sandbox import Fault, Recorded, SandboxSite
 from tidings.sandbox.engines.bing import INVALID_PARAMETER, MASK, SERVER_ERROR, TOO_MANY_REQUESTS, UNKNOWN_ERROR
 
+pytestmark = pytest.mark.one_database
+
 SUCCEEDED, PARTIAL = ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 EXHAUSTED = "Bing quota exhausted, skipping"
@@ -45,6 +47,7 @@ def write_stamped(pages: Mapping[str, datetime | None]) -> str:
     return f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entries}</urlset>'
 
 
+@pytest.mark.both_databases
 async def test_urls_are_submitted_to_bing(make_bench: BenchMaker) -> None:
     """A26, scenario "成功提交 URL 到 Bing": one POST with the site's origin and its URLs; 200 is success."""
     assert f"{DEFAULT_BASE}/SubmitUrlbatch" == "https://ssl.bing.com/webmaster/api.svc/json/SubmitUrlbatch"
@@ -139,6 +142,7 @@ async def test_time_that_runs_out_after_the_last_of_the_quota_interrupts_nothing
         assert (report.status, report.warnings) == (SUCCEEDED, [])
 
 
+@pytest.mark.both_databases
 async def test_a_new_day_has_a_new_quota_until_all_is_sent(make_bench: BenchMaker) -> None:
     """A28, A30, scenario "跨日配额重置": 250 pages in three days, the newest first, none twice."""
     async with open_bing_stage(make_bench, web=SandboxSite(pages=250, per_sitemap=60)) as stage:
@@ -187,6 +191,7 @@ async def test_an_execution_past_midnight_counts_for_the_day_it_began_on(make_be
         assert [(await stage.read_quota(day)).used for day in (first, second)] == [100, 10]
 
 
+@pytest.mark.both_databases
 async def test_what_two_really_used_is_recorded_and_logged(make_bench: BenchMaker, events: Events) -> None:
     """A29, scenario "并发执行配额冲突": both saw 5 left and sent 5: 95 + 5 + 5 → 105, logged; then nothing is sent."""
     async with open_bing_stage(make_bench, pages=20) as stage:
@@ -231,6 +236,7 @@ async def test_a_url_sent_on_one_channel_is_due_on_the_other(make_bench: BenchMa
         assert (dict(sent[first]), dict(sent[other])) == (every, every)
 
 
+@pytest.mark.both_databases
 async def test_a_url_sent_on_both_channels_is_due_on_neither(make_bench: BenchMaker) -> None:
     """A10, scenario "URL 已提交到两个渠道": its file is read again for a new page, and only that one is sent."""
     async with open_bing_stage(make_bench, pages=20) as stage:
@@ -277,6 +283,7 @@ async def test_a_page_listed_twice_is_due_once(make_bench: BenchMaker) -> None:
         assert (report.due, report.engine.succeeded, report.engine.left) == (4, 4, 0)
 
 
+@pytest.mark.both_databases
 async def test_newest_takes_the_latest_in_order(make_bench: BenchMaker) -> None:
     """A30, scenario "使用 newest 策略选择 URL": of 200 due over several files, the 50 latest, the latest first."""
     async with open_bing_stage(make_bench, web=SandboxSite(pages=200, per_sitemap=30)) as stage:
@@ -351,6 +358,7 @@ async def test_a_site_with_a_key_gets_the_defaults(make_bench: BenchMaker) -> No
         make_bing_settings(enabled=True)
 
 
+@pytest.mark.both_databases
 async def test_bing_switched_on_later_gets_every_page_of_files_that_did_not_change(make_bench: BenchMaker) -> None:
     """A3, A9, scenario "为现有站点启用 Bing": files that IndexNow is done with are read once more for Bing."""
     web = SandboxSite(pages=30, per_sitemap=10)

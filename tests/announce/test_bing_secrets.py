@@ -35,6 +35,8 @@ from tidings.core.secrets.redaction import Redactor
 from tidings.sandbox import Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.engines import bing as faults
 
+pytestmark = pytest.mark.one_database
+
 PLAIN = "kanarienvogel5d81c0e29b7f43a6"
 # Every character that one spelling or another changes.
 AWKWARD = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4\"f6'0\\=="

@@ -21,6 +21,8 @@ from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 
+pytestmark = pytest.mark.one_database
+
 SITEMAP = "/sitemap.xml"
 ENGINE = parse_engine("engine.example")
 REFUSED = 422
@@ -288,6 +290,7 @@ async def test_two_sites_have_conditions_of_their_own(make_bench: BenchMaker, cl
         assert await stage.list_told() == [("alert.fired", "execution_failed", "other")]
 
 
+@pytest.mark.both_databases
 async def test_an_alert_is_written_in_the_transaction_that_ends_the_execution(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:

@@ -1,5 +1,6 @@
 """A dry run: it lists what an execution would send, sends nothing and saves nothing."""
 
+import pytest
 from sqlalchemy import func, select
 
 from tests.announce.stage import Stage, StageMaker, list_sent
@@ -9,6 +10,8 @@ from tidings.core.db.database import metadata
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, SandboxSite
+
+pytestmark = pytest.mark.one_database
 
 
 async def list_due(stage: Stage, *, stop: Stop | None = None) -> tuple[Report, list[str]]:

@@ -17,6 +17,8 @@ from tidings.core.db.database import Database
 from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
 
+pytestmark = pytest.mark.one_database
+
 EACH_MINUTE = "* * * * *"
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -109,6 +111,7 @@ async def store_due(works: Works, count: int = 1) -> None:
     works.clock.advance(2 * HOUR + 5 * MINUTE)
 
 
+@pytest.mark.both_databases
 async def test_the_loop_runs_every_site_once_for_each_cron_time(database: Database) -> None:
     """A38: from a start with sites that have no schedule yet; no minute is left out, none has two runs."""
     clock = PatientClock()

@@ -30,6 +30,8 @@ from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions,
 from tidings.core.process_lock import ProcessLock
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 
+pytestmark = pytest.mark.one_database
+
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 # The first time of the schedule after the stage was set up.
@@ -96,6 +98,7 @@ async def test_a_site_that_runs_cannot_be_triggered_and_bing_only_where_it_is_on
         assert await stage.list_statuses() == ["succeeded"]
 
 
+@pytest.mark.both_databases
 async def test_of_fifty_triggers_at_once_one_begins(make_bench: BenchMaker, clock: StageClock) -> None:
     """A39: the others are told its id."""
     async with open_service(make_bench, clock=clock) as stage:
@@ -110,6 +113,7 @@ async def test_of_fifty_triggers_at_once_one_begins(make_bench: BenchMaker, cloc
         assert await stage.list_statuses() == ["succeeded"]
 
 
+@pytest.mark.both_databases
 async def test_a_due_run_is_done_once_and_the_next_is_planned(make_bench: BenchMaker, clock: StageClock) -> None:
     """A38: what is due is sent, and the schedule goes on from there."""
     async with open_service(make_bench, clock=clock) as stage:
@@ -144,6 +148,7 @@ async def test_a_due_run_of_a_site_that_is_busy_is_done_once_it_is_free(
         assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("loss", ["begun by another", "site removed", "site disabled"])
 async def test_a_lost_claim_leaves_no_trace_of_an_execution(
     make_bench: BenchMaker, clock: StageClock, loss: str
@@ -307,6 +312,7 @@ async def test_a_site_takes_its_own_conditions_along_when_it_is_removed_and_nobo
     assert left == set(others)
 
 
+@pytest.mark.both_databases
 async def test_what_a_dead_process_held_is_ended_within_a_minute(
     make_bench: BenchMaker, clock: StageClock, tmp_path: Path
 ) -> None:

@@ -23,6 +23,8 @@ from tidings.core.queue.jobs import Jobs
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.stop import Stop
 
+pytestmark = pytest.mark.one_database
+
 DRAIN = timedelta(seconds=8)
 HOUR = timedelta(hours=1)
 PROCESSES = 4
@@ -136,6 +138,7 @@ async def test_each_job_is_done_again_when_its_time_has_come(stage: RunnerStage,
     assert await count_ended(stage, "collect:web") == 1
 
 
+@pytest.mark.both_databases
 async def test_of_several_processes_one_does_each_job(stage: RunnerStage, clock: WaitingClock) -> None:
     """C3, C19: four of them; every hour is one discovery."""
     await stage.watch_keyword("web")

@@ -30,6 +30,8 @@ from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SEARCH_PATH
 
+pytestmark = pytest.mark.one_database
+
 HANG = Fault(FaultKind.HANG)
 # One way to provoke each code that a platform can answer with.
 FAULTS = [
@@ -179,6 +181,7 @@ async def test_a_second_discovery_is_told_who_has_the_right_to_run(stage: Runner
 # --- Collect ---
 
 
+@pytest.mark.both_databases
 async def test_all_candidates_are_collected_in_batches(stage: RunnerStage) -> None:
     """C19, C20: each note is asked for once and stands in the table once, whatever the size of a batch."""
     await stage.add_cookies(*ACCOUNTS)
@@ -477,6 +480,7 @@ async def test_a_long_batch_keeps_its_leases_alive(stage: RunnerStage, clock: St
     assert report.counts == {SettledAction.CREATED: 10}
 
 
+@pytest.mark.both_databases
 async def test_two_runners_share_the_work_without_doing_it_twice(stage: RunnerStage) -> None:
     """C3, C4: of two at once on one platform one works, and no note is asked for twice."""
     await stage.add_cookies(*ACCOUNTS)
@@ -493,6 +497,7 @@ def _aim(fault: Fault, note_id: str) -> Fault:
     return Fault(fault.kind, status=fault.status, headers=fault.headers, body=fault.body, matching=note_id)
 
 
+@pytest.mark.both_databases
 async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: Writer, database: Database) -> None:
     """C10: of one platform or of all; the mirror is told, and nothing else is touched."""
     execution = await begin(writer)

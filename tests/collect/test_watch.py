@@ -30,6 +30,8 @@ from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media import weibo as sandbox
 
+pytestmark = pytest.mark.one_database
+
 FIRED, RESOLVED = "alert.fired", "alert.resolved"
 HOUR = timedelta(hours=1)
 
@@ -158,6 +160,7 @@ async def test_a_cookie_of_another_master_key_is_told(stage: RunnerStage) -> Non
 # --- P1: the success rate ---
 
 
+@pytest.mark.both_databases
 async def test_a_bad_rate_is_told_after_ten_minutes_and_is_over_when_it_is_good(
     stage: RunnerStage, clock: StageClock
 ) -> None:
@@ -251,6 +254,7 @@ async def test_one_bad_minute_is_told_to_nobody(stage: RunnerStage, clock: Stage
         clock.advance(MINUTE)
 
 
+@pytest.mark.both_databases
 async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clock: StageClock) -> None:
     """C24: the table does not grow."""
     await count(stage, succeeded=1, failed=0)
@@ -265,6 +269,7 @@ async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clo
 # --- P2: many pending ---
 
 
+@pytest.mark.both_databases
 async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerStage, clock: StageClock) -> None:
     """C24: 501, for 30 minutes and not a second less; 500 are well again."""
     execution = await begin(stage.writer)
@@ -285,6 +290,7 @@ async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerSt
 # --- Notes that were skipped ---
 
 
+@pytest.mark.both_databases
 async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: RunnerStage, clock: StageClock) -> None:
     """C15: INVALID_INPUT and NOT_FOUND skip and alert; how many, and why."""
     await stage.add_cookies("one")

@@ -21,6 +21,8 @@ from tidings.web.envelope import is_enveloped
 from tidings.web.middleware.callers import WRONG_TRIES
 from tidings.web.middleware.input import LARGEST_BODY
 
+pytestmark = pytest.mark.one_database
+
 SITE: Final = "example.com"
 HUNDRED_MB: Final = 100_000_000
 # No site has one of these names, and no text of them may do anything but be looked for.
@@ -121,6 +123,7 @@ def find_body(path: str, method: str) -> list[object]:
     return [bodies[name]] if name in bodies else []
 
 
+@pytest.mark.both_databases
 async def test_hostile_names_in_paths_find_nothing(api: ApiStage) -> None:
     """Attack cases "API": on every route with a name in its path; 4xx, and the site is as it was."""
     before = await api.read("/api/sites")
@@ -139,6 +142,7 @@ async def test_hostile_names_in_paths_find_nothing(api: ApiStage) -> None:
     assert await api.read("/api/sites") == before
 
 
+@pytest.mark.both_databases
 async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
     """Attack cases "API": on every parameter of every route: 4xx, or an empty answer, never a 5xx."""
     asked = 0

@@ -13,6 +13,8 @@ from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api, serve
 from tests.web.stage import ADMIN, SOON
 from tidings.sandbox import Fault
 
+pytestmark = pytest.mark.one_database
+
 HEADERS = {"Authorization": f"Bearer {ADMIN}"}
 FIGURES = {"total", "new", "cached", "submitted", "failed", "engines", "bingStats", "errors", "durationMs"}
 
@@ -23,6 +25,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
         yield opened
 
 
+@pytest.mark.both_databases
 async def test_history_is_told_page_by_page_the_newest_first(api: ApiStage) -> None:
     """A36, A37: each execution once; the last page says that it is the last."""
     name = (await api.add_site())["id"]
@@ -171,6 +174,7 @@ async def test_stream_ends_where_its_site_is_removed(api: ApiStage) -> None:
     assert last["status"] == "succeeded"
 
 
+@pytest.mark.both_databases
 async def test_failed_urls_are_listed_with_why_and_how_often(api: ApiStage) -> None:
     """A13, A36: on each channel; gone once they are taken."""
     name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]

@@ -17,6 +17,8 @@ from tidings.sandbox import Fault
 from tidings.sandbox.engines.bing import INVALID_API_KEY
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 
+pytestmark = pytest.mark.one_database
+
 BING_OFF = "Bing submission is not enabled for this site"
 AT_ONCE = 50
 WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
@@ -158,6 +160,7 @@ async def test_site_has_to_be_named_where_there_are_several_or_none(api: ApiStag
 # /api/stats/daily
 
 
+@pytest.mark.both_databases
 async def test_days_without_work_are_told_too_the_oldest_first(api: ApiStage) -> None:
     """A34: exactly this shape; of all sites together, or of one."""
     one = await api.add_site(id="one")
@@ -190,6 +193,7 @@ async def test_days_without_work_are_told_too_the_oldest_first(api: ApiStage) ->
     assert (await api.ask("GET", "/api/stats/daily?site=none")).status == 404
 
 
+@pytest.mark.both_databases
 async def test_url_that_fails_and_is_sent_again_the_same_day_counts_once(api: ApiStage) -> None:
     """A34: first as attempted, then as successful; on both channels."""
     await api.add_site(**WITH_BING)
@@ -299,6 +303,7 @@ async def test_run_in_progress_is_409_with_its_id(api: ApiStage) -> None:
     assert (await api.wait_for_end(name, running))["status"] == "succeeded"
 
 
+@pytest.mark.both_databases
 async def test_of_many_triggers_at_once_one_runs(api: ApiStage) -> None:
     """A39, issue 4: 50 identical requests, one execution, 49 times its id; each URL is sent once."""
     name = (await api.add_site())["id"]
@@ -397,6 +402,7 @@ async def test_given_urls_are_announced_now_and_nothing_else(api: ApiStage) -> N
 # corrections and alerts
 
 
+@pytest.mark.both_databases
 async def test_requeued_urls_are_sent_again(api: ApiStage) -> None:
     """A36: these and no others, on the channel that is named."""
     name = (await api.add_site(**WITH_BING))["id"]
@@ -409,6 +415,7 @@ async def test_requeued_urls_are_sent_again(api: ApiStage) -> None:
     assert set(api.bing.accepted.values()) == {1}
 
 
+@pytest.mark.both_databases
 async def test_forgotten_run_is_made_again(api: ApiStage) -> None:
     """A36, A41: what was announced since then, on one channel or all; what came before stays."""
     name = (await api.add_site(**WITH_BING))["id"]

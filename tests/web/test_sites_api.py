@@ -14,6 +14,8 @@ from tidings.core.db.database import metadata
 from tidings.core.secrets.secret import Secret
 from tidings.settings import SiteSettings
 
+pytestmark = pytest.mark.one_database
+
 OTHER_KEY = "another-key-2b9e4d10"
 REQUIRED = "bingApiKey is required when bingEnabled is true"
 
@@ -90,6 +92,7 @@ async def test_every_field_can_be_set(api: ApiStage) -> None:
     assert await api.read("/api/sites/shop") == answer.json
 
 
+@pytest.mark.both_databases
 async def test_sites_are_listed_page_by_page_each_once(api: ApiStage) -> None:
     """A2: by id, with the number of all; the last page says that it is the last."""
     names = [f"site-{number}" for number in range(7)]
@@ -305,6 +308,7 @@ async def test_site_of_the_environment_is_read_but_not_changed(database_url: str
         assert (await api.read("/api/sites"))["sites"] == [before]
 
 
+@pytest.mark.both_databases
 async def test_changes_at_once_lose_nothing(api: ApiStage) -> None:
     """A2: each of them is in the site afterwards."""
     name = (await api.add_site())["id"]
@@ -322,6 +326,7 @@ async def test_changes_at_once_lose_nothing(api: ApiStage) -> None:
     assert {field: site[field] for field in fields} == {**fields, "bingApiKey": MASK}
 
 
+@pytest.mark.both_databases
 async def test_of_sites_set_up_at_once_under_one_id_one_is_stored(api: ApiStage) -> None:
     """A2: the others are told that there is one; none of them replaces it unseen."""
     answers = await asyncio.gather(

@@ -29,6 +29,8 @@ from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings
 from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES
 
+pytestmark = pytest.mark.one_database
+
 NOBODY: Final = "exec-1794873600000-0a1b2c3d"
 
 
@@ -52,6 +54,7 @@ async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
         yield opened
 
 
+@pytest.mark.both_databases
 async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver: Driver, weibo: SandboxWeibo) -> None:
     """C19, C20, C8: the crawl API's answers go back as they came; what failed is tried later, the rest is written."""
     await driver.add_account()
@@ -144,6 +147,7 @@ async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver)
     assert await tell() == (0, 0, None)
 
 
+@pytest.mark.both_databases
 async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) -> None:
     """C3, C20: the others are told who holds it, and may come back when it is free."""
     asked = [acquire(driver, request_id=f"n8n-{number}") for number in range(8)]
@@ -196,6 +200,7 @@ async def test_a_call_without_an_id_of_its_own_is_no_repeat(small: Driver, heade
     assert locked == [True, False]
 
 
+@pytest.mark.both_databases
 async def test_a_repeated_write_is_skipped_and_changes_nothing(driver: Driver) -> None:
     """C2, C20: an answer that got lost may be asked for again, by either route."""
     await driver.add_account()
