@@ -15,7 +15,7 @@ from tests.cli.terminal import Terminal
 from tests.test_serve import PATIENCE, TOKEN, Served, Server
 from tidings.collect.tables import candidates, mirror_outbox, sources
 from tidings.core.db.database import Database, open_database
-from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
 
 CANDIDATES, SOURCES = DEMO_TABLES

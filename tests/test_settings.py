@@ -298,8 +298,8 @@ def test_a_mirror_is_set_up_by_its_variables() -> None:
     assert whole is not None
     assert one is not None
     assert (whole.app_id, whole.app_secret, whole.app_token) == ("cli_1", Secret(CANARY), "bascn1")
-    assert (whole.tables, whole.domain) == ({"tbl_candidate": "tbl1", "tbl_source": "tbl2"}, "https://open.feishu.cn")
-    assert (one.tables, one.domain) == ({"tbl_candidate": "tbl1"}, "https://open.larksuite.com")
+    assert (whole.tables, whole.base_url) == ({"tbl_candidate": "tbl1", "tbl_source": "tbl2"}, "https://open.feishu.cn")
+    assert (one.tables, one.base_url) == ({"tbl_candidate": "tbl1"}, "https://open.larksuite.com")
     assert CANARY not in repr(read_settings(FEISHU))
 
 

@@ -38,7 +38,7 @@ from tidings.variables import SettingError, Variables, parse_duration
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
     from tidings.collect.errors import ErrorCode
-    from tidings.collect.feishu.target import FeishuTarget
+    from tidings.collect.feishu.client import FeishuTarget
 
 __all__ = [
     "CollectSettings",
@@ -307,7 +307,7 @@ def _read_feishu(variables: Variables) -> "FeishuTarget | None":
     base_url = variables.read("FEISHU_BASE_URL", _parse_base, "")
     if not any((app_id, app_secret, app_token, tables)):
         return None
-    from tidings.collect.feishu.target import FEISHU_DOMAIN, FeishuTarget
+    from tidings.collect.feishu.client import FEISHU_URL, FeishuTarget
 
     names = " or ".join(_FEISHU_TABLES.values())
     app_id = _require_feishu("FEISHU_APP_ID", app_id)
@@ -316,7 +316,7 @@ def _read_feishu(variables: Variables) -> "FeishuTarget | None":
     tables = _require_feishu(names, tables or None)
     return variables.check(
         f"FEISHU_BASE_URL or {names}",
-        lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url or FEISHU_DOMAIN),
+        lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url or FEISHU_URL),
     )
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tidings.collect.alerts import CollectMonitor
     from tidings.collect.crawl.cookies.states import CookieRules
     from tidings.collect.crawl.crawler import Crawler
-    from tidings.collect.feishu.mirror import Mirror
+    from tidings.collect.feishu.mirror import FeishuMirror
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
     from tidings.collect.write import Keywords, Writer
@@ -201,16 +201,17 @@ class Installation:
         )
 
     @cached_property
-    def mirror(self) -> "Mirror | None":
+    def mirror(self) -> "FeishuMirror | None":
         """The Feishu mirror; None if no FEISHU_ variable is set."""
         target = self.settings.collect.feishu
         if target is None:
             return None
-        from tidings.collect.feishu.mirror import Mirror
+        from tidings.collect.feishu.mirror import FeishuMirror
 
-        return Mirror(
+        return FeishuMirror(
             self.database,
             target=target,
+            client=self.client,
             executions=self.executions,
             alerts=self.alerts,
             clock=self.clock,
@@ -432,5 +433,4 @@ async def prepare_tables(database: Database) -> None:
 def load_tables() -> None:
     """Import the modules that define tables. Those of announce and of the core are imported with this one."""
     import tidings.collect.crawl.cookies.table
-    import tidings.collect.feishu.tables
     import tidings.collect.tables  # noqa: F401

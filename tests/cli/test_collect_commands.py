@@ -17,7 +17,7 @@ from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind
-from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import (
     DEMO_WEIBO_COOKIE,

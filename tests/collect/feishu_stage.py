@@ -5,25 +5,24 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import delete, insert, select, update
 
-from tidings.collect.feishu.fields import FIELDS as FIELDS_OF
-from tidings.collect.feishu.fields import OWNER_FIELD, SHOWN, drop_empty
-from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.feishu.tables import mirror_state
-from tidings.collect.feishu.target import FeishuTarget
-from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.collect.feishu.client import FeishuTarget
+from tidings.collect.feishu.fields import MIRRORED_TABLES, OWNER_FIELD, drop_empty
+from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.tables import candidates, mirror_outbox, mirror_state, sources
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database
 from tidings.core.executions import SILENT_FOR, Executions
+from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
-from tidings.sandbox.bitable_tables import Fields, FieldType
+from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.feishu.tables import BitableFieldType, Fields
 
 CANDIDATES, SOURCES = DEMO_TABLES
 BATCH_CREATE = f"/open-apis/bitable/v1/apps/{DEMO_APP_TOKEN}/tables/{CANDIDATES}/records/batch_create"
@@ -39,7 +38,7 @@ _NOW = 1_800_000_000_000
 def make_service(**options: Any) -> SandboxBitable:
     """A base whose tables have every field already, which saves some thirty requests; and that takes all that comes."""
     tables = {
-        table_id: {name: FieldType(int(kind)) for name, kind in FIELDS_OF[table.name].items()}
+        table_id: {name: BitableFieldType(int(kind)) for name, kind in MIRRORED_TABLES[table.name].fields.items()}
         for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
     }
     return SandboxBitable(tables=tables, **{"limits": None} | options)
@@ -47,25 +46,43 @@ def make_service(**options: Any) -> SandboxBitable:
 
 def make_target(service: SandboxBitable, *, secret: str = DEMO_APP_SECRET, **tables: str) -> FeishuTarget:
     chosen = tables or {candidates.name: CANDIDATES, sources.name: SOURCES}
-    return FeishuTarget(DEMO_APP_ID, Secret(secret), DEMO_APP_TOKEN, chosen, domain=service.origin)
+    return FeishuTarget(DEMO_APP_ID, Secret(secret), DEMO_APP_TOKEN, chosen, base_url=service.origin)
 
 
-def make_mirror(
-    database: Database,
+class MirrorMaker(Protocol):
+    """Builds a mirror of its own, as a process has that was just started."""
+
+    def __call__(
+        self,
+        service: SandboxBitable,
+        *,
+        database: Database = ...,
+        folder: Path = ...,
+        clock: Clock | None = None,
+        target: FeishuTarget | None = None,
+        redactor: Redactor | None = None,
+        timeout: timedelta = ...,
+        silent_for: timedelta = ...,
+    ) -> FeishuMirror: ...
+
+
+def build_mirror(
     service: SandboxBitable,
     *,
+    database: Database,
     folder: Path,
+    client: GuardedClient,
     clock: Clock | None = None,
     target: FeishuTarget | None = None,
     redactor: Redactor | None = None,
     timeout: timedelta = timedelta(seconds=10),
     silent_for: timedelta = SILENT_FOR,
-) -> Mirror:
-    """A mirror of its own, as a process that has just been started has one."""
+) -> FeishuMirror:
     used = clock or SystemClock()
-    return Mirror(
+    return FeishuMirror(
         database,
         target=target or make_target(service),
+        client=client,
         executions=Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for),
         alerts=Alerts(database, clock=used, destinations=()),
         clock=used,
@@ -139,7 +156,7 @@ async def read_expected(database: Database) -> dict[str, list[Fields]]:
         for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES)):
             owner = {OWNER_FIELD: await read_owner(database, table.name)}
             rows = await connection.execute(select(table))
-            found[table_id] = [{**drop_empty(SHOWN[table.name](row) | owner)} for row in rows]
+            found[table_id] = [{**drop_empty(MIRRORED_TABLES[table.name].read_cells(row) | owner)} for row in rows]
     return {table_id: _sort(rows) for table_id, rows in found.items()}
 
 

@@ -13,11 +13,11 @@ from tests.collect.feishu_stage import (
     BATCH_CREATE,
     CANDIDATES,
     SOURCES,
+    MirrorMaker,
     change_candidates,
     count_waiting,
     list_calls,
     make_candidate,
-    make_mirror,
     make_service,
     make_target,
     put_candidates,
@@ -27,16 +27,15 @@ from tests.collect.feishu_stage import (
     read_owner,
 )
 from tests.fakes import FakeClock
-from tidings.collect.feishu.answers import Verdict
-from tidings.collect.feishu.comparison import BLOCKS
-from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.feishu.tables import mirror_intents, mirror_state
-from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
+from tidings.collect.feishu.errors import FeishuErrorKind
+from tidings.collect.feishu.fields import MIRRORED_TABLES
+from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.tables import candidates, mirror_intents, mirror_outbox, mirror_records, mirror_state, sources
 from tidings.core.alerts import Alerts
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
-from tidings.sandbox import bitable
-from tidings.sandbox.bitable import SandboxBitable, refuse
+from tidings.sandbox.feishu import bitable
+from tidings.sandbox.feishu.bitable import SandboxBitable, refuse
 
 pytestmark = pytest.mark.slow
 
@@ -50,8 +49,8 @@ async def service() -> AsyncIterator[SandboxBitable]:
 
 
 @pytest.fixture
-def mirror(database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock) -> Mirror:
-    return make_mirror(database, service, folder=tmp_path, clock=clock)
+def mirror(database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock) -> FeishuMirror:
+    return make_mirror(service, clock=clock)
 
 
 async def change_unseen(database: Database) -> None:
@@ -68,10 +67,10 @@ async def list_subjects(database: Database, clock: FakeClock) -> list[str]:
 
 @pytest.mark.parametrize("is_restarted", [True, False], ids=["by the next process", "within the hour"])
 async def test_what_changed_without_a_marker_is_delivered(
-    mirror: Mirror,
+    mirror: FeishuMirror,
     database: Database,
     service: SandboxBitable,
-    tmp_path: Path,
+    make_mirror: MirrorMaker,
     clock: FakeClock,
     is_restarted: bool,
 ) -> None:
@@ -80,7 +79,7 @@ async def test_what_changed_without_a_marker_is_delivered(
     await mirror.deliver()
     await change_unseen(database)
     if is_restarted:
-        mirror = make_mirror(database, service, folder=tmp_path, clock=clock)
+        mirror = make_mirror(service, clock=clock)
     else:
         clock.advance(timedelta(minutes=59))
         assert (await mirror.deliver()).updated == 0
@@ -91,42 +90,43 @@ async def test_what_changed_without_a_marker_is_delivered(
 
 
 async def test_a_comparison_asks_nothing_of_feishu_and_marks_nothing_twice(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: every hour of an outage the same rows differ; what waits does not grow by that."""
     await put_candidates(database, ["a", "b"])
     await mirror.deliver()
     asked = len(service.requests)
-    await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    await make_mirror(service, clock=clock).deliver()
     assert len(service.requests) == asked
     service.misbehave(bitable.RESET)
     async with database.write() as connection:
         await connection.execute(update(candidates).values(status="collected"))
     for _ in range(3):
-        await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+        await make_mirror(service, clock=clock).deliver()
     assert await count_waiting(database) == 2
 
 
 @ON_SQLITE
 async def test_a_long_table_is_compared_block_by_block(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: no row is left out where one block ends and the next begins, whatever its platform."""
-    await put_candidates(database, [f"n{number:04}" for number in range(BLOCKS[candidates.name] + 1)])
+    block, long_block = (MIRRORED_TABLES[table.name].block for table in (candidates, sources))
+    await put_candidates(database, [f"n{number:04}" for number in range(block + 1)])
     await put_candidates(database, ["n0000", "n9999"], platform="bilibili")
-    for number in range(BLOCKS[sources.name] + 1):
+    for number in range(long_block + 1):
         await put_source(database, f"n{number}", note={})
     await mirror.deliver()
     async with database.write() as connection:
         await connection.execute(update(candidates).values(status="collected"))
         await connection.execute(delete(sources))
-    delivered = await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
-    assert (delivered.updated, delivered.deleted) == (BLOCKS[candidates.name] + 3, BLOCKS[sources.name] + 1)
+    delivered = await make_mirror(service, clock=clock).deliver()
+    assert (delivered.updated, delivered.deleted) == (block + 3, long_block + 1)
     assert read_mirrored(service) == await read_expected(database)
 
 
 async def test_a_row_that_was_given_up_is_tried_again_within_the_hour(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: what it was refused for may be mended by now."""
     await put_candidates(database, ["a", "b"])
@@ -138,7 +138,9 @@ async def test_a_row_that_was_given_up_is_tried_again_within_the_hour(
     assert (await mirror.describe()).refused == 0
 
 
-async def test_a_field_that_is_made_anew_is_filled(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+async def test_a_field_that_is_made_anew_is_filled(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
+) -> None:
     """C21: a person renames one; all rows are written again, not only those that change."""
     await put_candidates(database, ["a", "b"])
     await mirror.deliver()
@@ -152,7 +154,7 @@ async def test_a_field_that_is_made_anew_is_filled(mirror: Mirror, database: Dat
 
 
 async def test_a_release_with_another_field_writes_all_rows_again(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: what a row shows is another thing by then; nobody has to change it first."""
     await put_candidates(database, ["a", "b"])
@@ -160,13 +162,13 @@ async def test_a_release_with_another_field_writes_all_rows_again(
     async with database.write() as connection:
         await connection.execute(update(mirror_state).values(signature="of the release before"))
         await connection.execute(update(mirror_records).values(digest="of the release before"))
-    delivered = await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    delivered = await make_mirror(service, clock=clock).deliver()
     assert (delivered.updated, delivered.failures) == (2, {})
 
 
 @pytest.mark.parametrize("is_rebuilt", [False, True], ids=["deliver", "rebuild"])
 async def test_a_key_field_that_is_gone_stops_the_table(
-    mirror: Mirror,
+    mirror: FeishuMirror,
     database: Database,
     service: SandboxBitable,
     tmp_path: Path,
@@ -183,7 +185,7 @@ async def test_a_key_field_that_is_gone_stops_the_table(
     await put_candidates(database, ["c"])
     delivered = await (mirror.rebuild() if is_rebuilt else mirror.deliver())
     failed = delivered.failures[candidates.name]
-    assert (failed.verdict, "key" in str(failed), len(table.records)) == (Verdict.BLOCKED, True, 2)
+    assert (failed.kind, "key" in str(failed), len(table.records)) == (FeishuErrorKind.BLOCKED, True, 2)
     assert await list_subjects(database, clock) == [candidates.name]
     table.fields = {("key" if name == "Schlüssel" else name): kind for name, kind in table.fields.items()}
     for row in table.records.values():
@@ -193,7 +195,7 @@ async def test_a_key_field_that_is_gone_stops_the_table(
 
 
 async def test_what_people_write_into_the_table_is_theirs(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: whatever it looks like, also in a rebuild, and where it has the key of a row that is removed."""
     theirs = [{"key": "TODO: call Bob"}, {"key": "weibo:a"}, {"key": "weibo:gone"}, {"title": "x"}]
@@ -209,14 +211,19 @@ async def test_what_people_write_into_the_table_is_theirs(
 
 
 async def test_two_installations_on_one_table_leave_each_other_alone(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror,
+    database: Database,
+    service: SandboxBitable,
+    tmp_path: Path,
+    clock: FakeClock,
+    make_mirror: MirrorMaker,
 ) -> None:
     """C21: each has its own record of a note that both know, and neither removes the other's."""
     folder = tmp_path / "other"
     folder.mkdir()
     other = open_database(f"sqlite:///{folder / 'other.db'}")
     await prepare_database(other)
-    second = make_mirror(other, service, folder=folder, clock=clock)
+    second = make_mirror(service, database=other, folder=folder, clock=clock)
     await put_candidates(database, ["a", "b"])
     await put_candidates(other, ["a", "c"])
     for _ in range(2):
@@ -230,7 +237,7 @@ async def test_two_installations_on_one_table_leave_each_other_alone(
 
 
 async def test_a_record_of_which_a_person_empties_a_cell_is_still_ours(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: the mark of whose it is, and the key, are written again; nothing is doubled."""
     await put_candidates(database, ["a", "b"])
@@ -244,32 +251,30 @@ async def test_a_record_of_which_a_person_empties_a_cell_is_still_ours(
 
 
 async def test_a_process_with_another_target_waits_and_tells(
-    database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: or both would write everything again and again; ten minutes after the last delivery it takes over."""
     service.table(SOURCES).fields = dict(service.table(CANDIDATES).fields)
     here, there = (make_target(service, **{candidates.name: table_id}) for table_id in (CANDIDATES, SOURCES))
-    first, second = (
-        make_mirror(database, service, folder=tmp_path, clock=clock, target=target) for target in (here, there)
-    )
+    first, second = (make_mirror(service, clock=clock, target=target) for target in (here, there))
     await put_candidates(database, ["a"])
     await first.deliver()
     asked = len(service.requests)
     for _ in range(3):
-        assert (await second.deliver()).failures[candidates.name].verdict is Verdict.BLOCKED
+        assert (await second.deliver()).failures[candidates.name].kind is FeishuErrorKind.BLOCKED
         assert (await first.deliver()).failures == {}
     assert (len(service.requests), await list_subjects(database, clock)) == (asked, ["tbl_candidate in two places"])
     assert (await second.describe()).last_error is None
     clock.advance(timedelta(minutes=10))
     assert (await second.deliver()).created == 1
     assert await list_subjects(database, clock) == []
-    assert (await first.deliver()).failures[candidates.name].verdict is Verdict.BLOCKED
+    assert (await first.deliver()).failures[candidates.name].kind is FeishuErrorKind.BLOCKED
     assert (await first.rebuild()).failures == {}
 
 
 @ON_SQLITE
 async def test_a_round_that_could_not_be_ended_is_ended_before_the_next(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C3: the database is away at that moment; the right to deliver is not kept for half an hour by who has it."""
     await put_candidates(database, ["a"])
@@ -286,7 +291,7 @@ async def test_a_round_that_could_not_be_ended_is_ended_before_the_next(
 
 
 async def test_a_fault_of_our_own_in_one_table_is_told_and_the_other_goes_on(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21, C24: something is in the database that nobody has thought of."""
     await mirror.deliver()
@@ -297,13 +302,13 @@ async def test_a_fault_of_our_own_in_one_table_is_told_and_the_other_goes_on(
         await connection.execute(insert(mirror_intents), [broken])
     delivered = await mirror.deliver()
     failed = delivered.failures[candidates.name]
-    assert (failed.verdict, str(failed)) == (Verdict.BLOCKED, "an error within Tidings (JSONDecodeError)")
+    assert (failed.kind, str(failed)) == (FeishuErrorKind.BLOCKED, "an error within Tidings (JSONDecodeError)")
     assert (delivered.created, len(service.rows(SOURCES))) == (1, 1)
     assert await list_subjects(database, clock) == [candidates.name]
 
 
 async def test_an_update_that_may_have_been_done_is_written_again(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: the answer is lost, and the row is back to what it was before."""
     await put_candidates(database, ["a"])
@@ -318,7 +323,7 @@ async def test_an_update_that_may_have_been_done_is_written_again(
 
 @ON_SQLITE
 async def test_no_request_and_no_page_is_too_large_for_the_loop(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: what is written out and read on the event loop at once stays short, so that nothing else there waits.
 
@@ -336,7 +341,7 @@ async def test_no_request_and_no_page_is_too_large_for_the_loop(
 
 @ON_SQLITE
 async def test_records_that_are_gone_by_the_hundred_are_looked_up_by_the_hundred(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a person empties the table; 1254043 is answered for the whole batch."""
     names = [f"n{number}" for number in range(200)]
@@ -353,7 +358,7 @@ async def test_records_that_are_gone_by_the_hundred_are_looked_up_by_the_hundred
 
 
 async def test_a_new_target_learns_nothing_from_the_old_one(
-    mirror: Mirror, database: Database, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: records of another base are not ours to count on; the mark of whose they are stays the same."""
     await put_candidates(database, ["a"])
@@ -361,7 +366,7 @@ async def test_a_new_target_learns_nothing_from_the_old_one(
     owner = await read_owner(database)
     clock.advance(timedelta(minutes=10))
     async with make_service() as other:
-        assert (await make_mirror(database, other, folder=tmp_path, clock=clock).deliver()).created == 1
+        assert (await make_mirror(other, clock=clock).deliver()).created == 1
         assert other.rows(CANDIDATES)[0]["managed_by"] == owner
     async with database.read() as connection:
         assert len((await connection.execute(select(mirror_records.c.record_id))).all()) == 1

@@ -5,7 +5,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,10 @@ from tests.collect.feishu_stage import (
     BATCH_UPDATE,
     CANDIDATES,
     SEARCH,
+    MirrorMaker,
     change_candidates,
     count_waiting,
     list_calls,
-    make_mirror,
     make_service,
     make_target,
     put_candidates,
@@ -28,22 +27,20 @@ from tests.collect.feishu_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.feishu.answers import RULES, FeishuError, Verdict, judge_answer
-from tidings.collect.feishu.mirror import Mirror
+from tidings.collect.feishu.errors import CODE_RULES, FeishuError, FeishuErrorKind, classify_answer
+from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import candidates
 from tidings.core.alerts import Alerts, OpenCondition
 from tidings.core.db.database import Database
 from tidings.core.stop import Stop
-from tidings.sandbox import bitable
-from tidings.sandbox.bitable import SandboxBitable, refuse
-from tidings.sandbox.bitable_tables import FieldType
+from tidings.sandbox.feishu import bitable
+from tidings.sandbox.feishu.bitable import SandboxBitable, refuse
+from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 
-# Which code means what has nothing to do with the database, and the tables are long.
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 NAMES = [f"n{number}" for number in range(8)]
 PASSING = {
     1254290: bitable.TOO_MANY_REQUESTS,
@@ -57,21 +54,27 @@ BLOCKING = [99991403, 1254302, 1254608, 1254040, 1254041]
 
 
 @pytest.fixture
+def database_url(sqlite_url: str) -> str:
+    """One database: `test_feishu_mirror` and `test_feishu_comparison` run the mirror's SQL on both."""
+    return sqlite_url
+
+
+@pytest.fixture
 async def service() -> AsyncIterator[SandboxBitable]:
     async with make_service() as running:
         yield running
 
 
 @pytest.fixture
-def mirror(database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock) -> Mirror:
-    return make_mirror(database, service, folder=tmp_path, clock=clock)
+def mirror(database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock) -> FeishuMirror:
+    return make_mirror(service, clock=clock)
 
 
 async def list_conditions(database: Database, clock: FakeClock) -> list[OpenCondition]:
     return [open_ for open_ in await Alerts(database, clock=clock, destinations=()).list_open() if open_.fired_at]
 
 
-async def put_all_kinds(database: Database, mirror: Mirror, *, suffix: str) -> None:
+async def put_all_kinds(database: Database, mirror: FeishuMirror, *, suffix: str) -> None:
     """Rows to be created, updated and deleted."""
     await put_candidates(database, [f"old{suffix}", f"gone{suffix}"])
     await mirror.deliver()
@@ -80,10 +83,9 @@ async def put_all_kinds(database: Database, mirror: Mirror, *, suffix: str) -> N
     await remove_candidates(database, [f"gone{suffix}"])
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE, BATCH_DELETE, SEARCH])
 async def test_what_passes_by_itself_is_waited_for(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
 ) -> None:
     """C21: a moment later it works, and nothing was done twice; the gateway's wish is followed."""
     for code, fault in PASSING.items():
@@ -97,7 +99,7 @@ async def test_what_passes_by_itself_is_waited_for(
 
 
 async def test_what_does_not_pass_in_seconds_is_left_for_later(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: four tries, and the row still waits; a wish of two minutes is not waited for with the lock in hand."""
     await put_candidates(database, ["a"])
@@ -105,7 +107,7 @@ async def test_what_does_not_pass_in_seconds_is_left_for_later(
     await put_candidates(database, ["b"])
     service.misbehave(replace(bitable.WRITE_CONFLICT, path=BATCH_CREATE))
     failed = (await mirror.deliver()).failures[candidates.name]
-    assert (failed.code, failed.verdict) == (1254291, Verdict.RETRY)
+    assert (failed.code, failed.kind) == (1254291, FeishuErrorKind.RETRY)
     assert clock.slept == [timedelta(seconds=0.5), timedelta(seconds=1), timedelta(seconds=1)]
     service.recover()
     service.misbehave(replace(bitable.limit_rate(120), path=BATCH_CREATE))
@@ -118,7 +120,7 @@ async def test_what_does_not_pass_in_seconds_is_left_for_later(
 
 @pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE])
 async def test_of_a_batch_only_the_row_at_fault_is_given_up(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
 ) -> None:
     """C8, C21: it is kept with its reason and told once; when it changes it is tried again, and that it works told."""
     await put_candidates(database, NAMES)
@@ -141,9 +143,8 @@ async def test_of_a_batch_only_the_row_at_fault_is_given_up(
     assert await list_conditions(database, clock) == []
 
 
-@ON_SQLITE
 async def test_a_row_is_given_up_for_each_code_that_is_about_a_value(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: with its reason and what to do about it."""
     for code in REFUSED:
@@ -159,9 +160,8 @@ async def test_a_row_is_given_up_for_each_code_that_is_about_a_value(
     assert read_mirrored(service) == await read_expected(database)
 
 
-@ON_SQLITE
 async def test_what_needs_a_person_stops_the_table_and_is_told_once(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21, C24: every row still waits; the alert is over when it works again."""
     for code in BLOCKING:
@@ -170,7 +170,7 @@ async def test_what_needs_a_person_stops_the_table_and_is_told_once(
         asked = len(list_calls(service))
         for _ in range(2):
             failed = (await mirror.deliver()).failures[candidates.name]
-        assert (failed.verdict, failed.code) == (Verdict.BLOCKED, code)
+        assert (failed.kind, failed.code) == (FeishuErrorKind.BLOCKED, code)
         [told] = await list_conditions(database, clock)
         assert str(code) in told.reason
         assert told.action
@@ -182,7 +182,7 @@ async def test_what_needs_a_person_stops_the_table_and_is_told_once(
 
 
 async def test_a_full_table_takes_what_fits_and_goes_on_with_what_it_has(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21, C24: 1254103 stops nothing but creates, however many wait before the rest; told once, over when it is."""
     await put_candidates(database, [f"old{number}" for number in range(50)])
@@ -213,11 +213,10 @@ UNCLEAR = {
 }
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("fault", UNCLEAR.values(), ids=UNCLEAR.keys())
 @pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE])
 async def test_one_row_that_is_refused_for_whatever_reason_stops_no_other(
-    mirror: Mirror, database: Database, service: SandboxBitable, path: str, fault: Fault
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, path: str, fault: Fault
 ) -> None:
     """C21: it is given up with its reason, and tried again when it changes."""
     await put_candidates(database, NAMES)
@@ -235,9 +234,8 @@ async def test_one_row_that_is_refused_for_whatever_reason_stops_no_other(
     assert read_mirrored(service) == await read_expected(database)
 
 
-@ON_SQLITE
 async def test_a_request_that_is_too_large_goes_in_parts(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1254104 and HTTP 413 say nothing about a row; all stand there in the end."""
     for number, fault in enumerate((refuse(1254104), UNCLEAR["too large for a proxy"])):
@@ -248,18 +246,17 @@ async def test_a_request_that_is_too_large_goes_in_parts(
     assert read_mirrored(service) == await read_expected(database)
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("fault", UNCLEAR.values(), ids=UNCLEAR.keys())
 @pytest.mark.parametrize("count", [1, 8, 300])
 async def test_an_unknown_code_for_every_row_is_the_tables_fault(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock, fault: Fault, count: int
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, fault: Fault, count: int
 ) -> None:
     """C21, C24: nothing is given up, a person is told, and it does not take hundreds of requests to find that out."""
     await mirror.deliver()
     await put_candidates(database, [f"n{number}" for number in range(count)])
     service.misbehave(replace(fault, path=BATCH_CREATE))
     failed = (await mirror.deliver()).failures[candidates.name]
-    assert (failed.verdict, (await mirror.describe()).refused) == (Verdict.BLOCKED, 0)
+    assert (failed.kind, (await mirror.describe()).refused) == (FeishuErrorKind.BLOCKED, 0)
     assert ((await mirror.describe()).waiting, len(list_calls(service)) < 40) == (count, True)
     assert [told.subject for told in await list_conditions(database, clock)] == [candidates.name]
     service.recover()
@@ -267,9 +264,8 @@ async def test_an_unknown_code_for_every_row_is_the_tables_fault(
     assert read_mirrored(service) == await read_expected(database)
 
 
-@ON_SQLITE
 async def test_a_kind_of_write_that_is_not_taken_stops_no_other_kind(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a code that nobody knows for every create; updates and deletes go on."""
     await put_candidates(database, ["old", "gone"])
@@ -280,16 +276,16 @@ async def test_a_kind_of_write_that_is_not_taken_stops_no_other_kind(
     service.misbehave(replace(refuse(1299999), path=BATCH_CREATE))
     delivered = await mirror.deliver()
     assert (delivered.updated, delivered.deleted, delivered.refused) == (1, 1, 0)
-    assert delivered.failures[candidates.name].verdict is Verdict.BLOCKED
+    assert delivered.failures[candidates.name].kind is FeishuErrorKind.BLOCKED
 
 
 async def test_a_type_that_a_person_changes_gives_up_no_row(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: every row would be refused; it is the table's fault, and told so."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
-    service.table(CANDIDATES).fields["retries"] = FieldType.TEXT
+    service.table(CANDIDATES).fields["retries"] = BitableFieldType.TEXT
     await put_candidates(database, ["b", "c"])
     failed = (await mirror.deliver()).failures[candidates.name]
     assert str(failed) == "the field retries is not of the type Number"
@@ -297,14 +293,14 @@ async def test_a_type_that_a_person_changes_gives_up_no_row(
 
 
 async def test_a_record_that_is_found_and_not_there_is_no_endless_loop(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1254043 for a record that every search finds."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
     await change_candidates(database, ["a"], status="collected")
     service.misbehave(replace(refuse(1254043), path=BATCH_UPDATE))
-    assert (await mirror.deliver()).failures[candidates.name].verdict is Verdict.RETRY
+    assert (await mirror.deliver()).failures[candidates.name].kind is FeishuErrorKind.RETRY
     assert len(list_calls(service, BATCH_UPDATE)) <= 5
     service.recover()
     await mirror.deliver()
@@ -312,7 +308,7 @@ async def test_a_record_that_is_found_and_not_there_is_no_endless_loop(
 
 
 async def test_a_field_that_cannot_be_found_at_all_stops_the_table(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: 1254045 although the fields are there."""
     await put_candidates(database, ["a"])
@@ -323,7 +319,7 @@ async def test_a_field_that_cannot_be_found_at_all_stops_the_table(
 
 
 async def test_a_client_token_that_is_spent_is_replaced(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1255006; Feishu is asked what stands there before the next try."""
     await put_candidates(database, ["a"])
@@ -336,7 +332,7 @@ async def test_a_client_token_that_is_spent_is_replaced(
 
 
 async def test_a_token_that_ends_in_the_middle_is_replaced(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: between two batches, within a round."""
     await put_candidates(database, [f"n{number:04}" for number in range(700)])
@@ -353,10 +349,12 @@ async def test_a_token_that_ends_in_the_middle_is_replaced(
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_a_token_is_kept_for_as_long_as_it_is_good(database: Database, tmp_path: Path, clock: FakeClock) -> None:
+async def test_a_token_is_kept_for_as_long_as_it_is_good(
+    database: Database, make_mirror: MirrorMaker, clock: FakeClock
+) -> None:
     """C21: and replaced before it ends, so that none ends on its way."""
     async with make_service(now=clock.now) as service:
-        mirror = make_mirror(database, service, folder=tmp_path, clock=clock)
+        mirror = make_mirror(service, clock=clock)
         for name, minutes in (("a", 100), ("b", 9), ("c", 2)):
             await put_candidates(database, [name])
             assert (await mirror.deliver()).created == 1
@@ -369,14 +367,14 @@ async def test_a_token_is_kept_for_as_long_as_it_is_good(database: Database, tmp
 
 
 async def test_a_token_that_is_never_taken_and_a_wrong_secret_end_the_round(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker
 ) -> None:
     """C21: no endless loop of tokens."""
     await put_candidates(database, ["a"])
     service.misbehave(replace(bitable.TOKEN_REFUSED, path=SEARCH))
     assert (await mirror.deliver()).failures[candidates.name].code == 99991663
     assert len(list_calls(service, SEARCH)) == 2
-    wrong = make_mirror(database, service, folder=tmp_path, target=make_target(service, secret="not-the-secret"))
+    wrong = make_mirror(service, target=make_target(service, secret="not-the-secret"))
     assert (await wrong.deliver()).failures[candidates.name].code == 10014
 
 
@@ -390,11 +388,15 @@ LOST = {
 }
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE, BATCH_DELETE])
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "client_token forgotten"])
 async def test_a_doubtful_answer_neither_loses_nor_doubles_anything(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, path: str, is_forgotten: bool
+    mirror: FeishuMirror,
+    database: Database,
+    service: SandboxBitable,
+    make_mirror: MirrorMaker,
+    path: str,
+    is_forgotten: bool,
 ) -> None:
     """C21: another process goes on, even if Feishu no longer knows the client_token; and the row changes meanwhile.
 
@@ -410,21 +412,21 @@ async def test_a_doubtful_answer_neither_loses_nor_doubles_anything(
         if is_forgotten:
             service.forget_client_tokens()
         await change_candidates(database, [f"new{number}"], status="failed")
-        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures == {}, name
+        assert (await make_mirror(service).deliver()).failures == {}, name
         assert read_mirrored(service) == await read_expected(database), name
 
 
 async def test_a_request_that_arrives_late_creates_nothing_again(
-    database: Database, service: SandboxBitable, tmp_path: Path
+    database: Database, service: SandboxBitable, make_mirror: MirrorMaker
 ) -> None:
     """C21: the first process gave up waiting; its request is still on its way when the second one begins."""
     await put_candidates(database, ["a"])
-    first = make_mirror(database, service, folder=tmp_path, timeout=timedelta(seconds=1))
+    first = make_mirror(service, timeout=timedelta(seconds=1))
     await first.deliver()
     await put_candidates(database, ["b"])
     service.misbehave(Fault(FaultKind.SLOW, latency=timedelta(seconds=2), times=1, path=BATCH_CREATE))
     assert candidates.name in (await first.deliver()).failures
-    second = make_mirror(database, service, folder=tmp_path)
+    second = make_mirror(service)
     assert (await second.deliver()).failures == {}
     await service.wait_until_idle()
     sent = [entry.fields["client_token"] for entry in service.requests if entry.path == BATCH_CREATE]
@@ -433,12 +435,12 @@ async def test_a_request_that_arrives_late_creates_nothing_again(
 
 
 async def test_a_create_of_one_that_lost_the_right_to_is_found_and_removed(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C5, C21: its request comes when the other has done the same, and its client_token is no longer known."""
     await mirror.deliver()
     await put_candidates(database, ["a"])
-    other = make_mirror(database, service, folder=tmp_path, clock=clock)
+    other = make_mirror(service, clock=clock)
     overtaken: list[Recorded] = []
 
     async def overtake(entry: Recorded) -> None:
@@ -456,11 +458,11 @@ async def test_a_create_of_one_that_lost_the_right_to_is_found_and_removed(
 
 
 async def test_a_late_create_is_found_even_if_searches_show_it_later(
-    database: Database, tmp_path: Path, clock: FakeClock
+    database: Database, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C5, C21: the doubt lasts until a search must have shown what it is about."""
     async with make_service(now=clock.now) as service:
-        first, other = (make_mirror(database, service, folder=tmp_path, clock=clock) for _ in range(2))
+        first, other = (make_mirror(service, clock=clock) for _ in range(2))
         await first.deliver()
         await put_candidates(database, ["a"])
         overtaken: list[Recorded] = []
@@ -485,13 +487,13 @@ async def test_a_late_create_is_found_even_if_searches_show_it_later(
 
 
 async def test_an_update_of_one_that_lost_the_right_to_is_written_over(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C5, C21: it does not even see an answer, and so cannot know that it came too late."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
     await change_candidates(database, ["a"], status="processing")
-    other = make_mirror(database, service, folder=tmp_path, clock=clock)
+    other = make_mirror(service, clock=clock)
     overtaken: list[Recorded] = []
 
     async def overtake(entry: Recorded) -> None:
@@ -511,11 +513,11 @@ async def test_an_update_of_one_that_lost_the_right_to_is_written_over(
 
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "client_token forgotten"])
 async def test_a_create_that_searches_show_only_in_part_is_not_done_again(
-    database: Database, tmp_path: Path, clock: FakeClock, is_forgotten: bool
+    database: Database, make_mirror: MirrorMaker, clock: FakeClock, is_forgotten: bool
 ) -> None:
     """C21: its answer was lost, and a record is shown seconds after it was made."""
     async with make_service(now=clock.now) as service:
-        mirror = make_mirror(database, service, folder=tmp_path, clock=clock)
+        mirror = make_mirror(service, clock=clock)
         await mirror.deliver()
         await put_candidates(database, ["a", "b", "c", "d"])
         service.misbehave(replace(bitable.ANSWER_LOST, path=BATCH_CREATE, times=1))
@@ -536,7 +538,7 @@ async def test_a_create_that_searches_show_only_in_part_is_not_done_again(
 
 
 async def test_a_create_whose_records_are_gone_before_its_answer_was_seen_is_done_anew(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a person has emptied the table before anyone saw the answer; Feishu says that the create was done."""
     await mirror.deliver()
@@ -549,11 +551,11 @@ async def test_a_create_whose_records_are_gone_before_its_answer_was_seen_is_don
 
 
 async def test_an_outage_of_an_hour_with_restarts_ends_equal(
-    database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21, C24: told once after half an hour and once when it is over; each row once, in its latest state."""
     await put_candidates(database, NAMES)
-    await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    await make_mirror(service, clock=clock).deliver()
     faults = (bitable.ANSWER_LOST, bitable.RESET, bitable.UNAVAILABLE, bitable.TOO_MANY_REQUESTS)
     alerts = Alerts(database, clock=clock, destinations=())
     told = []
@@ -565,12 +567,12 @@ async def test_an_outage_of_an_hour_with_restarts_ends_equal(
         if minute == 20:
             await remove_candidates(database, NAMES[4:6])
         # A new object each time: what a process knows dies with it.
-        await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+        await make_mirror(service, clock=clock).deliver()
         await alerts.deliver()
         told.append(len(await list_conditions(database, clock)))
         clock.advance(timedelta(minutes=4))
     service.recover()
-    last = await make_mirror(database, service, folder=tmp_path, clock=clock).deliver()
+    last = await make_mirror(service, clock=clock).deliver()
     assert last.failures == {}
     assert read_mirrored(service) == await read_expected(database)
     assert (sorted(told), told[0], max(told)) == (told, 0, 1)
@@ -578,7 +580,7 @@ async def test_an_outage_of_an_hour_with_restarts_ends_equal(
 
 
 async def test_in_an_outage_the_loop_asks_less_and_less_often(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: an hour long; when Feishu is back it is noticed within minutes, without anybody's help."""
     await mirror.deliver()
@@ -604,15 +606,15 @@ async def test_in_an_outage_the_loop_asks_less_and_less_often(
 
 def test_every_code_has_a_meaning_and_where_a_person_is_needed_an_action() -> None:
     """C21: the table is the one place that knows the codes."""
-    for code, rule in RULES.items():
+    for code, rule in CODE_RULES.items():
         assert rule.meaning, code
-        assert rule.action or rule.verdict is Verdict.MISSING, code
-    unknown = judge_answer(1, status=500, headers={})
-    assert (unknown.verdict, isinstance(unknown, FeishuError)) == (Verdict.RETRY, True)
+        assert rule.action or rule.kind is FeishuErrorKind.MISSING_RECORD, code
+    unknown = classify_answer(1, status=500, headers={})
+    assert (unknown.kind, isinstance(unknown, FeishuError)) == (FeishuErrorKind.RETRY, True)
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("1.5", 1.5), ("x", None), ("nan", None), ("-1", None), ("1e7", 3600)])
 def test_the_gateways_wish_is_read_with_care(value: str, seconds: float | None) -> None:
     """C21: a header is what someone else wrote."""
-    wish = judge_answer(99991400, status=429, headers={"x-ogw-ratelimit-reset": value}).retry_after
+    wish = classify_answer(99991400, status=429, headers={"x-ogw-ratelimit-reset": value}).retry_after
     assert wish == (None if seconds is None else timedelta(seconds=seconds))

@@ -16,10 +16,10 @@ from tests.collect.feishu_stage import (
     SEARCH,
     SOURCES,
     WRITES,
+    MirrorMaker,
     change_candidates,
     count_waiting,
     list_calls,
-    make_mirror,
     make_service,
     make_target,
     put_candidates,
@@ -30,19 +30,18 @@ from tests.collect.feishu_stage import (
     remove_candidates,
 )
 from tests.fakes import FakeClock
+from tidings.collect.feishu.client import FeishuTarget, FeishuTargetError
 from tidings.collect.feishu.fields import LONGEST_TEXT
-from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.feishu.target import FeishuTarget, FeishuTargetError
+from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
-from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, executions
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import bitable
-from tidings.sandbox.bitable import SandboxBitable
-from tidings.sandbox.bitable_tables import FieldType
+from tidings.sandbox.feishu import bitable
+from tidings.sandbox.feishu.bitable import SandboxBitable
+from tidings.sandbox.feishu.tables import BitableFieldType
 
 pytestmark = pytest.mark.slow
 
@@ -54,12 +53,12 @@ async def service() -> AsyncIterator[SandboxBitable]:
 
 
 @pytest.fixture
-def mirror(database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock) -> Mirror:
-    return make_mirror(database, service, folder=tmp_path, clock=clock)
+def mirror(database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock) -> FeishuMirror:
+    return make_mirror(service, clock=clock)
 
 
 async def test_rows_are_created_updated_and_deleted_in_feishu(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: what is written to the tables stands in Feishu once and in its latest state."""
     await put_candidates(database, ["a", "b", "c"])
@@ -87,7 +86,7 @@ async def test_rows_are_created_updated_and_deleted_in_feishu(
 
 
 async def test_a_value_that_is_gone_is_gone_in_feishu_too(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: the latest state also where it is less than the one before."""
     await put_candidates(database, ["a"], last_error="it broke", last_error_code="TIMEOUT_ERROR")
@@ -99,7 +98,7 @@ async def test_a_value_that_is_gone_is_gone_in_feishu_too(
 
 
 async def test_many_changes_of_a_row_are_one_request(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: only the latest state is told; what was made and removed meanwhile is not told at all."""
     await put_candidates(database, ["a", "b"])
@@ -116,7 +115,7 @@ async def test_many_changes_of_a_row_are_one_request(
 
 
 async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1,200 rows go in three batches; long texts are cut, and spread over more requests."""
     await put_candidates(database, [f"n{number:04}" for number in range(1200)])
@@ -135,7 +134,7 @@ async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
 
 
 async def test_only_the_markers_that_were_taken_are_removed(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a change that comes while the row is being delivered is delivered next."""
     await put_candidates(database, ["a", "b"])
@@ -154,24 +153,24 @@ async def test_only_the_markers_that_were_taken_are_removed(
 
 
 async def test_missing_fields_are_made_and_a_wrong_one_is_told(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a table needs no more than to be there; a field of another type stops it, with a reason."""
-    service.table(CANDIDATES).fields = {"Text": FieldType.TEXT}
-    service.table(SOURCES).fields["published_at"] = FieldType.DATETIME
+    service.table(CANDIDATES).fields = {"Text": BitableFieldType.TEXT}
+    service.table(SOURCES).fields["published_at"] = BitableFieldType.DATETIME
     await put_candidates(database, ["a"])
     await put_source(database, "a", note={})
     delivered = await mirror.deliver()
     assert delivered.created == 1
     assert str(delivered.failures[sources.name]) == "the field published_at is not of the type Number"
     assert read_mirrored(service)[CANDIDATES] == (await read_expected(database))[CANDIDATES]
-    service.table(SOURCES).fields["published_at"] = FieldType.NUMBER
+    service.table(SOURCES).fields["published_at"] = BitableFieldType.NUMBER
     assert (await mirror.deliver()).created == 1
     assert read_mirrored(service) == await read_expected(database)
 
 
 async def test_a_field_that_a_person_removes_comes_back(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1254045 in the middle of it all."""
     await put_candidates(database, ["a"])
@@ -183,7 +182,7 @@ async def test_a_field_that_a_person_removes_comes_back(
 
 
 async def test_a_record_that_a_person_removes_is_created_anew(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: 1254043 on an update; one that is to be deleted anyway is well."""
     await put_candidates(database, ["a", "b", "c", "d"])
@@ -199,7 +198,7 @@ async def test_a_record_that_a_person_removes_is_created_anew(
 
 
 async def test_a_new_target_gets_everything(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: rows from before the mirror was set up, or from another base, need no marker."""
     await put_candidates(database, ["a", "b"])
@@ -209,23 +208,23 @@ async def test_a_new_target_gets_everything(
     assert read_mirrored(service) == await read_expected(database)
     async with make_service() as other:
         clock.advance(timedelta(minutes=10))
-        await make_mirror(database, other, folder=tmp_path, clock=clock).deliver()
+        await make_mirror(other, clock=clock).deliver()
         assert read_mirrored(other) == await read_expected(database)
 
 
 async def test_a_table_that_is_not_mirrored_is_left_alone(
-    database: Database, service: SandboxBitable, tmp_path: Path
+    database: Database, service: SandboxBitable, make_mirror: MirrorMaker
 ) -> None:
     """C21: one of the two tables is enough."""
     await put_candidates(database, ["a"])
     await put_source(database, "a", note={})
     target = make_target(service, **{candidates.name: CANDIDATES})
-    await make_mirror(database, service, folder=tmp_path, target=target).deliver()
+    await make_mirror(service, target=target).deliver()
     assert (len(service.rows(CANDIDATES)), len(service.rows(SOURCES))) == (1, 0)
 
 
 async def test_a_rebuild_makes_equal_whatever_stands_there(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: the map is lost, rows were removed unseen, records changed, doubled and made by people."""
     await put_candidates(database, ["a", "b", "c"])
@@ -244,7 +243,9 @@ async def test_a_rebuild_makes_equal_whatever_stands_there(
     assert rows[1:] == (await read_expected(database))[CANDIDATES]
 
 
-async def test_a_lost_map_makes_no_duplicates(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+async def test_a_lost_map_makes_no_duplicates(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
+) -> None:
     """C21: what is not known to stand in Feishu is searched for, also where it is to be deleted; capitals count."""
     await put_candidates(database, ["a", "A", "b"])
     await mirror.deliver()
@@ -257,7 +258,9 @@ async def test_a_lost_map_makes_no_duplicates(mirror: Mirror, database: Database
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_a_large_table_is_read_page_by_page(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+async def test_a_large_table_is_read_page_by_page(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
+) -> None:
     """C21: a rebuild of 1,100 records."""
     await put_candidates(database, [f"n{number:04}" for number in range(1100)])
     await mirror.deliver()
@@ -269,11 +272,13 @@ async def test_a_large_table_is_read_page_by_page(mirror: Mirror, database: Data
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_of_two_who_deliver_at_once_one_does(database: Database, service: SandboxBitable, tmp_path: Path) -> None:
+async def test_of_two_who_deliver_at_once_one_does(
+    database: Database, service: SandboxBitable, make_mirror: MirrorMaker
+) -> None:
     """C3, C21: no write overlaps another, and each row stands there once."""
     service.write_time = timedelta(milliseconds=20)
     await put_candidates(database, [f"n{number}" for number in range(30)])
-    first, second = (make_mirror(database, service, folder=tmp_path) for _ in range(2))
+    first, second = (make_mirror(service) for _ in range(2))
     outcomes = await asyncio.gather(first.deliver(), second.deliver())
     assert sorted(outcome.is_busy for outcome in outcomes) == [False, True]
     assert read_mirrored(service) == await read_expected(database)
@@ -283,7 +288,7 @@ async def test_of_two_who_deliver_at_once_one_does(database: Database, service: 
 
 
 async def test_a_rebuild_waits_for_a_round_that_is_under_way(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
 ) -> None:
     """C3: the service delivers, and a person asks for a rebuild."""
     await put_candidates(database, ["a"])
@@ -299,13 +304,13 @@ async def test_a_rebuild_waits_for_a_round_that_is_under_way(
 
 
 async def test_one_that_lost_the_right_to_deliver_leaves_the_latest_state_to_the_other(
-    mirror: Mirror, database: Database, service: SandboxBitable, tmp_path: Path, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C5, C21: it was stopped in the middle of an update; what it had sent is sent over once more."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
     await change_candidates(database, ["a"], status="processing")
-    other = make_mirror(database, service, folder=tmp_path, clock=clock)
+    other = make_mirror(service, clock=clock)
     paths = []
 
     async def overtake(entry: object) -> None:
@@ -322,19 +327,17 @@ async def test_one_that_lost_the_right_to_deliver_leaves_the_latest_state_to_the
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_the_loop_delivers_what_comes_and_stops_when_told(
-    database: Database, service: SandboxBitable, tmp_path: Path
+async def test_the_loop_delivers_what_comes_and_stops_when_asked(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
-    """C21: `wake` is enough, no matter how long the nap."""
-    mirror = make_mirror(database, service, folder=tmp_path)
-    stop, created = Stop(clock=SystemClock()), asyncio.Event()
+    """C21: within seconds, and without being told that there is something."""
+    stop, created = Stop(clock=clock), asyncio.Event()
     service.on_answer = lambda entry: created.set() if entry.path == BATCH_CREATE else None
     running = asyncio.create_task(mirror.run(stop))
     async with asyncio.timeout(30):
         for name in ("a", "b"):
             created.clear()
             await put_candidates(database, [name])
-            mirror.wake()
             await created.wait()
         stop.request("the test is over")
         await running
@@ -342,7 +345,7 @@ async def test_the_loop_delivers_what_comes_and_stops_when_told(
 
 
 async def test_nothing_is_asked_where_nothing_waits(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: an idle mirror costs Feishu's quota nothing."""
     await mirror.deliver()
@@ -351,7 +354,7 @@ async def test_nothing_is_asked_where_nothing_waits(
     assert len(service.requests) == asked
 
 
-async def test_fields_are_looked_at_once(mirror: Mirror, database: Database, service: SandboxBitable) -> None:
+async def test_fields_are_looked_at_once(mirror: FeishuMirror, database: Database, service: SandboxBitable) -> None:
     """C21: a round in the middle of the day is a search and a write."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
@@ -363,7 +366,7 @@ async def test_fields_are_looked_at_once(mirror: Mirror, database: Database, ser
 
 
 async def test_odd_content_is_shown_as_far_as_it_can_be(
-    mirror: Mirror, database: Database, service: SandboxBitable
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: half an emoji, a broken document, counts that are none: no row keeps the others from being delivered."""
     await put_source(database, "half", note={"text": "half \ud83d", "counts": {"likes": "12"}, "tags": "x"})
@@ -373,7 +376,7 @@ async def test_odd_content_is_shown_as_far_as_it_can_be(
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Mirror, database: Database) -> None:
+async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: FeishuMirror, database: Database) -> None:
     """C21: made and removed before anyone looked."""
     await mirror.deliver()
     async with database.write() as connection:
@@ -386,9 +389,9 @@ async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Mirro
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"domain": "http://feishu.example"}, "https://"),
-        ({"domain": "https://user@feishu.example"}, "https://"),
-        ({"domain": "https://feishu.example/path"}, "https://"),
+        ({"base_url": "http://feishu.example"}, "https://"),
+        ({"base_url": "https://user@feishu.example"}, "https://"),
+        ({"base_url": "https://feishu.example/path"}, "https://"),
         ({"app_id": ""}, "app's id"),
         ({"tables": {}}, "tables"),
         ({"tables": {"tbl_cookie": "tblX"}}, "tables"),
@@ -403,13 +406,13 @@ def test_a_target_that_cannot_work_is_refused(changes: dict[str, object], told: 
         "app_token": "bascn",
         "tables": {"tbl_candidate": "tblX"},
     }
-    assert FeishuTarget(**good).domain == "https://open.feishu.cn"  # type: ignore[arg-type]
+    assert FeishuTarget(**good).base_url == "https://open.feishu.cn"  # type: ignore[arg-type]
     with pytest.raises(FeishuTargetError, match=told):
         FeishuTarget(**good | changes)  # type: ignore[arg-type]
 
 
 async def test_the_state_of_the_mirror_is_told(
-    mirror: Mirror, database: Database, service: SandboxBitable, clock: FakeClock
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: what waits, since when, and what went wrong last."""
     await mirror.deliver()

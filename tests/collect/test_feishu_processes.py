@@ -18,8 +18,8 @@ from tests.collect.feishu_stage import (
     BATCH_DELETE,
     BATCH_UPDATE,
     CANDIDATES,
+    MirrorMaker,
     change_candidates,
-    make_mirror,
     make_service,
     make_target,
     put_candidates,
@@ -27,19 +27,21 @@ from tests.collect.feishu_stage import (
     read_mirrored,
     remove_candidates,
 )
-from tidings.collect.feishu.mirror import Mirror
-from tidings.collect.feishu.tables import mirror_intents
-from tidings.collect.feishu.target import FeishuTarget
+from tests.conftest import LOOPBACK
+from tidings.collect.feishu.client import FeishuTarget
+from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.tables import mirror_intents
 from tidings.core.alerts import Alerts
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Executions
+from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import bitable
-from tidings.sandbox.bitable import SandboxBitable
-from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS
+from tidings.sandbox.feishu import bitable
+from tidings.sandbox.feishu.bitable import SandboxBitable
+from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
 
@@ -58,25 +60,27 @@ async def service() -> AsyncIterator[SandboxBitable]:
 
 
 def deliver_until_killed(url: str, folder: Path, secret: str, place: dict[str, object]) -> None:
-    """In another process: what the service does, for as long as it lives."""
+    """In another process: deliver as the service does, until it is killed."""
 
     async def run() -> None:
         clock, database = SystemClock(), open_database(url)
-        mirror = Mirror(
-            database,
-            target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
-            executions=Executions(database, clock=clock, process_lock=ProcessLock(folder), silent_for=SILENT),
-            alerts=Alerts(database, clock=clock, destinations=()),
-            clock=clock,
-        )
-        await mirror.run(Stop(clock=clock))
+        async with GuardedClient(user_agent="tests", allow_networks=LOOPBACK) as client:
+            mirror = FeishuMirror(
+                database,
+                target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
+                client=client,
+                executions=Executions(database, clock=clock, process_lock=ProcessLock(folder), silent_for=SILENT),
+                alerts=Alerts(database, clock=clock, destinations=()),
+                clock=clock,
+            )
+            await mirror.run(Stop(clock=clock))
 
     asyncio.run(run())
 
 
 def start_process(url: str, folder: Path, service: SandboxBitable) -> BaseProcess:
     target = make_target(service)
-    place = {name: getattr(target, name) for name in ("app_id", "app_token", "domain")}
+    place = {name: getattr(target, name) for name in ("app_id", "app_token", "base_url")}
     arguments = (url, folder, target.app_secret.reveal(), place | {"tables": dict(target.tables)})
     process = SPAWN.Process(target=deliver_until_killed, args=arguments)
     process.start()
@@ -110,7 +114,7 @@ async def has_intent(database: Database) -> bool:
 
 
 async def test_a_process_that_is_killed_anywhere_leaves_each_row_once(
-    database: Database, database_url: str, service: SandboxBitable, tmp_path: Path
+    database: Database, database_url: str, service: SandboxBitable, tmp_path: Path, make_mirror: MirrorMaker
 ) -> None:
     """C21: after the intent, after the effect, in an update and in a delete; the next one takes over at once."""
     await put_candidates(database, [f"n{number:03}" for number in range(120)])
@@ -131,7 +135,7 @@ async def test_a_process_that_is_killed_anywhere_leaves_each_row_once(
     await put_candidates(database, ["last"])
     await kill(BATCH_DELETE, "on_answer")
     await kill(BATCH_CREATE, "on_answer")
-    delivered = await make_mirror(database, service, folder=tmp_path).deliver()
+    delivered = await make_mirror(service).deliver()
     assert (delivered.failures, delivered.is_busy) == ({}, False)
     assert read_mirrored(service) == await read_expected(database)
     assert not await has_intent(database)
@@ -165,7 +169,7 @@ async def stop_at(service: SandboxBitable, process: BaseProcess, *, path: str, u
 
 
 async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
-    database: Database, database_url: str, tmp_path: Path, request: pytest.FixtureRequest
+    database: Database, database_url: str, tmp_path: Path, request: pytest.FixtureRequest, make_mirror: MirrorMaker
 ) -> None:
     """C5, C21: Feishu fails in every way and is away for a while, processes are killed within requests, and one is
     stopped in the middle of a create until another has taken over and done the same; then it wakes up, and its request
@@ -185,7 +189,7 @@ async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
         await service.close()
         await change_candidates(database, names[:50], status="collected")
         await remove_candidates(database, names[100:])
-        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures
+        assert (await make_mirror(service).deliver()).failures
         await service.start()
         await kill(BATCH_DELETE, "on_answer")
 
@@ -194,7 +198,7 @@ async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
         sleeper = start_process(database_url, tmp_path, service)
         request.addfinalizer(sleeper.kill)
         await stop_at(service, sleeper, path=BATCH_CREATE, until=awake)
-        other = make_mirror(database, service, folder=tmp_path, silent_for=SILENT)
+        other = make_mirror(service, silent_for=SILENT)
         assert (await other.rebuild()).failures == {}
         await change_candidates(database, ["late"], status="failed")
         assert (await other.deliver()).failures == {}
@@ -207,5 +211,5 @@ async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
         await wait_until_equal(database, service)
         sleeper.kill()
         await asyncio.to_thread(sleeper.join, SOON)
-        assert (await make_mirror(database, service, folder=tmp_path).deliver()).failures == {}
+        assert (await make_mirror(service).deliver()).failures == {}
         assert read_mirrored(service) == await read_expected(database)

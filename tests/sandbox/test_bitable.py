@@ -12,8 +12,8 @@ import pytest
 from aiohttp import ClientError, ClientSession
 
 from tests.fakes import FakeClock
-from tidings.sandbox import bitable
-from tidings.sandbox.bitable import (
+from tidings.sandbox.feishu import bitable
+from tidings.sandbox.feishu.bitable import (
     DEMO_APP_ID,
     DEMO_APP_SECRET,
     DEMO_APP_TOKEN,
@@ -21,7 +21,7 @@ from tidings.sandbox.bitable import (
     TOKEN_PATH,
     SandboxBitable,
 )
-from tidings.sandbox.bitable_tables import FieldType
+from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.wire.faults import Fault, FaultKind
 
 TABLE = "tblOne"
@@ -31,7 +31,7 @@ RECORDS = f"{ROOT}/records"
 
 @pytest.fixture
 async def service(clock: FakeClock) -> AsyncIterator[SandboxBitable]:
-    fields = {"key": FieldType.TEXT, "count": FieldType.NUMBER, "kind": FieldType.SINGLE_SELECT}
+    fields = {"key": BitableFieldType.TEXT, "count": BitableFieldType.NUMBER, "kind": BitableFieldType.SINGLE_SELECT}
     async with SandboxBitable(tables={TABLE: fields, "tblTwo": fields}, now=clock.now) as running:
         yield running
 

@@ -145,6 +145,43 @@ mirror_records = Table(
     PrimaryKeyConstraint("table_name", "platform", "note_id"),
 )
 
+# The create in progress for a table, until its outcome is known. `body` holds the rows as they were sent.
+mirror_intents = Table(
+    "mirror_intents",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("client_token", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Rows that the mirror did not take. A row that changes is tried again.
+mirror_failures = Table(
+    "mirror_failures",
+    metadata,
+    Column("table_name", Text, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("failed_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("table_name", "platform", "note_id"),
+)
+
+# Each mirrored table: the fingerprint of its target, the owner's name that our records carry, the signature of its
+# fields there, its last delivery and its last error.
+mirror_state = Table(
+    "mirror_state",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("signature", Text, nullable=False),
+    Column("delivered_at", BigInteger),
+    Column("last_error", Text),
+    Column("failed_at", BigInteger),
+)
+
 # The platforms with something pending, as a table expression `pending(platform)`: a jump for each, where a DISTINCT
 # would read every pending row. It ends with a row of NULL.
 PENDING_PLATFORMS: Final = """

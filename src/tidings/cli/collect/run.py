@@ -16,7 +16,7 @@ from tidings.cli.collect.report import print_collections, print_discovery, print
 from tidings.cli.collect.status import print_standing, read_standing
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals
 from tidings.collect.alerts import record_end
-from tidings.collect.feishu.mirror import Delivered, Mirror
+from tidings.collect.feishu.mirror import FeishuMirror, MirrorResult
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import FailedCandidate, list_failed
 from tidings.collect.write import Recovered
@@ -224,17 +224,17 @@ def _is_watched(as_json: bool, verbose: bool) -> bool:
     return is_terminal() and not as_json and not verbose
 
 
-def _require_mirror(installation: Installation) -> Mirror:
+def _require_mirror(installation: Installation) -> FeishuMirror:
     if installation.mirror is None:
-        fail("no mirror is set up; FEISHU_APP_ID and its fellow variables do that (docs/feishu.md)")
+        fail("no mirror is set up; set FEISHU_APP_ID and the other FEISHU_ variables (docs/feishu.md)")
     return installation.mirror
 
 
-async def _deliver(mirror: Mirror, *, rebuild: bool) -> Delivered:
+async def _deliver(mirror: FeishuMirror, *, rebuild: bool) -> MirrorResult:
     return await (mirror.rebuild() if rebuild else mirror.deliver())
 
 
-def _tell_delivered(delivered: Delivered, *, as_json: bool) -> Exit:
+def _tell_delivered(delivered: MirrorResult, *, as_json: bool) -> Exit:
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}
     failures = {table: str(error) for table, error in delivered.failures.items()}
     if as_json:

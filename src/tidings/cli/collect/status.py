@@ -11,7 +11,7 @@ from tidings.cli.collect.report import escape
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.alerts import find_obstacle
 from tidings.collect.crawl.cookies.table import Cookie
-from tidings.collect.feishu.status import MirrorStatus
+from tidings.collect.feishu.mirror import MirrorStatus
 from tidings.collect.status import count_candidates, list_executions
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write import Keyword

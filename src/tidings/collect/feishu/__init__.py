@@ -1,2 +1,2 @@
-"""The mirror of the tables in a Feishu base: fed from an outbox, once for each row and in its latest state. `mirror` is
-the way in; nothing that crawls knows of this package."""
+"""The mirror of our tables in a Feishu base. Rows reach it through an outbox, each once and in its latest state. Start
+reading at `mirror`. The crawl API does not know this package."""

@@ -1,228 +1,301 @@
-"""Bitable over lark-oapi: a few calls, each done once. Every refusal and every failure comes as a FeishuError; what
-follows from one is decided in `delivery`. Nothing here blocks the event loop, and no secret is in any message.
+"""Feishu's Bitable API over the guarded HTTP client: the target, the access token, and one method for each URL.
+
+Every method raises FeishuError and nothing else. Requests follow the retry rule of `errors`. No message holds a secret.
+
+ValueError
+└── FeishuTargetError
 """
 
-import asyncio
+import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
 
-from tidings.collect.feishu.answers import FeishuError, Verdict, judge_answer, judge_failure
-from tidings.collect.feishu.fields import KEY_FIELD, OWNER_FIELD, Cell, FieldType
-from tidings.collect.feishu.library import Library, load_library
-from tidings.collect.feishu.target import FeishuTarget
+from tidings.collect.feishu.errors import (
+    FeishuError,
+    FeishuErrorKind,
+    classify_answer,
+    make_forbidden_address,
+    make_unreachable,
+    make_unreadable,
+    next_delay,
+)
+from tidings.collect.feishu.fields import KEY_FIELD, MIRRORED_TABLES, OWNER_FIELD, Cell, FieldType
 from tidings.core.clock import Clock
+from tidings.core.logs.logger import get_logger
+from tidings.core.net.client import FetchError, GuardedClient, RefusedError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
+FEISHU_URL: Final = "https://open.feishu.cn"
 TIMEOUT: Final = timedelta(seconds=30)
-# An `or` of more is refused.
-MOST_CONDITIONS: Final = 50
-# How many records can be asked for by their ids at once.
-MOST_LOOKED_UP: Final = 100
+# Records in one create, update or delete.
+MOST_RECORDS: Final = 500
 
-_GOOD: Final = 200
-_PAGE: Final = 500
-_FIELD_PAGE: Final = 100
-# A token is left alone so long before its end, so that none ends on its way.
+_TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
+# Feishu refuses an `or` of more conditions.
+_MOST_CONDITIONS: Final = 50
+_MOST_IDS: Final = 100
+_RECORD_PAGE: Final = "500"
+_FIELD_PAGE: Final = "100"
+# `batch_get` answers whole records: 100 of 50,000 characters, each written as \uXXXX.
+_LONGEST_ANSWER: Final = 32 * 1024 * 1024
+# Replace a token this long before it expires, so that none expires on its way.
 _MARGIN: Final = timedelta(minutes=10)
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_OK: Final = 200
+
+_log = get_logger(__name__)
 
 Document = Mapping[str, Any]
 
 
+class FeishuTargetError(ValueError):
+    """The FEISHU_ settings cannot work. The message holds no secret."""
+
+
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A record that stands in Feishu, with the texts of its key and of whose it is."""
+class FeishuTarget:
+    """The base that the mirror writes to. Raises FeishuTargetError."""
+
+    app_id: str
+    app_secret: Secret
+    # The id of the base, from its URL.
+    app_token: str
+    # The table's id in the base, by the name of our table; only mirrored tables are named.
+    tables: Mapping[str, str] = field(hash=False)
+    # The origin of Feishu's or Lark's server.
+    base_url: str = FEISHU_URL
+
+    def __post_init__(self) -> None:
+        if not (self.app_id and self.app_secret and self.app_token):
+            raise FeishuTargetError("the app's id, its secret and the base's token are needed")
+        _check_base_url(self.base_url)
+        if not self.tables or any(name not in MIRRORED_TABLES or not given for name, given in self.tables.items()):
+            raise FeishuTargetError(f"tables: name the table in the base for some of {', '.join(MIRRORED_TABLES)}")
+        if len(set(self.tables.values())) < len(self.tables):
+            raise FeishuTargetError("two tables cannot be mirrored to the same one")
+
+    def fingerprint(self, table_name: str) -> str:
+        """Identifies where a table is mirrored to, without showing it."""
+        place = "\n".join((self.base_url, self.app_token, self.tables[table_name]))
+        return hashlib.blake2b(place.encode(), digest_size=16, person=b"tidings.feishu").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record in Feishu."""
 
     record_id: str
+    # The text of its key field.
     key: str
+    # The text of its `managed_by` field.
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
-    """A field of a table: the number of its type, and its id, which no other field ever gets."""
+class FieldInfo:
+    """A field of a table in Feishu."""
 
+    # Feishu's number of the type.
     type: int
+    # Feishu never uses an id twice: a field that was removed and created again has another one.
     field_id: str
 
 
 class BitableClient:
-    """The calls of one target. Each raises FeishuError."""
+    """The API of one target."""
 
     def __init__(
-        self, target: FeishuTarget, *, clock: Clock, redactor: Redactor | None = None, timeout: timedelta = TIMEOUT
+        self,
+        target: FeishuTarget,
+        *,
+        client: GuardedClient,
+        clock: Clock,
+        redactor: Redactor | None = None,
+        timeout: timedelta = TIMEOUT,
     ) -> None:
         self._target = target
+        self._client = client
         self._clock = clock
         self._redactor = redactor
         self._timeout = timeout
-        self._loaded: Library | None = None
         self._token: Secret | None = None
-        self._token_ends = 0.0
+        # By the monotonic clock, in seconds.
+        self._token_expires_at = 0.0
 
-    async def create(self, table_id: str, rows: Sequence[Mapping[str, Cell]], *, client_token: str) -> list[str]:
-        """New records, all or none; the answer is their ids. The same client_token again creates nothing."""
-        library = await self._load()
-        builder = library.bitable.BatchCreateAppTableRecordRequest.builder().client_token(client_token)
-        body = {"records": [{"fields": dict(row)} for row in rows]}
-        data = await self._send(self._address(builder, table_id).request_body(body))
+    async def create_records(
+        self, table_id: str, rows: Sequence[Mapping[str, Cell]], *, client_token: str
+    ) -> list[str]:
+        """Create all or none; returns their ids. Repeating a client_token creates nothing and returns the same ids."""
+        body = {"records": [{"fields": row} for row in rows]}
+        data = await self._send("POST", table_id, "records/batch_create", body, client_token=client_token)
         with _reading():
-            made = {_read_text(record["fields"][KEY_FIELD]): str(record["record_id"]) for record in data["records"]}
-            return [made[str(row[KEY_FIELD])] for row in rows]
+            ids = {_read_text(record["fields"][KEY_FIELD]): str(record["record_id"]) for record in data["records"]}
+            return [ids[str(row[KEY_FIELD])] for row in rows]
 
-    async def update(self, table_id: str, changes: Mapping[str, Mapping[str, Cell]]) -> None:
-        """Set these fields of these records, all or none; None empties one."""
-        library = await self._load()
-        builder = library.bitable.BatchUpdateAppTableRecordRequest.builder()
-        # A plain document: the library's own types would leave every None out.
-        body = {"records": [{"record_id": name, "fields": dict(fields)} for name, fields in changes.items()]}
-        await self._send(self._address(builder, table_id).request_body(body))
+    async def update_records(self, table_id: str, changes: Mapping[str, Mapping[str, Cell]]) -> None:
+        """Set these fields of these records, all or none. None clears a field."""
+        body = {"records": [{"record_id": record_id, "fields": fields} for record_id, fields in changes.items()]}
+        await self._send("POST", table_id, "records/batch_update", body)
 
-    async def delete(self, table_id: str, record_ids: Sequence[str]) -> None:
-        """Remove these records, all or none."""
-        library = await self._load()
-        builder = library.bitable.BatchDeleteAppTableRecordRequest.builder()
-        body = {"records": list(record_ids)}
-        await self._send(self._address(builder, table_id).request_body(body))
+    async def delete_records(self, table_id: str, record_ids: Sequence[str]) -> None:
+        """Delete all or none."""
+        await self._send("POST", table_id, "records/batch_delete", {"records": list(record_ids)})
 
     async def find_absent(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
-        """Those of these records that are no longer there; at most 100 at once."""
-        library = await self._load()
-        builder = library.bitable.BatchGetAppTableRecordRequest.builder()
-        body = {"record_ids": list(record_ids)}
-        data = await self._send(self._address(builder, table_id).request_body(body))
-        with _reading():
-            return {str(name) for name in data.get("absent_record_ids") or []} & set(record_ids)
+        """Those of these records that were deleted. Unlike a search, this shows every change at once."""
+        absent: set[str] = set()
+        for start in range(0, len(record_ids), _MOST_IDS):
+            body = {"record_ids": list(record_ids[start : start + _MOST_IDS])}
+            data = await self._send("POST", table_id, "records/batch_get", body)
+            with _reading():
+                absent |= {str(name) for name in data.get("absent_record_ids") or []}
+        return absent.intersection(record_ids)
 
-    async def find(self, table_id: str, keys: Sequence[str]) -> list[Found]:
-        """The records with one of these keys; at most 50 keys at once."""
-        conditions = [{"field_name": KEY_FIELD, "operator": "is", "value": [key]} for key in keys]
-        wanted = set(keys)
-        found = self.list_records(table_id, chosen={"conjunction": "or", "conditions": conditions})
-        # Whether the search tells capitals apart is nowhere promised.
-        return [record async for record in found if record.key in wanted]
+    async def find_records(self, table_id: str, keys: Sequence[str]) -> list[FoundRecord]:
+        """The records with one of these keys. A search may show a new record seconds later."""
+        found: list[FoundRecord] = []
+        for start in range(0, len(keys), _MOST_CONDITIONS):
+            some = keys[start : start + _MOST_CONDITIONS]
+            conditions = [{"field_name": KEY_FIELD, "operator": "is", "value": [key]} for key in some]
+            records = self.list_records(table_id, chosen={"conjunction": "or", "conditions": conditions})
+            # Feishu does not document whether `is` ignores case.
+            found += [record async for record in records if record.key in some]
+        return found
 
-    async def list_records(self, table_id: str, *, chosen: Document | None = None) -> AsyncIterator[Found]:
-        """Every record, or those chosen by a filter."""
-        library = await self._load()
+    async def list_records(self, table_id: str, *, chosen: Document | None = None) -> AsyncIterator[FoundRecord]:
+        """Every record, or those that the filter `chosen` selects."""
         body: dict[str, Any] = {"field_names": [KEY_FIELD, OWNER_FIELD], "automatic_fields": False}
         if chosen is not None:
             body["filter"] = chosen
-
-        def ask() -> Any:
-            builder = library.bitable.SearchAppTableRecordRequest.builder().page_size(_PAGE).request_body(body)
-            return self._address(builder, table_id)
-
-        async for items in self._list(ask):
+        async for items in self._list("POST", table_id, "records/search", body, page_size=_RECORD_PAGE):
             with _reading():
-                page = [_read_found(item) for item in items]
-            for found in page:
-                yield found
+                page = [_read_record(item) for item in items]
+            for record in page:
+                yield record
 
-    async def list_fields(self, table_id: str) -> dict[str, Present]:
-        """The fields of a table, by their names."""
-        library = await self._load()
-        fields: dict[str, Present] = {}
-
-        def ask() -> Any:
-            builder = library.bitable.ListAppTableFieldRequest.builder().page_size(_FIELD_PAGE)
-            return self._address(builder, table_id)
-
-        async for items in self._list(ask):
+    async def list_fields(self, table_id: str) -> dict[str, FieldInfo]:
+        """The fields of a table by name."""
+        fields: dict[str, FieldInfo] = {}
+        async for items in self._list("GET", table_id, "fields", None, page_size=_FIELD_PAGE):
             with _reading():
                 fields |= {
-                    str(item["field_name"]): Present(int(item["type"]), str(item.get("field_id"))) for item in items
+                    str(item["field_name"]): FieldInfo(int(item["type"]), str(item.get("field_id"))) for item in items
                 }
         return fields
 
     async def create_field(self, table_id: str, name: str, field_type: FieldType) -> None:
-        library = await self._load()
-        builder = library.bitable.CreateAppTableFieldRequest.builder()
-        body = {"field_name": name, "type": int(field_type)}
-        await self._send(self._address(builder, table_id).request_body(body))
+        await self._send("POST", table_id, "fields", {"field_name": name, "type": int(field_type)})
 
-    async def _load(self) -> Library:
-        if self._loaded is None:
-            self._loaded = await asyncio.to_thread(load_library, self._target, timeout=self._timeout)
-        return self._loaded
-
-    def _address(self, builder: Any, table_id: str) -> Any:
-        return builder.app_token(self._target.app_token).table_id(table_id)
-
-    async def _list(self, ask: Callable[[], Any]) -> AsyncIterator[list[Any]]:
-        """Page after page of what `ask` asks for."""
-        page_token, seen = "", set[str]()
-        while page_token not in seen:
-            seen.add(page_token)
-            data = await self._send(ask().page_token(page_token) if page_token else ask())
+    async def _list(
+        self, method: str, table_id: str, path: str, body: Document | None, *, page_size: str
+    ) -> AsyncIterator[list[Any]]:
+        """The items of each page."""
+        query, seen = {"page_size": page_size}, set[str]()
+        while True:
+            data = await self._send(method, table_id, path, body, **query)
             yield data.get("items") or []
             if not data.get("has_more"):
                 return
             page_token = str(data.get("page_token", ""))
-        raise judge_failure(LookupError("a page that leads to itself"))
+            if page_token in seen:
+                raise make_unreadable(LookupError())
+            seen.add(page_token)
+            query["page_token"] = page_token
 
-    async def _send(self, builder: Any) -> Document:
-        """The data of a good answer. A token that has expired is replaced, once."""
-        try:
-            return await self._send_once(builder)
-        except FeishuError as error:
-            if error.verdict is not Verdict.REFRESH:
-                raise
-            self._token = None
-        return await self._send_once(builder)
-
-    async def _send_once(self, builder: Any) -> Document:
-        library = await self._load()
-        token = await self._find_token(library)
-        data = (await self._exchange(library.send(builder.build(), token=token.reveal()))).get("data")
+    async def _send(self, method: str, table_id: str, path: str, body: Document | None, **query: str) -> Document:
+        """The `data` of a successful answer, after retries."""
+        app, table = quote(self._target.app_token, safe=""), quote(table_id, safe="")
+        url = f"/open-apis/bitable/v1/apps/{app}/tables/{table}/{path}?{urlencode(query)}".rstrip("?")
+        for retry in count(1):
+            try:
+                token = await self._find_token()
+                data = (await self._exchange(method, url, body, token=token)).get("data")
+                break
+            except FeishuError as error:
+                await self._wait_before(retry, error)
         return data if isinstance(data, dict) else {}
 
-    async def _find_token(self, library: Library) -> Secret:
-        if self._token is None or self._clock.monotonic() >= self._token_ends:
-            self._token = await self._fetch_token(library)
+    async def _wait_before(self, retry: int, error: FeishuError) -> None:
+        """Prepare a retry, or raise the error."""
+        if error.kind is FeishuErrorKind.EXPIRED_TOKEN:
+            self._token = None
+            if retry == 1:
+                return
+        delay = next_delay(error, retry=retry) if error.kind is FeishuErrorKind.RETRY else None
+        if delay is None:
+            raise error
+        _log.info("mirror.retried", reason=str(error), seconds=delay.total_seconds())
+        await self._clock.sleep(delay)
+
+    async def _find_token(self) -> Secret:
+        if self._token is None or self._clock.monotonic() >= self._token_expires_at:
+            self._token = await self._fetch_token()
         return self._token
 
-    async def _fetch_token(self, library: Library) -> Secret:
+    async def _fetch_token(self) -> Secret:
         body = {"app_id": self._target.app_id, "app_secret": self._target.app_secret.reveal()}
-        request = library.auth.InternalTenantAccessTokenRequest.builder().request_body(body).build()
-        document = await self._exchange(library.send(request))
+        document = await self._exchange("POST", _TOKEN_PATH, body)
         token, expire = document.get("tenant_access_token"), document.get("expire")
         if not isinstance(token, str) or not token or not isinstance(expire, int):
-            raise judge_failure(ValueError("no token"))
+            raise make_unreadable(ValueError())
         lifetime = max(timedelta(seconds=expire) - _MARGIN, timedelta(seconds=expire) / 2)
-        self._token_ends = self._clock.monotonic() + lifetime.total_seconds()
+        self._token_expires_at = self._clock.monotonic() + lifetime.total_seconds()
         if self._redactor is not None:
             self._redactor.add(token)
         return Secret(token)
 
-    async def _exchange(self, call: Awaitable[Any]) -> Document:
-        """The answer as a document whose code is 0."""
+    async def _exchange(
+        self, method: str, path: str, body: Document | None, *, token: Secret | None = None
+    ) -> Document:
+        """One request; its answer as a document whose code is 0."""
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token.reveal()}"
         try:
-            async with asyncio.timeout(self._timeout.total_seconds()):
-                raw = await call
-        except Exception as error:  # noqa: BLE001 - whatever the library or the wire does, its text may hold a secret
-            raise judge_failure(error) from None
-        document, code = _read_document(raw.content)
-        if code != 0 or raw.status_code != _GOOD:
-            raise judge_answer(code, status=raw.status_code, headers=raw.headers)
+            answer = await self._client.request(
+                method,
+                self._target.base_url + path,
+                headers=headers,
+                body=None if body is None else json.dumps(body, ensure_ascii=False).encode(),
+                timeout=self._timeout,
+                limit=_LONGEST_ANSWER,
+            )
+        except RefusedError as error:
+            raise make_forbidden_address(error.reason) from None
+        except FetchError as error:
+            raise make_unreachable(error.reason) from None
+        document, code = _read_document(answer.body)
+        if code != 0 or answer.status != _OK:
+            raise classify_answer(code, status=answer.status, headers=answer.headers)
         return document
+
+
+def _check_base_url(base_url: str) -> None:
+    split = urlsplit(base_url)
+    is_safe = split.scheme == "https" or (split.scheme == "http" and split.hostname in _LOOPBACK)
+    # The app's secret is sent there, so never in clear text over a network.
+    if not is_safe or not split.hostname or "@" in split.netloc or base_url != f"{split.scheme}://{split.netloc}":
+        raise FeishuTargetError(f"the base URL is the https:// origin of the server, such as {FEISHU_URL}")
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """An answer of another shape than is known is as good as none."""
+    """Turn an answer of an unknown shape into a FeishuError."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise judge_failure(error) from None
+        raise make_unreadable(error) from None
 
 
 def _read_document(content: bytes) -> tuple[Document, int | None]:
-    """An answer and its code; no code where it is no answer of Feishu's."""
+    """An answer and its code. The code is None if the answer is not Feishu's."""
     try:
         document = json.loads(content)
         return dict(document), int(document["code"])
@@ -230,13 +303,13 @@ def _read_document(content: bytes) -> tuple[Document, int | None]:
         return {}, None
 
 
-def _read_found(item: Document) -> Found:
+def _read_record(item: Document) -> FoundRecord:
     fields = item["fields"]
-    return Found(str(item["record_id"]), _read_text(fields.get(KEY_FIELD)), _read_text(fields.get(OWNER_FIELD)))
+    return FoundRecord(str(item["record_id"]), _read_text(fields.get(KEY_FIELD)), _read_text(fields.get(OWNER_FIELD)))
 
 
 def _read_text(value: object) -> str:
-    """A text as it is written, and as it is shown: in pieces."""
+    """A text. A create answers it as it was written, a search as a list of pieces."""
     if isinstance(value, list):
         return "".join(str(piece.get("text", "")) for piece in value if isinstance(piece, dict))
     return value if isinstance(value, str) else ""

@@ -1,173 +1,211 @@
-"""One table's way to Feishu, round by round: what waits is taken page by page, told apart into what is to be created,
-updated and deleted, and sent; what passes by itself is waited for.
+"""Delivers one table to Feishu in one execution: checks the fields, reads pending changes page by page, finds the
+records of rows, and sends creates, updates and deletes.
 
-Feishu has no unique fields, so that each row stands there once is kept here: a row of which no record is known, or
-whose record is in doubt, is searched for first (`finding`). How batches are sent is in `sending`.
+Feishu has no unique fields. A row without a known record, or with a request of unknown outcome, is therefore searched
+for before anything is sent.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
-from typing import Final
+from itertools import count
 
-from tidings.collect.feishu.answers import FeishuError, Verdict, judge_field, judge_no_key
-from tidings.collect.feishu.changes import Change
-from tidings.collect.feishu.client import BitableClient
-from tidings.collect.feishu.comparison import mark_differences
-from tidings.collect.feishu.fields import FIELDS, KEY_FIELD, sign_fields
-from tidings.collect.feishu.finding import Finder
-from tidings.collect.feishu.ledger import Ledger
-from tidings.collect.feishu.sending import Kind, Sender, Tally
+from tidings.collect.feishu.batches import BatchSender, RecordCounts, WriteKind
+from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FoundRecord
+from tidings.collect.feishu.errors import (
+    FeishuError,
+    FeishuErrorKind,
+    make_missing_key,
+    make_wrong_type,
+    next_delay,
+)
+from tidings.collect.feishu.fields import KEY_FIELD, RowKey, parse_key, sign_fields
+from tidings.collect.feishu.store import MirrorStore, RowChange
+from tidings.collect.tables import mirror_records
 from tidings.core.clock import Clock
-from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 
-_WAITS: Final = (timedelta(seconds=0.5), timedelta(seconds=1), timedelta(seconds=1))
-# Anything longer is waited for outside of the round, so that another process can have its turn.
-_LONGEST_WAIT: Final = timedelta(minutes=1)
-_PASSING: Final = (Verdict.RETRY, Verdict.RENEW, Verdict.PREPARE)
+_REPEATED = (FeishuErrorKind.SPENT_CLIENT_TOKEN, FeishuErrorKind.MISSING_FIELD, FeishuErrorKind.UNSETTLED)
 
 _log = get_logger(__name__)
 
 
 class TableDelivery:
-    """The delivery of one table of ours to the table `table_id`, by one execution."""
+    """The delivery of one of our tables to the table `table_id` of the base.
+
+    Methods raise FeishuError for errors that did not pass by themselves, and ExecutionLostError.
+    """
 
     def __init__(
-        self,
-        client: BitableClient,
-        ledger: Ledger,
-        *,
-        database: Database,
-        table_id: str,
-        clock: Clock,
-        prepared: set[str],
+        self, client: BitableClient, store: MirrorStore, *, table_id: str, clock: Clock, prepared: set[str]
     ) -> None:
-        """`prepared` has the names of tables whose fields were seen to be right; it is shared by many deliveries."""
+        """`prepared` names the tables whose fields are known to be right. Deliveries share it."""
         self._client = client
-        self._ledger = ledger
-        self._database = database
+        self._store = store
         self._table_id = table_id
         self._clock = clock
         self._prepared = prepared
-        self._finder = Finder(client, ledger, table_id=table_id)
-        self._sender = Sender(client, ledger, self._finder, table_id=table_id, check_fields=self._check_fields)
-        # Whether a field was made anew, and what stands in Feishu is less than is known here.
+        self._sender = BatchSender(client, store, table_id=table_id, check_fields=self._check_fields)
+        # A field was created again, so Feishu shows less than the store knows.
         self._is_outdated = False
-        # What was looked at in this round, and where it ends: what comes meanwhile is for the next.
+        # The outbox entries of this execution: above the first id, up to the second.
         self._after = 0
         self._newest = 0
 
     @property
-    def tally(self) -> Tally:
-        return self._sender.tally
+    def counts(self) -> RecordCounts:
+        return self._sender.counts
 
-    async def begin_anew(self, *, target: str, same_target: bool) -> None:
-        """Learn from Feishu what stands there. A comparison then shows what differs. Raises as `deliver` does."""
+    async def start_over(self, *, target: str, same_target: bool) -> None:
+        """Read from Feishu which records exist, and forget everything else that is known of them."""
 
-        async def learn() -> bool:
+        async def read_records() -> bool:
             if same_target:
-                await self._sender.settle_intent()
-            await self._ledger.begin_anew(await self._finder.find_all(same_target=same_target), target=target)
+                await self._settle_intent()
+            await self._store.check()
+            known = await self._store.list_records() if same_target else {}
+            found = [record async for record in self._client.list_records(self._table_id)]
+            await self._store.start_over(await self._choose_records(found, known=known), target=target)
             return False
 
-        await self._persist(learn, same_target=same_target)
+        await self._repeat(read_records, same_target=same_target)
 
     async def compare(self) -> None:
-        """Mark what differs, without a request to Feishu. Raises ExecutionLostError."""
-        await mark_differences(self._database, self._ledger)
+        """Mark each row that differs from its known record, has none, or was deleted although its record exists.
+
+        Reads our own tables only, block by block, and asks nothing of Feishu.
+        """
+        store, table = self._store, self._store.table.table
+        async for rows in store.read_blocks(table):
+            await store.check()
+            contents = await store.render(rows)
+            known = {key: row.digest for key, row in (await store.look_up(mirror_records, contents)).items()}
+            await store.mark_changed([key for key, row in contents.items() if known.get(key) != row.digest])
+        async for records in store.read_blocks(mirror_records):
+            await store.check()
+            keys = [RowKey(row.platform, row.note_id) for row in records]
+            existing = await store.look_up(table, keys, table.c.platform, table.c.note_id)
+            await store.mark_changed([key for key in keys if key not in existing])
         self._is_outdated = False
 
     async def deliver(self) -> None:
-        """Deliver all that waits now. Raises FeishuError for what did not pass by itself, and ExecutionLostError."""
-        if not await self._ledger.has_work():
+        """Deliver every change that is pending now."""
+        if not await self._store.has_pending():
             return
-        self._newest = await self._ledger.find_newest()
-        await self._persist(self._deliver_some)
-        await self._sender.conclude()
+        self._newest = await self._store.find_newest_entry()
+        await self._repeat(self._deliver_page)
+        await self._sender.finish()
 
-    async def _deliver_some(self) -> bool:
+    async def _deliver_page(self) -> bool:
+        """Deliver one page. Returns whether there may be more."""
         if self._is_outdated:
             await self.compare()
-            self._newest = await self._ledger.find_newest()
-        await self._sender.settle_intent()
-        page = await self._ledger.take(after=self._after, newest=self._newest)
+            self._newest = await self._store.find_newest_entry()
+        await self._settle_intent()
+        page = await self._store.take_page(after=self._after, newest=self._newest)
         if page is None:
             return self._is_outdated
         await self._deliver_changes(page.changes)
-        self._after = page.last
+        self._after = page.last_entry
         return True
 
-    async def _deliver_changes(self, changes: Sequence[Change]) -> None:
-        # What cannot be created now need not be searched for.
-        taken = [change for change in changes if self._sender.takes(Kind.CREATE) or not _is_new(change)]
+    async def _deliver_changes(self, changes: Sequence[RowChange]) -> None:
+        # A row that cannot be created now need not be searched for.
+        taken = [change for change in changes if self._sender.is_open(WriteKind.CREATE) or not change.is_new]
         unsure = [change.key for change in taken if change.record_id is None or change.in_doubt]
-        if unsure and (found := await self._finder.find(unsure)):
-            await self._ledger.note_found(found)
+        if unsure and (found := await self._find_records(unsure)):
+            await self._store.record_found(found)
             taken = [replace(change, record_id=found.get(change.key, change.record_id)) for change in taken]
-        settled = [change for change in taken if not _needs_sending(change)]
-        if settled:
-            await self._ledger.settle(settled)
-        waiting = [change for change in taken if _needs_sending(change)]
-        await self._sender.send(Kind.DELETE, [change for change in waiting if change.shown is None])
-        known = [change for change in waiting if change.shown is not None and change.record_id is not None]
-        missing = await self._sender.send(Kind.UPDATE, known)
-        await self._sender.send(Kind.CREATE, [*missing, *filter(_is_new, waiting)])
+        if delivered := [change for change in taken if change.is_delivered]:
+            await self._store.record_delivered(delivered)
+        pending = [change for change in taken if not change.is_delivered]
+        await self._sender.send(WriteKind.DELETE, [change for change in pending if change.content is None])
+        known = [change for change in pending if change.content is not None and not change.is_new]
+        missing = await self._sender.send(WriteKind.UPDATE, known)
+        await self._sender.send(WriteKind.CREATE, [*missing, *(change for change in pending if change.is_new)])
 
-    async def _persist(self, step: Callable[[], Awaitable[bool]], *, same_target: bool = True) -> None:
-        """Take a step until it says that nothing is left; what passes by itself is waited for."""
-        failures = 0
+    async def _settle_intent(self) -> None:
+        """Find out what became of a create without an answer, and complete it."""
+        intent = await self._store.find_intent()
+        if intent is None:
+            return
+        found = await self._find_records(list(intent.rows))
+        if len(found) == len(intent.rows):
+            await self._store.close_intent(found)
+            return
+        created = await self._sender.repeat_create(intent)
+        # The search may lag, and Feishu may have forgotten the client_token. So search for every row again, later.
+        await self._store.close_intent(created | found, in_doubt=list(intent.rows) if created or found else ())
+
+    async def _find_records(self, keys: Sequence[RowKey]) -> dict[RowKey, str]:
+        """The records of these rows, as far as they exist."""
+        await self._store.check()
+        found = await self._client.find_records(self._table_id, [key.text for key in keys])
+        return await self._choose_records(found, known=await self._store.list_records(keys))
+
+    async def _choose_records(self, found: Sequence[FoundRecord], *, known: Mapping[str, RowKey]) -> dict[RowKey, str]:
+        """One of our records for each key, preferably a known one. Deletes our duplicates.
+
+        Records with another owner, or none, belong to people or another installation: they are left alone.
+        """
+        chosen: dict[RowKey, str] = {}
+        duplicates: list[tuple[RowKey, str]] = []
+        for record in sorted(found, key=lambda record: record.record_id not in known):
+            is_ours = record.owner == self._store.owner or record.record_id in known
+            # A person may have overwritten the key of a known record.
+            key = (known.get(record.record_id) or parse_key(record.key)) if is_ours else None
+            if key is not None and chosen.setdefault(key, record.record_id) != record.record_id:
+                duplicates.append((key, record.record_id))
+        for start in range(0, len(duplicates), MOST_RECORDS):
+            await self._delete_duplicates(duplicates[start : start + MOST_RECORDS])
+        return chosen
+
+    async def _delete_duplicates(self, duplicates: Sequence[tuple[RowKey, str]]) -> None:
+        await self._store.check({key for key, _ in duplicates})
+        try:
+            await self._client.delete_records(self._table_id, [record_id for _, record_id in duplicates])
+        except FeishuError as error:
+            raise (error.unsettle() if error.kind is FeishuErrorKind.MISSING_RECORD else error) from None
+        _log.warning("duplicates.removed", table=self._store.table_name, records=len(duplicates))
+
+    async def _repeat(self, step: Callable[[], Awaitable[bool]], *, same_target: bool = True) -> None:
+        """Repeat a step until it returns False. An error that a new look at Feishu solves repeats the step."""
         while True:
-            try:
-                await self._prepare(same_target=same_target)
-                if not await step():
-                    return
-                failures = 0
-            except FeishuError as error:
-                await self._wait_after(error, failures)
-                failures += 1
-
-    async def _wait_after(self, error: FeishuError, failures: int) -> None:
-        """Wait before the next try, or raise the error where a wait of seconds will not do."""
-        passes = error.verdict in _PASSING and error.code is not None and failures < len(_WAITS)
-        if not passes or (error.retry_after or timedelta(0)) > _LONGEST_WAIT:
-            raise error
-        if error.verdict is Verdict.PREPARE:
-            self._prepared.discard(self._ledger.table_name)
-        wait = error.retry_after or _WAITS[failures]
-        _log.info("mirror.waits", table=self._ledger.table_name, reason=str(error), seconds=wait.total_seconds())
-        await self._clock.sleep(wait)
+            for retry in count(1):
+                try:
+                    await self._prepare_fields(same_target=same_target)
+                    if not await step():
+                        return
+                    break
+                except FeishuError as error:
+                    delay = next_delay(error, retry=retry) if error.kind in _REPEATED else None
+                    if delay is None:
+                        raise
+                    _log.info("delivery.repeated", table=self._store.table_name, reason=str(error))
+                    if error.kind is FeishuErrorKind.MISSING_FIELD:
+                        self._prepared.discard(self._store.table_name)
+                    await self._clock.sleep(delay)
 
     async def _check_fields(self) -> None:
-        self._prepared.discard(self._ledger.table_name)
-        await self._prepare()
+        self._prepared.discard(self._store.table_name)
+        await self._prepare_fields()
 
-    async def _prepare(self, *, same_target: bool = True) -> None:
-        """See to it that the table has every field, of the right type."""
-        name, wanted = self._ledger.table_name, FIELDS[self._ledger.table_name]
+    async def _prepare_fields(self, *, same_target: bool = True) -> None:
+        """Create missing fields. Raises FeishuError for a field of another type, and for a lost key field."""
+        name, wanted = self._store.table_name, self._store.table.fields
         if name in self._prepared:
             return
         present = await self._client.list_fields(self._table_id)
-        if KEY_FIELD not in present and same_target and await self._ledger.has_records():
-            raise judge_no_key()
+        if KEY_FIELD not in present and same_target and await self._store.has_records():
+            # A new key field would be empty, and every row would be created once more.
+            raise make_missing_key()
         for field, found in present.items():
             if field in wanted and found.type != wanted[field]:
-                raise judge_field(field, wanted=wanted[field].name.capitalize())
+                raise make_wrong_type(field, wanted=wanted[field].name.capitalize())
         if missing := [field for field in wanted if field not in present]:
             for field in missing:
-                await self._ledger.check()
+                await self._store.check()
                 await self._client.create_field(self._table_id, field, wanted[field])
             present = await self._client.list_fields(self._table_id)
         ours = {field: (found.type, found.field_id) for field, found in present.items() if field in wanted}
-        self._is_outdated |= await self._ledger.sign(sign_fields(ours))
+        self._is_outdated |= await self._store.record_signature(sign_fields(ours))
         self._prepared.add(name)
-
-
-def _is_new(change: Change) -> bool:
-    return change.shown is not None and change.record_id is None
-
-
-def _needs_sending(change: Change) -> bool:
-    if change.shown is None:
-        return change.record_id is not None
-    return change.record_id is None or change.digest != change.known

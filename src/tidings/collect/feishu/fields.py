@@ -1,176 +1,186 @@
-"""What a row looks like in Feishu: the fields of each table with their types, and a row as their values. Pure. Moments
-are numbers (milliseconds), because Feishu compares its dates by the day alone.
+"""The mirrored tables: their fields in Feishu, and a row as the values of those fields. Pure.
+
+To mirror a further table, add one `MirroredTable` to `MIRRORED_TABLES`, and its setting. Timestamps are number fields
+(milliseconds), because Feishu compares its dates by the day alone.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Row
+from sqlalchemy import ColumnElement, Row, Table, and_
 
 from tidings.collect.notes import Counts, clean_text
 from tidings.collect.tables import candidates, sources
 
 KEY_FIELD: Final = "key"
-# Whose record it is: of two installations that write to one table, and of people, each has its own.
+# Tells our records from those of people and of other installations.
 OWNER_FIELD: Final = "managed_by"
-# Half of what a cell holds: an emoji may count as two.
+# Half of Feishu's limit, because an emoji may count as two.
 LONGEST_TEXT: Final = 50_000
 
+# A cell's value. None is empty.
 Cell = str | int | None
 
 
 class FieldType(IntEnum):
-    """Feishu's numbers for the types that are written."""
+    """Feishu's numbers of the types that the mirror writes."""
 
     TEXT = 1
     NUMBER = 2
 
 
-class Key(NamedTuple):
-    """A row of one of our tables."""
+class RowKey(NamedTuple):
+    """Identifies a row of a mirrored table."""
 
     platform: str
     note_id: str
 
     @property
     def text(self) -> str:
+        """The key as the record's key field holds it."""
         return f"{self.platform}:{self.note_id}"
 
 
-def parse_key(text: str) -> Key | None:
-    """The key that a record carries; None for what is none, such as the empty line of a person."""
-    platform, colon, note_id = text.partition(":")
-    return Key(platform, note_id) if colon and platform and note_id else None
+@dataclass(frozen=True, slots=True)
+class RenderedRow:
+    """A row as Feishu is to show it."""
+
+    fields: Mapping[str, Cell]
+    # Changes with the values and with the fields' signature.
+    digest: str
+    # In characters.
+    size: int
 
 
-_TEXT: Final = FieldType.TEXT
-_NUMBER: Final = FieldType.NUMBER
-_CANDIDATE_FIELDS: Final = {
-    KEY_FIELD: _TEXT,
-    "platform": _TEXT,
-    "note_id": _TEXT,
-    "title": _TEXT,
-    "url": _TEXT,
-    "status": _TEXT,
-    "keyword": _TEXT,
-    "retries": _NUMBER,
-    "due_at": _NUMBER,
-    "last_error_code": _TEXT,
-    "last_error": _TEXT,
-    "request_id": _TEXT,
-    "created_at": _NUMBER,
-    "updated_at": _NUMBER,
-    OWNER_FIELD: _TEXT,
-}
-_SOURCE_FIELDS: Final = {
-    KEY_FIELD: _TEXT,
-    "platform": _TEXT,
-    "note_id": _TEXT,
-    "title": _TEXT,
-    "url": _TEXT,
-    "kind": _TEXT,
-    "author": _TEXT,
-    "published_at": _NUMBER,
-    "text": _TEXT,
-    "tags": _TEXT,
-    **dict.fromkeys(Counts.__slots__, _NUMBER),
-    "request_id": _TEXT,
-    "collected_at": _NUMBER,
-    OWNER_FIELD: _TEXT,
-}
-FIELDS: Final[Mapping[str, Mapping[str, FieldType]]] = {
-    candidates.name: _CANDIDATE_FIELDS,
-    sources.name: _SOURCE_FIELDS,
-}
+@dataclass(frozen=True, slots=True)
+class MirroredTable:
+    """One of our tables, and how it appears in Feishu."""
+
+    table: Table
+    # Name and type of each field.
+    fields: Mapping[str, FieldType]
+    # The values of a row, without its owner.
+    read_cells: Callable[[Row[Any]], dict[str, Cell]]
+    # Selects rows by their ids; the caller also selects the platform.
+    match_ids: Callable[[Sequence[str]], ColumnElement[bool]]
+    # Rows that are read at once. Notes are long.
+    block: int
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    def render(self, row: Row[Any], *, owner: str, signature: str) -> RenderedRow:
+        """`signature` stands for the fields of the table in Feishu: a field that was created again is empty there."""
+        fields = self.read_cells(row) | {OWNER_FIELD: owner}
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
+        digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16, person=b"tidings.mirror")
+        digest.update(signature.encode())
+        return RenderedRow(fields, digest.hexdigest(), len(text))
 
 
-def show_candidate(row: Row[Any]) -> dict[str, Cell]:
+def read_candidate(row: Row[Any]) -> dict[str, Cell]:
     return {
-        **_show_common(row),
+        **_read_common(row),
         "status": row.status,
-        "keyword": _show_text(row.source_keyword),
+        "keyword": _clean(row.source_keyword),
         "retries": row.retry_count,
         "due_at": row.due_at,
         "last_error_code": row.last_error_code,
-        "last_error": _show_text(row.last_error),
+        "last_error": _clean(row.last_error),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
     }
 
 
-def show_source(row: Row[Any]) -> dict[str, Cell]:
+def read_source(row: Row[Any]) -> dict[str, Cell]:
     note = _read_object(row.content)
-    counts = note.get("counts")
+    counts, tags = note.get("counts"), note.get("tags")
     counted = counts if isinstance(counts, dict) else {}
-    tags = note.get("tags")
     return {
-        **_show_common(row),
+        **_read_common(row),
         "kind": row.kind,
-        "author": _show_text(row.author_name),
+        "author": _clean(row.author_name),
         "published_at": row.published_at,
-        "text": _show_text(note.get("text")),
-        "tags": _show_text(", ".join(str(tag) for tag in tags)) if isinstance(tags, list) else None,
-        **{name: _show_number(counted.get(name)) for name in Counts.__slots__},
+        "text": _clean(note.get("text")),
+        "tags": _clean(", ".join(str(tag) for tag in tags)) if isinstance(tags, list) else None,
+        **{name: _read_number(counted.get(name)) for name in Counts.__slots__},
         "collected_at": row.collected_at,
     }
 
 
-SHOWN: Final[Mapping[str, Callable[[Row[Any]], dict[str, Cell]]]] = {
-    candidates.name: show_candidate,
-    sources.name: show_source,
+def _match_sources(note_ids: Sequence[str]) -> ColumnElement[bool]:
+    # The second condition repeats the first for the column that has an index.
+    keys = [f"{note_id}_v1" for note_id in note_ids]
+    return and_(sources.c.note_id.in_(note_ids), sources.c.idempotency_key.in_(keys))
+
+
+def _name_fields(*, texts: str, numbers: str) -> dict[str, FieldType]:
+    """Fields by their names, which are separated by blanks. The key comes first: it is the primary field."""
+    texts = f"{KEY_FIELD} platform note_id title url request_id {texts} {OWNER_FIELD}"
+    return dict.fromkeys(texts.split(), FieldType.TEXT) | dict.fromkeys(numbers.split(), FieldType.NUMBER)
+
+
+MIRRORED_TABLES: Final[Mapping[str, MirroredTable]] = {
+    candidates.name: MirroredTable(
+        candidates,
+        fields=_name_fields(
+            texts="status keyword last_error_code last_error", numbers="retries due_at created_at updated_at"
+        ),
+        read_cells=read_candidate,
+        match_ids=candidates.c.note_id.in_,
+        block=500,
+    ),
+    sources.name: MirroredTable(
+        sources,
+        fields=_name_fields(
+            texts="kind author text tags", numbers=" ".join(("published_at", *Counts.__slots__, "collected_at"))
+        ),
+        read_cells=read_source,
+        match_ids=_match_sources,
+        block=25,
+    ),
 }
 
 
+def parse_key(text: str) -> RowKey | None:
+    """The key of a record. None for a text that is no key, such as a line that a person wrote."""
+    platform, colon, note_id = text.partition(":")
+    return RowKey(platform, note_id) if colon and platform and note_id else None
+
+
 def drop_empty(fields: Mapping[str, Cell]) -> dict[str, Cell]:
-    """A new record is written without what it does not have."""
+    """The fields that have a value: a new record is created without the others."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A row as it stands in Feishu. The digest tells whether there is anything new to show, `size` how long it is."""
-
-    fields: Mapping[str, Cell]
-    digest: str
-    size: int
-
-
-def show_row(table_name: str, row: Row[Any], *, owner: str, signature: str) -> Shown:
-    """`signature` is that of the fields: one that was made anew is empty, and everything has to be written again."""
-    fields = SHOWN[table_name](row) | {OWNER_FIELD: owner}
-    written = json.dumps(fields, sort_keys=True, ensure_ascii=False)
-    digest = hashlib.blake2b(written.encode(errors="surrogatepass"), digest_size=16, person=b"tidings.mirror")
-    digest.update(signature.encode())
-    return Shown(fields, digest.hexdigest(), len(written))
-
-
 def sign_fields(fields: Mapping[str, tuple[int, str]]) -> str:
-    """A signature of fields with their types and ids."""
-    written = json.dumps(sorted(fields.items())).encode()
-    return hashlib.blake2b(written, digest_size=16, person=b"tidings.fields").hexdigest()
+    """A signature of the fields in Feishu, with their types and ids."""
+    text = json.dumps(sorted(fields.items())).encode()
+    return hashlib.blake2b(text, digest_size=16, person=b"tidings.fields").hexdigest()
 
 
-def _show_common(row: Row[Any]) -> dict[str, Cell]:
+def _read_common(row: Row[Any]) -> dict[str, Cell]:
     return {
-        # As it is: what is searched for must be what was written.
-        KEY_FIELD: Key(row.platform, row.note_id).text,
+        # Not cleaned, because it is searched for as it is.
+        KEY_FIELD: RowKey(row.platform, row.note_id).text,
         "platform": row.platform,
         "note_id": row.note_id,
-        "title": _show_text(row.title),
-        "url": _show_text(row.note_url),
-        "request_id": _show_text(_read_object(row.exec_meta).get("request_id")),
+        "title": _clean(row.title),
+        "url": _clean(row.note_url),
+        "request_id": _clean(_read_object(row.exec_meta).get("request_id")),
     }
 
 
-def _show_text(value: object) -> str | None:
+def _clean(value: object) -> str | None:
     return clean_text(value)[:LONGEST_TEXT] or None
 
 
-def _show_number(value: object) -> int | None:
+def _read_number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

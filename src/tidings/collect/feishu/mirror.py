@@ -1,92 +1,127 @@
-"""The mirror as the rest of the program knows it: deliver what waits, go on doing so, begin anew, and say how it fares.
-One process delivers at a time, as the execution `mirror`; a round that has ended leaves no trace among the executions.
-How a table gets to Feishu is in `delivery`, what is kept about it in `ledger`.
+"""The mirror as the rest of the program uses it: deliver once, deliver in a loop, rebuild, and report its status.
+
+One process delivers at a time, as the execution `mirror`. A finished delivery leaves no row among the executions.
+`delivery` knows how one table gets to Feishu.
 """
 
-import asyncio
 import itertools
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tidings.collect.feishu.answers import FeishuError, judge_elsewhere, judge_fault
-from tidings.collect.feishu.client import TIMEOUT, BitableClient
+from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.feishu.batches import RecordCounts
+from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
 from tidings.collect.feishu.delivery import TableDelivery
-from tidings.collect.feishu.ledger import Ledger
-from tidings.collect.feishu.reporting import TOLD_AFTER, Reporter
-from tidings.collect.feishu.sending import Tally
-from tidings.collect.feishu.status import MirrorStatus, Refused, list_refused, read_status
-from tidings.collect.feishu.tables import mirror_intents, mirror_state
-from tidings.collect.feishu.target import FeishuTarget
-from tidings.collect.tables import mirror_outbox
-from tidings.core.alerts import Alerts
-from tidings.core.clock import Clock
+from tidings.collect.feishu.errors import PASSING, FeishuError, make_internal_error, make_other_target
+from tidings.collect.feishu.fields import MIRRORED_TABLES, RowKey
+from tidings.collect.feishu.store import MirrorStore
+from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_state
+from tidings.core.alerts import Alert, Alerts
+from tidings.core.backoff import Backoff
+from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
+from tidings.core.loop import Loop
+from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.stop import Stop, StopRequestedError
-
-__all__ = ["TOLD_AFTER", "Delivered", "Mirror"]
+from tidings.core.stop import Stop
 
 WORKFLOW: Final = "mirror"
-# How often our rows are compared with what is known to stand in Feishu.
-COMPARED_EVERY: Final = timedelta(hours=1)
-# For so long after a delivery to one place nobody begins to deliver to another.
-KEEPS_TARGET_FOR: Final = timedelta(minutes=10)
+# An outage raises an alert after this long. An error that needs a person raises one at once.
+ALERT_AFTER: Final = timedelta(minutes=30)
+# Our rows are compared with the known records this often.
+COMPARE_EVERY: Final = timedelta(hours=1)
+# After a delivery to one target, a process with another target waits this long.
+TARGET_KEPT_FOR: Final = timedelta(minutes=10)
 
 _SECOND: Final = timedelta(seconds=1)
-# The last wait repeats.
-_WAITS: Final = (5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND, 300 * _SECOND)
-# Another process may have written a marker, or its writer may not have called `wake`.
-_LONGEST_NAP: Final = 15 * _SECOND
-_PATIENCE: Final = timedelta(minutes=10)
+# Pauses of a table that fails.
+_PAUSES: Final = Backoff((5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND, 300 * _SECOND))
+# The loop looks into the outbox this often.
+_LOOK_EVERY: Final = 15 * _SECOND
+_REBUILD_PATIENCE: Final = timedelta(minutes=10)
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError)
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
-    """What one round did. `failures` are the tables that Feishu takes nothing of for now; their rows still wait.
+class MirrorResult:
+    """The result of one delivery."""
 
-    `is_busy`: nothing was done here, because another process delivers.
-    """
-
+    # Records in Feishu.
     created: int = 0
     updated: int = 0
     deleted: int = 0
+    # Rows that Feishu did not take.
     refused: int = 0
+    # Tables that were not delivered completely, by name. Their rows stay pending.
     failures: Mapping[str, FeishuError] = field(default_factory=dict)
+    # Another process delivers, so nothing was done here.
     is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """The status of the mirror."""
+
+    # Pending changes; a row that changed twice counts twice.
+    waiting: int
+    # Since when the oldest change is pending.
+    oldest: datetime | None
+    # Rows that Feishu did not take; they are tried again when they change.
+    refused: int
+    # The latest error of a table that fails; None if every table works.
+    last_error: str | None
+    failed_at: datetime | None
+    delivered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that Feishu did not take."""
+
+    table_name: str
+    platform: str
+    note_id: str
+    reason: str
+    # What a person can do.
+    action: str
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class _Pause:
+    """A failing table is left alone for a while."""
+
     until: datetime
     failures: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _Unreleased:
+    """An execution to give back, with the stores that may have to mark rows in doubt first."""
+
     execution: Execution
-    ledgers: list[Ledger] = field(default_factory=list)
+    stores: list[MirrorStore] = field(default_factory=list)
 
 
-class Mirror:
-    """The mirror of one target. Several processes may have one on the same database."""
+class FeishuMirror:
+    """The mirror in one target. Several processes may run one on the same database."""
 
     def __init__(
         self,
         database: Database,
         *,
         target: FeishuTarget,
+        client: GuardedClient,
         executions: Executions,
         alerts: Alerts,
         clock: Clock,
@@ -96,208 +131,236 @@ class Mirror:
         self._database = database
         self._target = target
         self._executions = executions
+        self._alerts = alerts
         self._clock = clock
-        self._client = BitableClient(target, clock=clock, redactor=redactor, timeout=timeout)
-        self._reporter = Reporter(database, alerts=alerts, clock=clock)
+        self._client = BitableClient(target, client=client, clock=clock, redactor=redactor, timeout=timeout)
+        # Tables whose fields are known to be right, and when each table was last compared.
         self._prepared: set[str] = set()
-        self._compared: dict[str, datetime] = {}
-        # Rounds that have ended without the database being told.
-        self._unfinished: list[_Round] = []
+        self._compared_at: dict[str, datetime] = {}
+        self._unreleased: list[_Unreleased] = []
         self._pauses: dict[str, _Pause] = {}
-        self._woken = asyncio.Event()
 
-    async def deliver(self, *, tables: Collection[str] | None = None) -> Delivered:
-        """One round: all that waits now, of all tables or of these. What fails is in the answer, and still waits."""
-        await self._finish_rounds()
-        chosen = [name for name in await self._find_work() if tables is None or name in tables]
-        if not chosen:
-            return Delivered()
+    async def deliver(self, *, tables: Collection[str] | None = None) -> MirrorResult:
+        """Deliver every pending change once, of all tables or of these. Failures are in the result."""
+        await self._release_all()
+        due = [name for name in await self._list_due() if tables is None or name in tables]
+        if not due:
+            return MirrorResult()
         try:
             execution = await self._executions.acquire(WORKFLOW)
         except AlreadyRunningError:
-            return Delivered(is_busy=True)
-        return await self._deliver(execution, chosen, anew=False)
+            return MirrorResult(is_busy=True)
+        return await self._deliver_tables(execution, due, rebuild=False)
 
-    async def rebuild(self) -> Delivered:
-        """Make the mirror equal to the tables, whatever stands there and whatever is remembered of it, here and now.
+    async def rebuild(self) -> MirrorResult:
+        """Make the base equal to our tables, whatever is known of it.
 
-        Waits for a round that is under way; raises AlreadyRunningError where that takes more than ten minutes.
+        Waits for a delivery in progress; raises AlreadyRunningError after ten minutes.
         """
-        await self._finish_rounds()
-        waits = _PATIENCE // _SECOND
-        while True:
+        await self._release_all()
+        for remaining in itertools.count(_REBUILD_PATIENCE // _SECOND, -1):
             try:
                 execution = await self._executions.acquire(WORKFLOW)
+                break
             except AlreadyRunningError:
-                if waits == 0:
+                if remaining == 0:
                     raise
-                waits -= 1
                 await self._clock.sleep(_SECOND)
-            else:
-                return await self._deliver(execution, list(self._target.tables), anew=True)
+        return await self._deliver_tables(execution, list(self._target.tables), rebuild=True)
 
     async def run(self, stop: Stop) -> None:
-        """Deliver whenever something waits, until the stop; a table that fails is left alone for longer and longer.
+        """Deliver pending changes until the stop signal, which cancels a delivery in progress.
 
-        What is being sent at that moment is looked for, and sent again, by the next one who delivers.
+        The next execution looks up the outcome of a request in flight.
         """
-        with suppress(StopRequestedError):
-            while not stop.requested:
-                self._woken.clear()
-                nap = await stop.wait_for(self._work())
-                if nap:
-                    await stop.wait_for(self._sleep(nap))
-
-    def wake(self) -> None:
-        """There is something new to deliver: look now."""
-        self._woken.set()
+        await Loop(clock=self._clock).run(lambda: stop.wait_for(self._deliver_due()), stop)
 
     async def describe(self) -> MirrorStatus:
-        """How the mirror fares, whoever delivers."""
-        return await read_status(self._database, tables=list(self._target.tables))
+        """The status of the mirror, whichever process delivers."""
+        tables = list(self._target.tables)
+        outbox, failures, state = mirror_outbox.c, mirror_failures.c, mirror_state.c
+        pending = select(func.count(), func.min(outbox.created_at)).where(outbox.table_name.in_(tables))
+        refusals = select(func.count()).where(failures.table_name.in_(tables))
+        states = select(state.delivered_at, state.last_error, state.failed_at).where(state.table_name.in_(tables))
+        async with self._database.read() as connection:
+            waiting, oldest = (await connection.execute(pending)).one()
+            refused = (await connection.execute(refusals)).scalar_one()
+            rows = (await connection.execute(states)).all()
+        failing = max((row for row in rows if row.last_error), key=lambda row: row.failed_at, default=None)
+        return MirrorStatus(
+            waiting=waiting,
+            oldest=read_timestamp(oldest),
+            refused=refused,
+            last_error=None if failing is None else failing.last_error,
+            failed_at=None if failing is None else read_timestamp(failing.failed_at),
+            delivered_at=read_timestamp(max((row.delivered_at for row in rows if row.delivered_at), default=None)),
+        )
 
-    async def list_refused(self, *, limit: int = 100) -> list[Refused]:
-        """The rows that were given up, the newest first."""
-        return await list_refused(self._database, limit=limit)
+    async def list_refused(self, *, limit: int = 100) -> list[RefusedRow]:
+        """The rows that Feishu did not take, the newest first."""
+        statement = select(mirror_failures).order_by(mirror_failures.c.failed_at.desc()).limit(limit)
+        async with self._database.read() as connection:
+            rows = [row._asdict() for row in await connection.execute(statement)]
+        return [RefusedRow(**row | {"failed_at": from_milliseconds(row["failed_at"])}) for row in rows]
 
-    async def _find_work(self) -> list[str]:
-        """The tables of which something waits or was left unfinished, or that are due to be looked at."""
+    async def _list_due(self) -> list[str]:
+        """The tables with pending changes, with a create of unknown outcome, with a new target, or due to compare."""
         targets = select(mirror_state.c.table_name, mirror_state.c.target)
         async with self._database.read() as connection:
             known = {row.table_name: row.target for row in await connection.execute(targets)}
             found = {name for name in self._target.tables if known.get(name) != self._target.fingerprint(name)}
             for table, name in itertools.product((mirror_outbox, mirror_intents), self._target.tables):
-                waits = select(table.c.table_name).where(table.c.table_name == name).limit(1)
-                found |= {row.table_name for row in await connection.execute(waits)}
+                some = select(table.c.table_name).where(table.c.table_name == name).limit(1)
+                found |= {row.table_name for row in await connection.execute(some)}
         return [name for name in self._target.tables if name in found or self._is_compare_due(name)]
 
     def _is_compare_due(self, name: str) -> bool:
-        compared = self._compared.get(name)
-        return compared is None or self._clock.now() - compared >= COMPARED_EVERY
+        compared_at = self._compared_at.get(name)
+        return compared_at is None or self._clock.now() - compared_at >= COMPARE_EVERY
 
-    async def _finish_rounds(self) -> None:
-        """Give back the right to deliver, after what was sent without it was put in doubt."""
-        while self._unfinished:
-            ended = self._unfinished[0]
-            for ledger in ended.ledgers:
-                await ledger.release()
-            await self._executions.abandon(ended.execution)
-            self._unfinished.pop(0)
-
-    async def _deliver(self, execution: Execution, names: Collection[str], *, anew: bool) -> Delivered:
-        tallies: list[Tally] = []
+    async def _deliver_tables(self, execution: Execution, names: Collection[str], *, rebuild: bool) -> MirrorResult:
+        counts: list[RecordCounts] = []
         failures: dict[str, FeishuError] = {}
-        current = _Round(execution)
+        unreleased = _Unreleased(execution)
         try:
             for name in names:
-                ledger = Ledger(
-                    self._database, name, executions=self._executions, execution=execution, clock=self._clock
+                store = MirrorStore(
+                    self._database,
+                    MIRRORED_TABLES[name],
+                    executions=self._executions,
+                    execution=execution,
+                    clock=self._clock,
                 )
-                current.ledgers.append(ledger)
-                tally, error = await self._deliver_table(ledger, anew=anew)
-                tallies.append(tally)
+                unreleased.stores.append(store)
+                counted, error = await self._deliver_table(store, rebuild=rebuild)
+                counts.append(counted)
                 if error is not None:
                     failures[name] = error
         except ExecutionLostError as error:
             _log.warning("mirror.lost", reason=str(error))
-            return Delivered(is_busy=True)
+            return MirrorResult(is_busy=True)
         finally:
-            await self._end(current)
-        totals = {name: sum(getattr(tally, name) for tally in tallies) for name in Tally.__slots__}
-        if tallies != [Tally()] * len(tallies):
+            self._unreleased.append(unreleased)
+            try:
+                await self._release_all()
+            except SQLAlchemyError as error:
+                # The database is away. The next delivery releases it first.
+                _log.warning("mirror.not_released", reason=type(error).__name__)
+        totals = {name: sum(getattr(counted, name) for counted in counts) for name in RecordCounts.__slots__}
+        if any(totals.values()):
             _log.info("mirror.delivered", **totals)
-        return Delivered(**totals, failures=failures)
+        return MirrorResult(**totals, failures=failures)
 
-    def _open_ledger(self, execution: Execution, name: str) -> Ledger:
-        return Ledger(self._database, name, executions=self._executions, execution=execution, clock=self._clock)
+    async def _release_all(self) -> None:
+        """Give back executions that ended, after marking rows in doubt where the lock was lost."""
+        while self._unreleased:
+            for store in self._unreleased[0].stores:
+                await store.release()
+            await self._executions.abandon(self._unreleased[0].execution)
+            self._unreleased.pop(0)
 
-    async def _end(self, ended: _Round) -> None:
-        self._unfinished.append(ended)
-        try:
-            await self._finish_rounds()
-        except SQLAlchemyError as error:
-            # The database is away for a moment. It is done before the next round.
-            _log.warning("mirror.not_ended", reason=type(error).__name__)
-
-    async def _deliver_table(self, ledger: Ledger, *, anew: bool) -> tuple[Tally, FeishuError | None]:
-        name = ledger.table_name
+    async def _deliver_table(self, store: MirrorStore, *, rebuild: bool) -> tuple[RecordCounts, FeishuError | None]:
+        name = store.table_name
         delivery = TableDelivery(
-            self._client,
-            ledger,
-            database=self._database,
-            table_id=self._target.tables[name],
-            clock=self._clock,
-            prepared=self._prepared,
+            self._client, store, table_id=self._target.tables[name], clock=self._clock, prepared=self._prepared
         )
         failure = None
         try:
-            if not await self._settle_target(ledger, delivery, anew=anew):
-                return delivery.tally, judge_elsewhere()
+            if not await self._choose_target(store, delivery, rebuild=rebuild):
+                return delivery.counts, make_other_target()
             if self._is_compare_due(name):
                 await delivery.compare()
-                self._compared[name] = self._clock.now()
+                self._compared_at[name] = self._clock.now()
             await delivery.deliver()
         except FeishuError as error:
             failure = error
-            _log.warning("mirror.not_delivered", table=name, reason=str(error), verdict=error.verdict.value)
+            _log.warning("table.failed", table=name, reason=str(error), kind=error.kind.value)
         except (ExecutionLostError, *_DATABASE_AWAY):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever is broken about this table, the other one goes on
-            failure = judge_fault(error)
+        except Exception as error:  # noqa: BLE001 - a bug that concerns one table must not stop the others
+            failure = make_internal_error(error)
             _log.exception("mirror.broken", table=name)
-        await self._reporter.note(ledger, failure)
-        return delivery.tally, failure
+        await self._record_result(store, failure)
+        return delivery.counts, failure
 
-    async def _settle_target(self, ledger: Ledger, delivery: TableDelivery, *, anew: bool) -> bool:
-        """Begin anew where that is needed; False where another process delivers to another place."""
-        state, target = await ledger.load(), self._target.fingerprint(ledger.table_name)
-        same_target, since = state.target == target, state.delivered_at
-        is_rival = not same_target and since is not None and abs(self._clock.now() - since) < KEEPS_TARGET_FOR
-        if is_rival and not anew:
-            await self._reporter.note_rival(ledger, judge_elsewhere())
+    async def _choose_target(self, store: MirrorStore, delivery: TableDelivery, *, rebuild: bool) -> bool:
+        """Start over for a rebuild or a new target. False if another process delivers to another target."""
+        name = store.table_name
+        state, target = await store.load(), self._target.fingerprint(name)
+        is_same, since = state.target == target, state.delivered_at
+        is_taken = not is_same and since is not None and abs(self._clock.now() - since) < TARGET_KEPT_FOR
+        if is_taken and not rebuild:
+            await self._update_target_alert(store, make_other_target())
             return False
-        if anew or not same_target:
-            self._prepared.discard(ledger.table_name)
-            await delivery.begin_anew(target=target, same_target=same_target)
-            self._compared.pop(ledger.table_name, None)
-        if self._is_compare_due(ledger.table_name):
-            await self._reporter.note_rival(ledger, None)
+        if rebuild or not is_same:
+            self._prepared.discard(name)
+            await delivery.start_over(target=target, same_target=is_same)
+            self._compared_at.pop(name, None)
+        if self._is_compare_due(name):
+            await self._update_target_alert(store, None)
         return True
 
-    async def _work(self) -> timedelta:
-        """A round of the tables that are not paused; how long there is nothing more to do."""
+    async def _record_result(self, store: MirrorStore, error: FeishuError | None) -> None:
+        """Store the error of a table for the status, and raise or resolve its alert."""
+        name = store.table_name
+        values: dict[str, Any] = {"last_error": None}
+        if error is not None:
+            values = {"last_error": str(error), "failed_at": to_milliseconds(self._clock.now())}
+        new = {"table_name": name, "target": "", "owner": "", "signature": "", **values}
+        statement = self._database.insert(mirror_state).values(new)
+        failures = mirror_failures.c
+        is_refused = failures.table_name == name
+        latest = select(mirror_failures).where(is_refused).order_by(failures.failed_at.desc()).limit(1)
+        async with store.guard() as connection:
+            await connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=values))
+            refused = (await connection.execute(latest)).first()
+            if error is not None:
+                alert = Alert(CollectAlert.MIRROR_FAILED, name, str(error), error.action)
+                after = ALERT_AFTER if error.kind in PASSING else timedelta(0)
+                await self._alerts.raise_alert(connection, alert, after=after)
+            elif refused is not None:
+                count = (await connection.execute(select(func.count()).where(is_refused))).scalar_one()
+                reason = f"{RowKey(refused.platform, refused.note_id).text}: {refused.reason}"
+                await self._alerts.raise_alert(connection, Alert(CollectAlert.MIRROR_FAILED, name, reason, refused.action, count))
+            else:
+                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, name)
+        self._alerts.wake()
+
+    async def _update_target_alert(self, store: MirrorStore, error: FeishuError | None) -> None:
+        """Raise or resolve the alert that two processes mirror a table to two targets.
+
+        It has a subject of its own: the other process resolves the table's alert after each delivery.
+        """
+        subject = f"{store.table_name} in two places"
+        async with store.guard() as connection:
+            if error is None:
+                await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, subject)
+            else:
+                await self._alerts.raise_alert(connection, Alert(CollectAlert.MIRROR_FAILED, subject, str(error), error.action))
+        self._alerts.wake()
+
+    async def _deliver_due(self) -> timedelta:
+        """Deliver the tables that are not paused. Returns how long to sleep."""
         now = self._clock.now()
         due = [name for name in self._target.tables if name not in self._pauses or self._pauses[name].until <= now]
         try:
-            delivered = await self.deliver(tables=due) if due else Delivered()
+            result = await self.deliver(tables=due) if due else MirrorResult()
         except SQLAlchemyError as error:
-            # A database that is busy or away for a moment: everything is still in it afterwards.
+            # The database is busy or away. Nothing is lost.
             _log.warning("mirror.database_failed", reason=type(error).__name__)
-            return _LONGEST_NAP
-        except Exception:  # noqa: BLE001 - whatever is broken here, the service must go on
+            return _LOOK_EVERY
+        except Exception:  # noqa: BLE001 - a bug in the mirror must not end the service
             _log.exception("mirror.broken")
-            return _LONGEST_NAP
-        if not delivered.is_busy:
-            self._pause(due, delivered.failures)
-        ends = [pause.until - self._clock.now() for pause in self._pauses.values()]
-        return max(_SECOND, min([_LONGEST_NAP, *ends]))
+            return _LOOK_EVERY
+        if not result.is_busy:
+            self._update_pauses(due, result.failures)
+        remaining = [pause.until - self._clock.now() for pause in self._pauses.values()]
+        return max(_SECOND, min([_LOOK_EVERY, *remaining]))
 
-    def _pause(self, tried: Collection[str], failures: Mapping[str, FeishuError]) -> None:
-        for name in tried:
+    def _update_pauses(self, names: Collection[str], failures: Mapping[str, FeishuError]) -> None:
+        for name in names:
             earlier = self._pauses.pop(name, None)
             if (error := failures.get(name)) is not None:
-                count = earlier.failures + 1 if earlier is not None else 1
-                wait = max(_WAITS[min(count, len(_WAITS)) - 1], error.retry_after or timedelta(0))
-                self._pauses[name] = _Pause(self._clock.now() + wait, count)
-
-    async def _sleep(self, duration: timedelta) -> None:
-        tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(self._clock.sleep(duration)),
-            asyncio.create_task(self._woken.wait()),
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+                count = 1 if earlier is None else earlier.failures + 1
+                delay = _PAUSES.next_delay(count, at_least=error.retry_after) or timedelta(0)
+                self._pauses[name] = _Pause(self._clock.now() + delay, count)

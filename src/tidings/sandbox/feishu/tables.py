@@ -39,7 +39,7 @@ _NAMES: Final = {
 Fields = dict[str, object]
 
 
-class FieldType(IntEnum):
+class BitableFieldType(IntEnum):
     """The types that this stand-in can hold."""
 
     TEXT = 1
@@ -66,11 +66,11 @@ def _is_number(value: object) -> bool:
 
 
 # What a value of each type must be, and the code for what is not.
-_CHECKS: Final[Mapping[FieldType, tuple[Callable[[object], bool], int]]] = {
-    FieldType.TEXT: (lambda value: isinstance(value, str), 1254060),
-    FieldType.NUMBER: (_is_number, 1254061),
-    FieldType.SINGLE_SELECT: (lambda value: isinstance(value, str), 1254062),
-    FieldType.DATETIME: (lambda value: isinstance(value, int) and not isinstance(value, bool), 1254064),
+_CHECKS: Final[Mapping[BitableFieldType, tuple[Callable[[object], bool], int]]] = {
+    BitableFieldType.TEXT: (lambda value: isinstance(value, str), 1254060),
+    BitableFieldType.NUMBER: (_is_number, 1254061),
+    BitableFieldType.SINGLE_SELECT: (lambda value: isinstance(value, str), 1254062),
+    BitableFieldType.DATETIME: (lambda value: isinstance(value, int) and not isinstance(value, bool), 1254064),
 }
 
 
@@ -79,7 +79,7 @@ class BitableTable:
 
     def __init__(
         self,
-        fields: Mapping[str, FieldType],
+        fields: Mapping[str, BitableFieldType],
         *,
         most_records: int = MOST_RECORDS,
         most_characters: int = MOST_CHARACTERS,
@@ -160,11 +160,11 @@ class BitableTable:
         return {"items": items, "has_more": False, "total": len(items)}
 
     def create_field(self, name: object, kind: object) -> dict[str, object]:
-        if not isinstance(name, str) or not name or kind not in list(FieldType):
+        if not isinstance(name, str) or not name or kind not in list(BitableFieldType):
             raise RefusalError(1254001)
         if name in self.fields:
             raise RefusalError(1254014)
-        self.fields[name] = FieldType(int(str(kind)))
+        self.fields[name] = BitableFieldType(int(str(kind)))
         # One that is made anew is another field, even under a name that was there before.
         self._field_ids.pop(name, None)
         return {"field_id": self._name_field(name), "field_name": name, "type": kind, "is_primary": False}
@@ -201,7 +201,7 @@ class BitableTable:
         if record_id not in self.records:
             raise RefusalError(1254043)
 
-    def _find_type(self, name: str) -> FieldType:
+    def _find_type(self, name: str) -> BitableFieldType:
         if name not in self.fields:
             raise RefusalError(1254045)
         return self.fields[name]
@@ -240,7 +240,7 @@ class BitableTable:
         return {"record_id": record_id, "fields": shown}
 
     def _show_value(self, name: str, value: object) -> object:
-        return [{"text": value, "type": "text"}] if self.fields[name] is FieldType.TEXT else value
+        return [{"text": value, "type": "text"}] if self.fields[name] is BitableFieldType.TEXT else value
 
 
 def _read_number(text: str) -> int:

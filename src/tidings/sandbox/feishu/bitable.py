@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 from multidict import CIMultiDict
 
-from tidings.sandbox.bitable_limits import DOCUMENTED_LIMITS, BitableLimits, Gate
-from tidings.sandbox.bitable_tables import BitableTable, Fields, FieldType, RefusalError
+from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS, BitableLimits, RateGate
+from tidings.sandbox.feishu.tables import BitableFieldType, BitableTable, Fields, RefusalError
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.listener import TimedRequest
@@ -63,7 +63,7 @@ ANSWER_LOST = Fault(FaultKind.RESET_AFTER_ACCEPTING)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BitableRequest:
     """A request to Feishu. `urls` are the texts of primary fields and the record ids it is about, to aim faults at."""
 
     method: str
@@ -83,18 +83,18 @@ class Request:
 
 
 @dataclass(slots=True)
-class _Desk:
+class _OpenTable:
     """A table with what is going on at it."""
 
     table: BitableTable
-    writes: Gate
-    searches: Gate
+    writes: RateGate
+    searches: RateGate
     is_written: bool = False
     # What was answered under each client_token, and to which request.
     answered: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
 
 
-class SandboxBitable(StandIn[Request]):
+class SandboxBitable(StandIn[BitableRequest]):
     """One base, `app_token`, with `tables` (id → fields; the first is the primary one), open to one app. A token is
     good for `token_lifetime`; a write takes `write_time`, and another one on the table meanwhile is refused. A record
     is shown by searches once it is `search_delay` old. Without `limits` it takes as much as comes."""
@@ -102,7 +102,7 @@ class SandboxBitable(StandIn[Request]):
     def __init__(
         self,
         *,
-        tables: Mapping[str, Mapping[str, FieldType]] | None = None,
+        tables: Mapping[str, Mapping[str, BitableFieldType]] | None = None,
         app_id: str = DEMO_APP_ID,
         app_secret: str = DEMO_APP_SECRET,
         app_token: str = DEMO_APP_TOKEN,
@@ -114,17 +114,17 @@ class SandboxBitable(StandIn[Request]):
         port: int = 0,
     ) -> None:
         super().__init__("bitable", port=port)
-        given = tables if tables is not None else {table_id: {"key": FieldType.TEXT} for table_id in DEMO_TABLES}
+        given = tables if tables is not None else {table_id: {"key": BitableFieldType.TEXT} for table_id in DEMO_TABLES}
         self.token_lifetime = token_lifetime
         self.write_time = write_time
         self.app_token = app_token
         self._app = (app_id, app_secret)
         self._limits = limits
-        self._desks = {
-            table_id: _Desk(
+        self._tables = {
+            table_id: _OpenTable(
                 BitableTable(fields, search_delay=search_delay, now=now),
-                writes=Gate(None if limits is None else limits.writes_a_second, now=now),
-                searches=Gate(None if limits is None else limits.searches_a_second, now=now),
+                writes=RateGate(None if limits is None else limits.writes_a_second, now=now),
+                searches=RateGate(None if limits is None else limits.searches_a_second, now=now),
             )
             for table_id, fields in given.items()
         }
@@ -133,7 +133,7 @@ class SandboxBitable(StandIn[Request]):
 
     def table(self, table_id: str) -> BitableTable:
         """A table, to look into it or to do what a person does."""
-        return self._desks[table_id].table
+        return self._tables[table_id].table
 
     def rows(self, table_id: str) -> list[Fields]:
         """What stands in a table, in order of creation."""
@@ -150,17 +150,17 @@ class SandboxBitable(StandIn[Request]):
 
     def forget_client_tokens(self) -> None:
         """Too long ago: a client_token that comes again is a new one."""
-        for desk in self._desks.values():
-            desk.answered.clear()
+        for opened in self._tables.values():
+            opened.answered.clear()
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        counts = {table_id: len(desk.table.records) for table_id, desk in self._desks.items()}
+        counts = {table_id: len(opened.table.records) for table_id, opened in self._tables.items()}
         return super().describe(full=full) | {"records": counts}
 
-    def read_request(self, request: web.BaseRequest, body: bytes) -> Request:
+    def read_request(self, request: web.BaseRequest, body: bytes) -> BitableRequest:
         split = urlsplit(request.raw_path)
         document = _read_object(body)
-        return Request(
+        return BitableRequest(
             method=request.method,
             path=unquote(split.path),
             query=dict(parse_qsl(split.query, keep_blank_values=True)),
@@ -170,7 +170,7 @@ class SandboxBitable(StandIn[Request]):
             urls=tuple(self._name_subjects(unquote(split.path), document)),
         )
 
-    async def judge(self, exchange: SandboxExchange, asked: Request) -> SandboxAnswer:
+    async def judge(self, exchange: SandboxExchange, asked: BitableRequest) -> SandboxAnswer:
         if self._limits is not None and asked.size > self._limits.most_bytes:
             return TOO_LARGE
         if asked.path == TOKEN_PATH:
@@ -194,7 +194,7 @@ class SandboxBitable(StandIn[Request]):
             at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
         )
 
-    def _give_token(self, asked: Request) -> SandboxAnswer:
+    def _give_token(self, asked: BitableRequest) -> SandboxAnswer:
         if (asked.document.get("app_id"), asked.document.get("app_secret")) != self._app:
             known = asked.document.get("app_id") == self._app[0]
             return answer_json({"code": 10014 if known else 10003, "msg": "app secret invalid" if known else "bad app"})
@@ -203,7 +203,7 @@ class SandboxBitable(StandIn[Request]):
         expire = int(self.token_lifetime.total_seconds())
         return answer_json({"code": 0, "msg": "ok", "tenant_access_token": token, "expire": expire})
 
-    async def _answer_app(self, asked: Request) -> dict[str, object] | None:
+    async def _answer_app(self, asked: BitableRequest) -> dict[str, object] | None:
         """What the base answers; None for what is no address of its."""
         if not asked.path.startswith(_APPS_PATH):
             return None
@@ -212,9 +212,9 @@ class SandboxBitable(StandIn[Request]):
             case [app_token, "tables", table_id, "records" | "fields" as kind, *rest]:
                 if app_token != self.app_token:
                     raise RefusalError(1254040)
-                if table_id not in self._desks:
+                if table_id not in self._tables:
                     raise RefusalError(1254041)
-                return await self._answer_table(self._desks[table_id], asked, kind, rest)
+                return await self._answer_table(self._tables[table_id], asked, kind, rest)
         return None
 
     def _check_token(self, token: str) -> None:
@@ -225,80 +225,80 @@ class SandboxBitable(StandIn[Request]):
             raise RefusalError(99991663, "Invalid access token for authorization.", status=400)
 
     async def _answer_table(
-        self, desk: _Desk, asked: Request, kind: str, rest: Sequence[str]
+        self, opened: _OpenTable, asked: BitableRequest, kind: str, rest: Sequence[str]
     ) -> dict[str, object] | None:
         match asked.method, kind, *rest:
             case "POST", "records", "search":
-                desk.searches.pass_one()
+                opened.searches.pass_one()
                 page_size, page_token = asked.query.get("page_size", "20"), asked.query.get("page_token", "")
-                return desk.table.search(asked.document, page_size=page_size, page_token=page_token)
+                return opened.table.search(asked.document, page_size=page_size, page_token=page_token)
             case "POST", "records", "batch_get":
-                desk.searches.pass_one()
-                return desk.table.look_up(asked.document.get("record_ids"))
+                opened.searches.pass_one()
+                return opened.table.look_up(asked.document.get("record_ids"))
             case "GET", "fields":
-                return desk.table.list_fields()
-        desk.writes.pass_one()
-        return await self._change_table(desk, asked, kind, rest)
+                return opened.table.list_fields()
+        opened.writes.pass_one()
+        return await self._change_table(opened, asked, kind, rest)
 
     async def _change_table(
-        self, desk: _Desk, asked: Request, kind: str, rest: Sequence[str]
+        self, opened: _OpenTable, asked: BitableRequest, kind: str, rest: Sequence[str]
     ) -> dict[str, object] | None:
-        table, document = desk.table, asked.document
+        table, document = opened.table, asked.document
         match asked.method, kind, *rest:
             case "POST", "fields":
                 return await self._write(
-                    desk, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}
+                    opened, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}
                 )
             case "POST", "records":
-                return await self._write(desk, lambda: {"record": table.create([_read_fields(document)])[0]})
+                return await self._write(opened, lambda: {"record": table.create([_read_fields(document)])[0]})
             case "PUT", "records", record_id:
                 return await self._write(
-                    desk, lambda: {"record": table.update([(record_id, _read_fields(document))])[0]}
+                    opened, lambda: {"record": table.update([(record_id, _read_fields(document))])[0]}
                 )
             case "POST", "records", "batch_create":
-                return await self._create_once(desk, asked)
+                return await self._create_once(opened, asked)
             case "POST", "records", "batch_update":
-                return await self._write(desk, lambda: {"records": table.update(_read_changes(document))})
+                return await self._write(opened, lambda: {"records": table.update(_read_changes(document))})
             case "POST", "records", "batch_delete":
-                return await self._write(desk, lambda: {"records": table.delete(_read_ids(document))})
+                return await self._write(opened, lambda: {"records": table.delete(_read_ids(document))})
         return None
 
-    async def _create_once(self, desk: _Desk, asked: Request) -> dict[str, object]:
+    async def _create_once(self, opened: _OpenTable, asked: BitableRequest) -> dict[str, object]:
         """Under a client_token that is known nothing is created again."""
         token, body = asked.query.get("client_token"), json.dumps(asked.document, sort_keys=True)
         if token is None:
-            return await self._write(desk, lambda: {"records": desk.table.create(_read_records(asked.document))})
+            return await self._write(opened, lambda: {"records": opened.table.create(_read_records(asked.document))})
         if not _is_uuid4(token):
             raise RefusalError(1254037, "Invalid client token, make sure that it complies.", status=400)
-        if token in desk.answered:
-            known, answer = desk.answered[token]
+        if token in opened.answered:
+            known, answer = opened.answered[token]
             if known != body:
                 raise RefusalError(1255006, "Client token conflict, please generate a new one.", status=400)
             return answer
-        answer = await self._write(desk, lambda: {"records": desk.table.create(_read_records(asked.document))})
-        desk.answered[token] = body, answer
+        answer = await self._write(opened, lambda: {"records": opened.table.create(_read_records(asked.document))})
+        opened.answered[token] = body, answer
         return answer
 
-    async def _write(self, desk: _Desk, effect: Callable[[], dict[str, object]]) -> dict[str, object]:
-        if desk.is_written:
+    async def _write(self, opened: _OpenTable, effect: Callable[[], dict[str, object]]) -> dict[str, object]:
+        if opened.is_written:
             raise RefusalError(1254291, "Write conflict")
-        desk.is_written = True
+        opened.is_written = True
         try:
             await asyncio.sleep(self.write_time.total_seconds())
             return effect()
         finally:
-            desk.is_written = False
+            opened.is_written = False
 
     def _name_subjects(self, path: str, document: Mapping[str, Any]) -> list[str]:
         table_id = path.removeprefix(_APPS_PATH).split("/")[2:3]
-        desk = self._desks.get(table_id[0]) if table_id else None
+        opened = self._tables.get(table_id[0]) if table_id else None
         records = document.get("records")
-        if desk is None or not isinstance(records, list):
+        if opened is None or not isinstance(records, list):
             return []
         named = [record for record in records if isinstance(record, str)]
         for record in records:
             if isinstance(record, dict) and isinstance(record.get("fields"), dict):
-                named += [str(record["fields"].get(desk.table.primary, "")), str(record.get("record_id", ""))]
+                named += [str(record["fields"].get(opened.table.primary, "")), str(record.get("record_id", ""))]
         return [name for name in named if name]
 
 

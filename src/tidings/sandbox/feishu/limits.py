@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tidings.sandbox.bitable_tables import RefusalError
+from tidings.sandbox.feishu.tables import RefusalError
 
 _RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
@@ -23,7 +23,7 @@ class BitableLimits:
 DOCUMENTED_LIMITS: Final = BitableLimits()
 
 
-class Gate:
+class RateGate:
     """Lets so many through within any second; None: all."""
 
     def __init__(self, most: int | None, *, now: Callable[[], datetime]) -> None:
