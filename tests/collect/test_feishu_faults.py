@@ -300,7 +300,7 @@ async def test_a_record_that_is_found_and_not_there_is_no_endless_loop(
     await mirror.deliver()
     await change_candidates(database, ["a"], status="collected")
     service.misbehave(replace(refuse(1254043), path=BATCH_UPDATE))
-    assert (await mirror.deliver()).failures[candidates.name].kind is FeishuErrorKind.RETRY
+    assert (await mirror.deliver()).failures[candidates.name].kind is FeishuErrorKind.UNSETTLED
     assert len(list_calls(service, BATCH_UPDATE)) <= 5
     service.recover()
     await mirror.deliver()
