@@ -321,7 +321,9 @@ class FeishuMirror:
             elif refused is not None:
                 count = (await connection.execute(select(func.count()).where(is_refused))).scalar_one()
                 reason = f"{RowKey(refused.platform, refused.note_id).text}: {refused.reason}"
-                await self._alerts.raise_alert(connection, Alert(CollectAlert.MIRROR_FAILED, name, reason, refused.action, count))
+                await self._alerts.raise_alert(
+                    connection, Alert(CollectAlert.MIRROR_FAILED, name, reason, refused.action, count)
+                )
             else:
                 await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, name)
         self._alerts.wake()
@@ -336,7 +338,9 @@ class FeishuMirror:
             if error is None:
                 await self._alerts.resolve_alert(connection, CollectAlert.MIRROR_FAILED, subject)
             else:
-                await self._alerts.raise_alert(connection, Alert(CollectAlert.MIRROR_FAILED, subject, str(error), error.action))
+                await self._alerts.raise_alert(
+                    connection, Alert(CollectAlert.MIRROR_FAILED, subject, str(error), error.action)
+                )
         self._alerts.wake()
 
     async def _deliver_due(self) -> timedelta:
