@@ -25,7 +25,7 @@ from fastapi import FastAPI
 
 from benchmarks.child import CORE, TOKEN, Child
 from tidings.announce.schedule.scheduler import Scheduler
-from tidings.announce.schedule.table import Claim, Schedules
+from tidings.announce.schedule.table import ScheduleClaim, Schedules
 from tidings.cli.session import load_settings, open_session
 from tidings.core.clock import SystemClock
 from tidings.core.queue.dispatch import Runner
@@ -82,7 +82,7 @@ class _LaterClock(SystemClock):
 async def _make_rounds(installation: Installation, *, times: int, hours: int, late: bool) -> float:
     """What a scheduler does each minute. The runs themselves are left out, and so each is due as long as it is."""
 
-    async def run(_: Claim) -> None:
+    async def run(_: ScheduleClaim) -> None:
         return
 
     clock = _LaterClock(hours)

@@ -15,7 +15,7 @@ from tidings.announce.channels.quota import QuotaState
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.report import Report
-from tidings.announce.schedule.table import Claim, Schedules
+from tidings.announce.schedule.table import ScheduleClaim, Schedules
 from tidings.announce.service import MOST_WAITING, AnnounceService
 from tidings.announce.site.site import Site, make_bing_settings, make_site
 from tidings.announce.site.table import Origin, SiteRecords
@@ -66,7 +66,7 @@ class ServiceStage:
         """An execution for these URLs to its end."""
         return await (await self.service.announce_urls(self.site, urls)).wait()
 
-    async def claim(self) -> Claim:
+    async def claim(self) -> ScheduleClaim:
         """The claim on the one run that is due."""
         (claim,) = await self.schedules.claim_due(limit=10)
         return claim

@@ -1,4 +1,4 @@
-"""Cron times and a site's own turn within them: never early, never past a quarter of the period, never twice."""
+"""Cron times and a site's own start within them: never early, never past a quarter of the period, never twice."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -6,7 +6,7 @@ from itertools import islice, pairwise
 import pytest
 from cronsim import CronSim
 
-from tidings.announce.schedule.cron import find_times, find_turn
+from tidings.announce.schedule.cron import find_start, find_times
 
 SPREAD = timedelta(minutes=5)
 MANY_SITES = 10_000
@@ -25,7 +25,7 @@ CRONS = [
     "0 0 30 2 MON",
     "0 0 * 2 MON#5",
 ]
-MOMENTS = [
+TIMESTAMPS = [
     datetime(2026, 11, 15, 12, 0, tzinfo=UTC),
     datetime(2026, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     datetime(2028, 2, 29, 0, 0, 0, 1, tzinfo=UTC),
@@ -35,27 +35,27 @@ NUMBERS = [1, 2, 3, 999, 10_000, 2**31, 2**63 - 1]
 
 
 @pytest.mark.parametrize("cron", CRONS)
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_each_cron_time_has_one_turn_soon_after_it(cron: str, moment: datetime) -> None:
-    """A38: planning each run from the turn before meets every cron time once, late by less than the bound."""
-    expected = list(islice(CronSim(cron, moment), 11))
+@pytest.mark.parametrize("timestamp", TIMESTAMPS)
+def test_each_cron_time_has_one_start_soon_after_it(cron: str, timestamp: datetime) -> None:
+    """A38: planning each run from the start before meets every cron time once, late by less than the bound."""
+    expected = list(islice(CronSim(cron, timestamp), 11))
     for site in NUMBERS:
-        turn = moment
+        start = timestamp
         for time, following in pairwise(expected):
-            times = find_times(cron, moment=turn)
+            times = find_times(cron, at=start)
             assert times is not None
             assert (times.next, times.after) == (time, following)
-            turn = find_turn(times, site=site, spread=SPREAD)
-            assert time <= turn < time + min(SPREAD, (following - time) / 4)
+            start = find_start(times, site=site, spread=SPREAD)
+            assert time <= start < time + min(SPREAD, (following - time) / 4)
 
 
 @pytest.mark.parametrize("cron", CRONS)
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_the_time_before_is_the_last_one_up_to_the_moment(cron: str, moment: datetime) -> None:
-    """A40: so the two periods are those around the moment, also when it is a cron time itself."""
-    times = find_times(cron, moment=moment)
+@pytest.mark.parametrize("timestamp", TIMESTAMPS)
+def test_the_time_before_is_the_last_one_up_to_the_timestamp(cron: str, timestamp: datetime) -> None:
+    """A40: so the two periods are those around the timestamp, also when it is a cron time itself."""
+    times = find_times(cron, at=timestamp)
     assert times is not None
-    assert times.before <= moment < times.next
+    assert times.before <= timestamp < times.next
     assert next(CronSim(cron, times.before)) == times.next
 
 
@@ -64,14 +64,14 @@ def test_the_time_before_is_the_last_one_up_to_the_moment(cron: str, moment: dat
 )
 def test_many_sites_of_one_cron_time_spread_evenly(cron: str, window: timedelta) -> None:
     """A38: 10,000 sites at midnight begin over five minutes, none of its ten parts fuller than the others."""
-    times = find_times(cron, moment=MOMENTS[0])
+    times = find_times(cron, at=TIMESTAMPS[0])
     assert times is not None
-    turns = [find_turn(times, site=number, spread=SPREAD) for number in range(1, MANY_SITES + 1)]
-    parts = [int((turn - times.next) / window * 10) for turn in turns]
+    starts = [find_start(times, site=number, spread=SPREAD) for number in range(1, MANY_SITES + 1)]
+    parts = [int((start - times.next) / window * 10) for start in starts]
     assert [abs(parts.count(part) - MANY_SITES / 10) < MANY_SITES / 100 for part in range(10)] == [True] * 10
 
 
 @pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "0 0 */31 2 MON#5"])
 def test_a_time_that_never_comes_is_none_and_not_an_endless_search(cron: str) -> None:
     """A38: the 30th of February, and a fifth Monday on the first day of a month."""
-    assert find_times(cron, moment=MOMENTS[0]) is None
+    assert find_times(cron, at=TIMESTAMPS[0]) is None

@@ -1,4 +1,4 @@
-"""The loop that runs sites: each cron time once, as much as there is room for, through faults, to a clean stop."""
+"""The loop that executes sites: each cron time once, within its room, through faults, to a clean stop."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from tests.announce.stage import Events
 from tests.announce.test_schedule import HOURLY, store_sites
 from tests.fakes import FakeClock
 from tidings.announce.schedule.scheduler import SLEEP_AFTER_ERROR, Scheduler
-from tidings.announce.schedule.table import LEASE, Claim, Schedules
+from tidings.announce.schedule.table import LEASE, ScheduleClaim, Schedules
 from tidings.core.db.database import Database
 from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
@@ -55,7 +55,7 @@ class PatientClock(FakeClock):
 
 
 class Works:
-    """A scheduler whose runs begin, are noted, and wait where they are told to."""
+    """A scheduler whose executions begin, are recorded, and wait where a test says so."""
 
     def __init__(self, database: Database, *, clock: FakeClock, limit: int = 10, beat: Hook | None = None) -> None:
         self.database = database
@@ -65,13 +65,13 @@ class Works:
         self.runner = Runner(limit)
         self.scheduler = Scheduler(self.schedules, self.runner, clock=clock, run=self.run, beat=beat)
         self.stop = Stop(clock=clock)
-        self.begun: list[Claim] = []
+        self.begun: list[ScheduleClaim] = []
         self.enough = 1
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.before_begin: Hook | None = None
 
-    async def run(self, claim: Claim) -> None:
+    async def run(self, claim: ScheduleClaim) -> None:
         if self.before_begin is not None:
             await self.before_begin()
         async with self.database.write() as connection:
@@ -97,6 +97,12 @@ class Works:
         async with asyncio.timeout(SOON):
             await self.scheduler.run(self.stop)
         await self.runner.drain(timedelta(seconds=SOON))
+
+
+@pytest.fixture
+def database_url(sqlite_url: str) -> str:
+    """One database is enough: the SQL of schedules has tests of its own."""
+    return sqlite_url
 
 
 @pytest.fixture
@@ -159,7 +165,7 @@ async def test_a_run_that_takes_longer_than_its_period_is_not_doubled(works: Wor
     for _ in range(3):
         works.clock.advance(HOUR)
         assert await works.scheduler.tick() == 0
-    assert [entry["event"] for entry in events] == ["run.skipped"] * 3
+    assert [entry["event"] for entry in events] == ["execution.skipped"] * 3
     works.go_on.set()
     await works.settle()
     assert await works.tick() == 0
@@ -216,7 +222,7 @@ async def test_a_lost_claim_is_no_fault(works: Works, events: Events) -> None:
     works.before_begin = begin_elsewhere
     await store_due(works)
     assert await works.tick() == 1
-    assert [(entry["event"], entry["log_level"]) for entry in events] == [("run.claim_lost", "info")]
+    assert [(entry["event"], entry["log_level"]) for entry in events] == [("execution.claim_lost", "info")]
     assert works.begun == []
 
 

@@ -16,7 +16,7 @@ from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.pipeline import Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.schedule.table import Claim, ClaimLostError, LateSite, Schedules
+from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
 from tidings.announce.site.site import WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords
 from tidings.announce.sitemap.memory import BrokenEngines
@@ -79,7 +79,7 @@ class AnnounceService:
         given = GivenPages(urls, at=self.clock.now())
         return await self._start(site, lambda execution: self._run(execution, site, channels=channels, given=given))
 
-    async def run_claim(self, claim: Claim) -> None:
+    async def run_claim(self, claim: ScheduleClaim) -> None:
         """Do the run that is due, as soon as there is room for it. Raises ClaimLostError.
 
         A site that is busy otherwise stays due, and is run once it is free; so does one whose run is cut off.
@@ -108,7 +108,7 @@ class AnnounceService:
             if status is ExecutionStatus.INTERRUPTED and self.live.is_stopping:
                 await self._make_due(site.number)
 
-    async def _begin(self, claim: Claim, site: Site, execution: Execution) -> None:
+    async def _begin(self, claim: ScheduleClaim, site: Site, execution: Execution) -> None:
         try:
             async with self.executions.guard(execution) as connection:
                 await self.schedules.begin(connection, claim)

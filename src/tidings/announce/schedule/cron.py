@@ -1,5 +1,5 @@
-"""Cron expressions as moments, all in UTC: the times around a moment, and a site's own turn within them. Pure; what is
-stored of it is in `schedule`, and which expressions are accepted in `sites`.
+"""Cron expressions as times, all in UTC: the cron times around a timestamp, and a site's own start within its period.
+Pure functions. `table` stores the times, and `site.site` decides which expressions are valid.
 """
 
 from dataclasses import dataclass
@@ -16,34 +16,37 @@ _RANGE = 2**32
 
 @dataclass(frozen=True, slots=True)
 class CronTimes:
-    """The times of an expression around a moment: the last one up to it, and the two after it."""
+    """The times of a cron expression around a timestamp."""
 
+    # The last time at or before the timestamp.
     before: datetime
+    # The first time after it.
     next: datetime
+    # The second time after it.
     after: datetime
 
     @property
     def two_periods(self) -> timedelta:
-        """The period around the moment together with the one that follows it."""
+        """The length of the period around the timestamp and of the next one together."""
         return self.after - self.before
 
 
-def find_times(cron: str, *, moment: datetime) -> CronTimes | None:
-    """The times around this moment; None where there are none, as for the 30th of February."""
+def find_times(cron: str, *, at: datetime) -> CronTimes | None:
+    """The times around a timestamp. None where there are none, as for the 30th of February."""
     try:
-        ahead = CronSim(cron, moment)
-        # Backwards it begins one second before what it is given, and a moment may be a cron time itself.
-        back = CronSim(cron, moment.replace(microsecond=0) + _SECOND, reverse=True)
-        # It gives up after fifty years; the rarest time there is, 29 February on a given weekday, comes within forty.
+        ahead = CronSim(cron, at)
+        # Backwards, CronSim starts one second before its argument; the timestamp may be a cron time itself.
+        back = CronSim(cron, at.replace(microsecond=0) + _SECOND, reverse=True)
+        # CronSim gives up after fifty years. The rarest time, 29 February on a given weekday, comes within forty.
         return CronTimes(before=next(back), next=next(ahead), after=next(ahead))
     except (CronSimError, StopIteration):
         return None
 
 
-def find_turn(times: CronTimes, *, site: int, spread: timedelta) -> datetime:
-    """When this site has its turn: at the next time, or later by less than `spread` and than a quarter of the period.
+def find_start(times: CronTimes, *, site: int, spread: timedelta) -> datetime:
+    """When this site starts: at the next time, or later by less than `spread` and less than a quarter of the period.
 
-    Each site is always late by the same share, so that many sites of one cron time do not begin at once.
+    The delay of a site is always the same share, so that many sites with one cron time do not start together.
     """
-    bound = min(spread, (times.after - times.next) / _SHARE_OF_PERIOD)
-    return times.next + bound * (site * _GOLDEN % _RANGE) // _RANGE
+    longest = min(spread, (times.after - times.next) / _SHARE_OF_PERIOD)
+    return times.next + longest * (site * _GOLDEN % _RANGE) // _RANGE

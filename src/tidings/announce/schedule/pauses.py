@@ -1,5 +1,6 @@
-"""What is paused stays paused when the database is restored from a backup that knows nothing of it: whoever pauses
-before a restore wants to look at what came of it before anything runs."""
+"""Keeps pauses over a restore: a backup knows nothing of a pause that was set just before it is restored. The operator
+then looks at the result before anything is executed.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,26 +16,28 @@ from tidings.core.db.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Whether everything is paused, and the ids of the sites that are paused by themselves."""
+    """What is paused."""
 
+    # All sites together.
     everything: bool = False
+    # The ids of the sites that are paused one by one.
     sites: Sequence[str] = ()
 
 
 async def read_pauses(database: Database) -> Pauses:
-    """What is paused now. The tables must be there."""
+    """The present pauses. The tables must exist."""
     paused = schedules.c.paused_at.is_not(None)
     everything = select(schedules.c.site).where(schedules.c.site == EVERYTHING, paused)
-    by_itself = select(sites.c.id).join(schedules, schedules.c.site == sites.c.number).where(paused)
+    one_by_one = select(sites.c.id).join(schedules, schedules.c.site == sites.c.number).where(paused)
     async with database.read() as connection:
         return Pauses(
             (await connection.execute(everything)).first() is not None,
-            list((await connection.execute(by_itself)).scalars()),
+            list((await connection.execute(one_by_one)).scalars()),
         )
 
 
 async def keep_pauses(connection: AsyncConnection, pauses: Pauses, *, database: Database, clock: Clock) -> None:
-    """In the caller's transaction: pause the same again, as far as it is there."""
+    """In the caller's transaction: pause the same sites again, where they exist."""
     paused_at = to_milliseconds(clock.now())
     if pauses.everything:
         everything = database.insert(schedules).values(site=EVERYTHING, cron="", paused_at=paused_at)

@@ -1,8 +1,7 @@
-"""The loop that runs sites when they are due. It claims no more than there is room for, starts it, and sleeps until
-there is something to do; what is due is known to `schedule`, how a site is run to whoever builds the scheduler.
+"""The loop that executes sites when they are due. It claims as many sites as it can start, starts them, and sleeps
+until the next is due. `table` knows what is due; the caller's `run` executes a claimed site.
 """
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -10,14 +9,15 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from tidings.announce.schedule.table import Claim, ClaimLostError, Schedules
+from tidings.announce.schedule.table import ClaimLostError, ScheduleClaim, Schedules
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
+from tidings.core.loop import Loop
 from tidings.core.queue.dispatch import Runner
-from tidings.core.stop import Stop, StopRequestedError
+from tidings.core.stop import Stop
 
 BEAT_EVERY = timedelta(minutes=1)
-# What is due may be locked by another process for a moment; asking without a pause would not make it faster.
+# Another process may hold the lock on a due row for a moment. Asking without a pause would gain nothing.
 SHORTEST_SLEEP = timedelta(milliseconds=100)
 SLEEP_AFTER_ERROR = timedelta(seconds=5)
 
@@ -25,9 +25,9 @@ _log = get_logger(__name__)
 
 
 class Scheduler:
-    """One process's scheduler. `run` does the work of a claim, and calls `Schedules.begin` once it may go on.
+    """The scheduler of one process. `run` executes a claimed site, and calls `Schedules.begin` when it starts.
 
-    `beat` is called once a minute. A job's key is its site's number.
+    `beat` is called once a minute. The key of a job is the number of its site.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Scheduler:
         runner: Runner,
         *,
         clock: Clock,
-        run: Callable[[Claim], Awaitable[None]],
+        run: Callable[[ScheduleClaim], Awaitable[None]],
         beat: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._schedules = schedules
@@ -45,35 +45,31 @@ class Scheduler:
         self._run = run
         self._beat = beat
         self._beat_at = clock.monotonic() + BEAT_EVERY.total_seconds()
-        self._claims: dict[int, Claim] = {}
-        self._awake = asyncio.Event()
+        self._claims: dict[int, ScheduleClaim] = {}
+        self._loop = Loop(clock=clock)
         self._is_synced = False
         self._stop: Stop | None = None
         self._alive_at: datetime | None = None
 
     @property
     def alive_at(self) -> datetime | None:
-        """When the last round went well; a healthy scheduler makes one at least each minute."""
+        """When the last round succeeded. A healthy scheduler makes at least one each minute."""
         return self._alive_at
 
     def wake(self) -> None:
-        """There may be something to do: a site was added or resumed, a job has ended."""
-        self._awake.set()
+        """Look for due sites now: a site was added or resumed, or a job has ended."""
+        self._loop.wake()
 
     async def run(self, stop: Stop) -> None:
-        """Run sites until it is time to stop. What runs then goes on; claims on what does not are given back."""
+        """Execute sites until the stop signal. Started executions go on; other claims are released."""
         self._stop = stop
-        while not stop.requested:
-            self._awake.clear()
-            pause = await self._go_round()
-            with suppress(StopRequestedError):
-                await stop.wait_for(self._sleep(pause))
+        await self._loop.run(self._go_round, stop)
         for claim in list(self._claims.values()):
             if not self._runner.runs(claim.site):
                 await self._give_back(claim)
 
     async def tick(self) -> int:
-        """One round: claim what is due, as far as there is room, and start it. Returns how many were started."""
+        """Claim as many due sites as there is room for, and start them. Returns how many were started."""
         room = self._runner.free
         claims = await self._schedules.claim_due(limit=room) if room else []
         started = 0
@@ -82,34 +78,34 @@ class Scheduler:
                 started += 1
             elif not self._runner.runs(claim.site):
                 await self._give_back(claim)
-            elif not self._is_under_way(claim):
+            elif not self._has_claimed(claim):
                 await self._skip(claim)
         return started
 
-    def _start(self, claim: Claim) -> bool:
+    def _start(self, claim: ScheduleClaim) -> bool:
         if self._is_stopping or not self._runner.start(claim.site, functools.partial(self._work, claim)):
             return False
         self._claims[claim.site] = claim
         return True
 
-    async def _work(self, claim: Claim) -> None:
+    async def _work(self, claim: ScheduleClaim) -> None:
         try:
             await self._run(claim)
         except ClaimLostError as error:
-            _log.info("run.claim_lost", reason=str(error))
+            _log.info("execution.claim_lost", reason=str(error))
         finally:
             del self._claims[claim.site]
             self.wake()
             if self._is_stopping:
                 await self._give_back(claim)
 
-    def _is_under_way(self, claim: Claim) -> bool:
-        """Whether a job of ours has this very run, and was too slow to begin it: then it is still the one to do so."""
+    def _has_claimed(self, claim: ScheduleClaim) -> bool:
+        """Whether a job of this process holds an earlier claim on the same execution, and has not started it yet."""
         mine = self._claims.get(claim.site)
         return mine is not None and mine.due_at == claim.due_at
 
-    async def _give_back(self, claim: Claim) -> None:
-        """Make an unbegun run due again at once; where the database is away, it is when the claim ends."""
+    async def _give_back(self, claim: ScheduleClaim) -> None:
+        """Release a claim: its execution is due at once. If the database fails, it is due when the claim ends."""
         try:
             await self._schedules.release(claim)
         except SQLAlchemyError as error:
@@ -119,24 +115,29 @@ class Scheduler:
     def _is_stopping(self) -> bool:
         return self._stop is not None and self._stop.requested
 
-    async def _skip(self, claim: Claim) -> None:
-        _log.info("run.skipped", site=claim.site, due_at=claim.due_at.isoformat(), reason="the site is still running")
+    async def _skip(self, claim: ScheduleClaim) -> None:
+        _log.info(
+            "execution.skipped",
+            site=claim.site,
+            due_at=claim.due_at.isoformat(),
+            reason="the site is still being executed",
+        )
         with suppress(ClaimLostError):
             await self._schedules.skip(claim)
 
     async def _go_round(self) -> timedelta:
-        """Do what is to be done now; returns how long there is nothing to do."""
+        """One round of the loop. Returns how long to sleep."""
         try:
             if not self._is_synced:
                 await self._schedules.sync()
                 self._is_synced = True
-            await self._beat_in_time()
+            await self._beat_if_due()
             await self.tick()
             pause = await self._find_pause()
         except SQLAlchemyError as error:
             _log.warning("scheduler.round_failed", reason=type(error).__name__)
             return SLEEP_AFTER_ERROR
-        except Exception:  # noqa: BLE001 - it is told with all that is known, and must not end every site's schedule
+        except Exception:  # noqa: BLE001 - it is logged, and must not end the schedule of every site
             _log.exception("scheduler.round_failed")
             return SLEEP_AFTER_ERROR
         self._alive_at = self._clock.now()
@@ -144,26 +145,16 @@ class Scheduler:
 
     async def _find_pause(self) -> timedelta:
         until_beat = timedelta(seconds=self._beat_at - self._clock.monotonic())
-        next_due = await self._schedules.next_due() if self._runner.free else None
+        next_due = await self._schedules.find_next_due() if self._runner.free else None
         pause = until_beat if next_due is None else min(until_beat, next_due - self._clock.now())
         return max(SHORTEST_SLEEP, pause)
 
-    async def _beat_in_time(self) -> None:
+    async def _beat_if_due(self) -> None:
         if self._clock.monotonic() < self._beat_at:
             return
         self._beat_at = self._clock.monotonic() + BEAT_EVERY.total_seconds()
         try:
             if self._beat is not None:
                 await self._beat()
-        except Exception:  # noqa: BLE001 - whatever is broken there, the sites must run
+        except Exception:  # noqa: BLE001 - it is logged, and must not keep sites from their executions
             _log.exception("scheduler.beat_failed")
-
-    async def _sleep(self, duration: timedelta) -> None:
-        """Wait so long, but not beyond `wake`."""
-        ends = {asyncio.create_task(self._awake.wait()), asyncio.create_task(self._clock.sleep(duration))}
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)

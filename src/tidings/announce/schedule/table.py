@@ -1,6 +1,6 @@
-"""When each site runs by itself: due times, claims on them, and pauses. One row a site; the row of site 0 stands for
-everything. Nothing runs here: `scheduler` claims what is due and starts it. A run that is due stays due until it is
-begun, however often its time came and whoever crashed over it; so what was missed is made up once.
+"""When each site is executed: due times, claims on them, and pauses. One row per site; the row of site 0 stands for all
+sites. `scheduler` claims due sites and starts them. An execution stays due until it begins, whatever crashes before
+that. Several missed cron times are made up by one execution.
 """
 
 import functools
@@ -27,14 +27,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.schedule.cron import CronTimes, find_times, find_turn
+from tidings.announce.schedule.cron import CronTimes, find_start, find_times
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin, sites
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
 
-# The number that stands for all sites.
+# The site number that stands for all sites.
 EVERYTHING = 0
 
 LEASE = timedelta(minutes=2)
@@ -53,12 +53,14 @@ schedules = Table(
     metadata,
     Column("site", BigInteger, primary_key=True, autoincrement=False),
     Column("cron", Text, nullable=False),
-    # NULL where the site does not run by itself.
+    # When the next execution is due. NULL where the site has no schedule, as when it is disabled.
     Column("next_at", BigInteger),
-    # From when on the site has not run for two periods, and how long these are.
+    # When two periods without an execution have passed, and the length of the two in milliseconds.
     Column("late_at", BigInteger),
     Column("late_after", BigInteger),
+    # Until then, one process alone may begin the execution.
     Column("claimed_until", BigInteger),
+    # When the last scheduled execution began.
     Column("last_run_at", BigInteger),
     Column("paused_at", BigInteger),
     Index("schedules_due", "next_at", sqlite_where=_can_be_due, postgresql_where=_can_be_due),
@@ -69,41 +71,50 @@ schedules = Table(
 _PLANNED = ("next_at", "late_at", "late_after")
 _everything = schedules.alias("everything")
 _nothing_paused = ~exists().where(_everything.c.site == EVERYTHING, _everything.c.paused_at.is_not(None))
-_runs_by_itself = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
+_has_schedule = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
 
 
 class ClaimLostError(Exception):
-    """The run is no longer due: somebody else has begun it, or the site was changed, disabled or removed."""
+    """The execution is no longer due: another process began it, or the site was changed, disabled or removed."""
 
-    def __init__(self, claim: "Claim") -> None:
-        super().__init__(f"the run of site {claim.site} that was due at {claim.due_at:%Y-%m-%d %H:%M:%S} UTC is gone")
+    def __init__(self, claim: "ScheduleClaim") -> None:
+        due_at = f"{claim.due_at:%Y-%m-%d %H:%M:%S} UTC"
+        super().__init__(f"the execution of site {claim.site} due at {due_at} was begun elsewhere or dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to begin a run that is due. Past `until` another process may claim the same run."""
+class ScheduleClaim:
+    """The right to begin one due execution."""
 
+    # The number of the site.
     site: int
     due_at: datetime
+    # After this, another process may claim the same execution.
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """`next_run` is None where the site does not run by itself; one in the past is due as soon as nothing is paused."""
+    """The schedule of a site."""
 
+    # None where the site has no schedule. A time in the past is due as soon as nothing is paused.
     next_run: datetime | None
+    # When the last scheduled execution began.
     last_run: datetime | None
+    # This site is paused.
     paused: bool
+    # All sites are paused.
     paused_everything: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LateSite:
-    """A site that should have run twice since it last did, and did not. `since` is when the second time had passed."""
+    """A site without an execution for two periods."""
 
+    # The number of the site.
     site: int
     id: str
+    # When the second period ended.
     since: datetime
     last_run: datetime | None
 
@@ -117,28 +128,28 @@ class Schedules:
         self._spread = spread
 
     async def plan(self, connection: AsyncConnection, site: Site) -> None:
-        """In the transaction that stored this site: plan its next run, anew only where its cron or enabled changed."""
+        """In the transaction that stores this site: plan its next execution, if its cron or enabled changed."""
         origin = (await connection.execute(select(sites.c.origin).where(sites.c.number == site.number))).scalar()
         if origin == Origin.COMMAND:
             await self.drop(connection, site.number)
             return
         now = self._clock.now()
-        times = find_times(site.schedule, moment=now) if site.enabled else None
+        times = find_times(site.schedule, at=now) if site.enabled else None
         if site.enabled and times is None:
             _log.warning("schedule.never_due", site=site.id, schedule=site.schedule)
-        row = {"site": site.number, "cron": site.schedule, **self._plan_run(times, site=site.number, now=now)}
+        row = {"site": site.number, "cron": site.schedule, **self._plan_next(times, site=site.number, now=now)}
         await self._store(connection, [row])
 
     async def drop(self, connection: AsyncConnection, number: int) -> None:
-        """In the transaction that removed this site: forget its schedule, and whether it was paused."""
+        """In the transaction that removes this site: delete its schedule and its pause."""
         await connection.execute(delete(schedules).where(schedules.c.site == number))
 
     async def sync(self) -> int:
-        """Make the rows fit the stored sites; returns how many did not. For a start: sites may have come otherwise."""
+        """Make the rows match the stored sites, for a start of the service. Returns how many rows changed."""
         now = self._clock.now()
-        # Many sites share one expression.
-        look = functools.cache(functools.partial(find_times, moment=now))
-        kept = select(sites.c.number).where(_runs_by_itself)
+        # Many sites share a cron expression.
+        look = functools.cache(functools.partial(find_times, at=now))
+        kept = select(sites.c.number).where(_has_schedule)
         async with self._database.write() as connection:
             gone = delete(schedules).where(schedules.c.site != EVERYTHING, schedules.c.site.not_in(kept))
             changed = (await connection.execute(gone)).rowcount
@@ -153,14 +164,14 @@ class Schedules:
     async def _find_misfits(
         self, connection: AsyncConnection, *, after: int, look: Callable[[str], CronTimes | None], now: datetime
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """The rows that a batch of sites should have and has not, and the batch's last site (None: that was all)."""
+        """The rows to change for a batch of sites, and the number of its last site (None: no more batches)."""
         statement = (
             select(sites.c.number, sites.c.settings, sites.c.enabled, schedules.c.cron, schedules.c.next_at)
             .select_from(sites.outerjoin(schedules, schedules.c.site == sites.c.number))
-            .where(_runs_by_itself, sites.c.number > after)
+            .where(_has_schedule, sites.c.number > after)
             .order_by(sites.c.number)
             .limit(_SYNC_BATCH)
-            # A site that is changed meanwhile must not get the schedule that it had before.
+            # A site that is changed meanwhile must not get its old schedule.
             .with_for_update(read=True, of=sites)
         )
         batch = (await connection.execute(statement)).all()
@@ -169,13 +180,13 @@ class Schedules:
             cron = json.loads(row.settings)["schedule"]
             if row.cron == cron and (row.next_at is not None) == row.enabled:
                 continue
-            planned = self._plan_run(look(cron) if row.enabled else None, site=row.number, now=now)
+            planned = self._plan_next(look(cron) if row.enabled else None, site=row.number, now=now)
             if (row.cron, row.next_at is None) != (cron, planned["next_at"] is None):
                 misfits.append({"site": row.number, "cron": cron, **planned})
         return misfits, batch[-1].number if len(batch) == _SYNC_BATCH else None
 
-    async def claim_due(self, *, limit: int) -> list[Claim]:
-        """Runs that are due and not paused, the longest due first. Of several that claim at once, each gets others."""
+    async def claim_due(self, *, limit: int) -> list[ScheduleClaim]:
+        """Claim due executions that are not paused, the longest due first. No two callers get the same one."""
         now = to_milliseconds(self._clock.now())
         until = now + LEASE // _MILLISECOND
         due = (
@@ -195,35 +206,36 @@ class Schedules:
         async with self._database.write() as connection:
             rows = sorted((await connection.execute(claim)).all(), key=lambda row: (row.next_at, row.site))
         return [
-            Claim(site=row.site, due_at=from_milliseconds(row.next_at), until=from_milliseconds(until)) for row in rows
+            ScheduleClaim(site=row.site, due_at=from_milliseconds(row.next_at), until=from_milliseconds(until))
+            for row in rows
         ]
 
-    async def begin(self, connection: AsyncConnection, claim: Claim) -> None:
-        """In the caller's transaction: the run has begun, or its site runs already. The next one is planned.
+    async def begin(self, connection: AsyncConnection, claim: ScheduleClaim) -> None:
+        """In the caller's transaction: record that the execution began, and plan the next one.
 
-        Of several that hold a claim on one run, one can begin it; the others get ClaimLostError.
+        Where several processes hold a claim on one execution, one can begin it. The others get ClaimLostError.
         """
         await self._move_on(connection, claim, last_run_at=to_milliseconds(self._clock.now()))
 
-    async def skip(self, claim: Claim) -> None:
-        """Leave this run out, because the site still runs; the next one is planned. Raises ClaimLostError."""
+    async def skip(self, claim: ScheduleClaim) -> None:
+        """Drop this execution, because the site is still being executed, and plan the next. Raises ClaimLostError."""
         async with self._database.write() as connection:
             await self._move_on(connection, claim)
 
-    async def _move_on(self, connection: AsyncConnection, claim: Claim, **values: int) -> None:
+    async def _move_on(self, connection: AsyncConnection, claim: ScheduleClaim, **values: int) -> None:
         mine = and_(schedules.c.site == claim.site, schedules.c.next_at == to_milliseconds(claim.due_at))
         cron = (await connection.execute(select(schedules.c.cron).where(mine).with_for_update())).scalar()
         if cron is None:
             raise ClaimLostError(claim)
-        # A clock that was set back must not make the same cron time come again.
+        # A clock that was set back must not repeat the same cron time.
         now = max(self._clock.now(), claim.due_at)
-        planned = self._plan_run(find_times(cron, moment=now), site=claim.site, now=now)
+        planned = self._plan_next(find_times(cron, at=now), site=claim.site, now=now)
         await connection.execute(
             update(schedules).where(schedules.c.site == claim.site).values(claimed_until=None, **planned, **values)
         )
 
-    async def release(self, claim: Claim) -> None:
-        """Give a claim back: the run is due as before. Does nothing where it was begun, or claimed again."""
+    async def release(self, claim: ScheduleClaim) -> None:
+        """Release a claim: the execution is due as before. Does nothing where it has begun or was claimed again."""
         mine = and_(
             schedules.c.site == claim.site,
             schedules.c.next_at == to_milliseconds(claim.due_at),
@@ -233,13 +245,13 @@ class Schedules:
             await connection.execute(update(schedules).where(mine).values(claimed_until=None))
 
     async def make_due(self, connection: AsyncConnection, number: int) -> None:
-        """In the caller's transaction: a run that was cut off is due at once, where the site runs by itself."""
+        """In the caller's transaction: make an interrupted execution due at once, where the site has a schedule."""
         now = to_milliseconds(self._clock.now())
         cut_off = and_(schedules.c.site == number, schedules.c.next_at > now)
         await connection.execute(update(schedules).where(cut_off).values(next_at=now, claimed_until=None))
 
     async def pause(self, number: int | None) -> bool:
-        """No more runs of this site (None: of any site) until `resume`. False where nothing changed."""
+        """Stop scheduled executions of this site (None: of all sites) until `resume`. False where nothing changed."""
         running = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_(None))
         pause = update(schedules).where(running).values(paused_at=to_milliseconds(self._clock.now()))
         async with self._database.write() as connection:
@@ -249,9 +261,9 @@ class Schedules:
             return bool((await connection.execute(pause)).rowcount)
 
     async def resume(self, number: int | None) -> bool:
-        """Let it run again; runs that were due meanwhile are made up, one for each site. False where nothing changed.
+        """Allow executions again; each site makes up at most one. False where nothing changed.
 
-        A site is not late for having been paused: its two periods begin anew.
+        A pause does not make a site late: its two periods begin anew.
         """
         late_at = to_milliseconds(self._clock.now()) + schedules.c.late_after
         paused = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_not(None))
@@ -263,24 +275,20 @@ class Schedules:
         return resumed
 
     async def is_paused(self, number: int | None) -> bool:
-        """Whether this site (None: everything) is paused, be it with everything else."""
+        """Whether this site (None: everything) is paused, alone or together with all others."""
         state = await self.read(number or EVERYTHING)
         return state.paused or state.paused_everything
 
     async def read(self, number: int) -> ScheduleState:
-        """A site's schedule as it stands; that of a site that has none is empty."""
-        return (await self.read_several([number]))[number]
-
-    async def read_several(self, numbers: Sequence[int]) -> dict[int, ScheduleState]:
-        """The same for many sites in one look."""
-        wanted = select(schedules).where(schedules.c.site.in_([EVERYTHING, *numbers]))
+        """The schedule of a site. A site without a row has an empty one."""
+        wanted = select(schedules).where(schedules.c.site.in_([EVERYTHING, number]))
         async with self._database.read() as connection:
             rows = {row.site: row for row in await connection.execute(wanted)}
         paused_everything = EVERYTHING in rows and rows[EVERYTHING].paused_at is not None
-        return {number: read_state(rows.get(number), paused_everything=paused_everything) for number in numbers}
+        return read_state(rows.get(number), paused_everything=paused_everything)
 
-    async def next_due(self) -> datetime | None:
-        """When the next run is due that nobody has claimed; None where there is none, or everything is paused."""
+    async def find_next_due(self) -> datetime | None:
+        """When the next unclaimed execution is due. None where there is none, or everything is paused."""
         now = to_milliseconds(self._clock.now())
         first = (
             select(schedules.c.next_at)
@@ -289,10 +297,10 @@ class Schedules:
             .limit(1)
         )
         async with self._database.read() as connection:
-            return _read_moment((await connection.execute(first)).scalar())
+            return read_timestamp((await connection.execute(first)).scalar())
 
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:
-        """Sites that have not run for two periods although nothing is paused, the longest late first."""
+        """Sites without an execution for two periods although nothing is paused, the longest late first."""
         late = (
             select(schedules.c.site, sites.c.id, schedules.c.late_at, schedules.c.last_run_at)
             .join(sites, sites.c.number == schedules.c.site)
@@ -304,13 +312,13 @@ class Schedules:
             rows = (await connection.execute(late)).all()
         return [
             LateSite(
-                site=row.site, id=row.id, since=from_milliseconds(row.late_at), last_run=_read_moment(row.last_run_at)
+                site=row.site, id=row.id, since=from_milliseconds(row.late_at), last_run=read_timestamp(row.last_run_at)
             )
             for row in rows
         ]
 
     async def count_late(self) -> int:
-        """How many sites have not run for two periods although nothing is paused."""
+        """How many sites `list_late` could list."""
         late = (
             select(func.count())
             .select_from(schedules)
@@ -319,18 +327,18 @@ class Schedules:
         async with self._database.read() as connection:
             return int((await connection.execute(late)).scalar_one())
 
-    def _plan_run(self, times: CronTimes | None, *, site: int, now: datetime) -> dict[str, int | None]:
-        """What the row holds of the next run; nothing where there is none."""
+    def _plan_next(self, times: CronTimes | None, *, site: int, now: datetime) -> dict[str, int | None]:
+        """The columns of the next execution; all NULL where there is none."""
         if times is None:
             return dict.fromkeys(_PLANNED)
         return {
-            "next_at": to_milliseconds(find_turn(times, site=site, spread=self._spread)),
+            "next_at": to_milliseconds(find_start(times, site=site, spread=self._spread)),
             "late_at": to_milliseconds(now + times.two_periods),
             "late_after": times.two_periods // _MILLISECOND,
         }
 
     async def _store(self, connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write these rows. One of the same cron that runs (or does not) as before keeps its times."""
+        """Write these rows. A row keeps its times where neither its cron nor whether it is due changed."""
         if not rows:
             return
         insert = self._database.insert(schedules)
@@ -338,7 +346,7 @@ class Schedules:
         changed = or_(schedules.c.cron != new.cron, schedules.c.next_at.is_(None) != new.next_at.is_(None))
         values = {name: new[name] for name in ("cron", *_PLANNED)}
         upsert = insert.on_conflict_do_update(index_elements=["site"], set_=values, where=changed)
-        # Asked to return something, SQLAlchemy sends many rows in one statement; otherwise it sends each by itself.
+        # With RETURNING, SQLAlchemy sends many rows in one statement; without it, one statement per row.
         await connection.execute(upsert.returning(schedules.c.site), list(rows))
 
 
@@ -347,14 +355,10 @@ def _is_unclaimed(now: int) -> Any:
 
 
 def read_state(row: Any, *, paused_everything: bool) -> ScheduleState:
-    """A schedule from a row of the table (None: there is none)."""
+    """The schedule of a row; an empty one for None."""
     return ScheduleState(
-        next_run=None if row is None else _read_moment(row.next_at),
-        last_run=None if row is None else _read_moment(row.last_run_at),
+        next_run=None if row is None else read_timestamp(row.next_at),
+        last_run=None if row is None else read_timestamp(row.last_run_at),
         paused=row is not None and row.paused_at is not None,
         paused_everything=paused_everything,
     )
-
-
-def _read_moment(stamp: int | None) -> datetime | None:
-    return None if stamp is None else from_milliseconds(stamp)

@@ -1,1 +1,1 @@
-"""A site: its rules, its table, its JSON document, and the check of its key file."""
+"""A site: its settings and their rules, its table, its JSON document, and the check before anything is sent."""

@@ -1,4 +1,4 @@
-"""A site as people and scripts write and read it: the field names of the API. Every key is masked on the way out."""
+"""A site as a JSON document with the field names of the API. Keys in an answer are masked."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from tidings.announce.site.site import (
 
 
 def describe_site(site: Site) -> dict[str, Any]:
-    """A site for people: its keys are masked, also where one is part of the key file's name."""
+    """The document of a site. Its keys are masked, also in the name of the key file."""
     return {
         "id": site.id,
         "host": site.host,
@@ -44,7 +44,7 @@ def read_site(
     engines: Sequence[str] = (DEFAULT_ENGINE,),
     schedule: str = DEFAULT_SCHEDULE,
 ) -> Site:
-    """A site from its fields; what is missing or null gets its default. Raises SiteError."""
+    """A site from its document. A missing or null field gets its default. Raises SiteError."""
     given = {name: value for name, value in document.items() if value is not None}
     if "indexnowKey" not in given:
         raise SiteError("indexnowKey", "it is required; `tidings keys new --indexnow` makes one")
@@ -76,7 +76,7 @@ def change_site(
     engines: Sequence[str] = (DEFAULT_ENGINE,),
     schedule: str = DEFAULT_SCHEDULE,
 ) -> Site:
-    """The same site with some fields changed; null sets one back to its default. Raises SiteError."""
+    """The site with some fields changed. Null resets a field to its default. Raises SiteError."""
     if "sitemapUrl" in changes or "sitemapUrls" in changes:
         changes = {"sitemapUrl": None, "sitemapUrls": None, **changes}
     key = changes.get("indexnowKey") or site.key.reveal()
@@ -84,21 +84,21 @@ def change_site(
 
 
 def _write_site(site: Site, *, key: str) -> dict[str, Any]:
-    """All fields with their true values, keys too: only for making another site of them, with this IndexNow key."""
+    """All fields with their true values, keys too. Only for making another site of them, with this IndexNow key."""
     default_location = f"{site.origin.partition('://')[0]}://{site.host}/{site.key.reveal()}.txt"
-    # A key file that is named after the key goes along with another key: the old one would stand there in clear.
+    # A key file that is named after the key is renamed with it. Else the old key would stay here in clear.
     location = site.key_location.replace(site.key.reveal(), key)
     return {
         **describe_site(site),
         "sitemapUrl": None,
         "indexnowKey": key,
-        # Left out where it is the default, so that it goes along with another host.
+        # The default is left out, so that it follows a change of the host.
         "keyLocation": None if site.key_location == default_location else location,
         "bingApiKey": None if site.bing.key is None else site.bing.key.reveal(),
     }
 
 
 def _read_sitemaps(given: Mapping[str, Any]) -> list[str]:
-    """`sitemapUrl` and `sitemapUrls` together, each address once."""
+    """The URLs of `sitemapUrl` and `sitemapUrls`, each once."""
     first = [given["sitemapUrl"]] if "sitemapUrl" in given else []
     return list(dict.fromkeys([*first, *given.get("sitemapUrls", ())]))

@@ -1,4 +1,6 @@
-"""Checks a site before anything is sent: fetches the key file as an engine would, and begins to read the sitemap."""
+"""Checks a site before anything is sent: fetches its key file as an engine does, and reads the first pages of its
+sitemap. Sends nothing to an engine.
+"""
 
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,22 +21,25 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. `advice` says what to do where it is not good."""
+class SiteFinding:
+    """The result of one check."""
 
+    # What was checked: `key file` or `sitemap`.
     subject: str
     good: bool
+    # What was found, for people.
     message: str
+    # What to do. Empty where the result is good.
     advice: str = ""
 
 
-async def check_site(site: Site, *, client: GuardedClient, clock: Clock) -> list[Finding]:
-    """Everything that can be known before sending."""
+async def check_site(site: Site, *, client: GuardedClient, clock: Clock) -> list[SiteFinding]:
+    """Make all checks."""
     return [await check_key_file(site, client=client), await check_sitemap(site, client=client, clock=clock)]
 
 
-async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
-    """Is the key file where the engines will look for it, and does it hold the key and nothing else?"""
+async def check_key_file(site: Site, *, client: GuardedClient) -> SiteFinding:
+    """Check that the key file is where engines look for it, and holds the key and nothing else."""
     place = site.key_location.replace(site.key.reveal(), site.key.hint)
     try:
         answer = await client.request(
@@ -43,19 +48,19 @@ async def check_key_file(site: Site, *, client: GuardedClient) -> Finding:
     except FetchError as error:
         # Without the address, which the error may have cut in the middle of the key.
         message, advice = f"{place}: {error.reason}", "Make it reachable from the internet."
-        return Finding("key file", good=False, message=message, advice=advice)
+        return SiteFinding("key file", good=False, message=message, advice=advice)
     problem = _judge_key_file(answer, site)
     if problem is None:
         redirected = (
             " (after a redirect, which not every engine follows)" if answer.url.text != site.key_location else ""
         )
-        return Finding("key file", good=True, message=f"{place} holds the key{redirected}")
+        return SiteFinding("key file", good=True, message=f"{place} holds the key{redirected}")
     message, advice = problem
-    return Finding("key file", good=False, message=f"{place} {message}", advice=advice)
+    return SiteFinding("key file", good=False, message=f"{place} {message}", advice=advice)
 
 
 def _judge_key_file(answer: Answer, site: Site) -> tuple[str, str] | None:
-    """What is wrong with it, and what to do; None where it is right."""
+    """What is wrong with the key file, and what to do. None where it is right."""
     put = "Put a plain text file there that holds the key and nothing else."
     if answer.status in (404, 410):
         return f"is missing (HTTP {answer.status})", put
@@ -76,8 +81,8 @@ def _judge_key_file(answer: Answer, site: Site) -> tuple[str, str] | None:
     return "holds another key", "Set the key that is in the file, or put this key into the file."
 
 
-async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> Finding:
-    """Can the sitemap be read, and are its first pages this site's own?"""
+async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> SiteFinding:
+    """Check that the sitemap can be read and that it lists pages of this site."""
     crawl = Crawl(
         site,
         client=client,
@@ -90,16 +95,16 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> F
     async with aclosing(crawl.events()) as events:
         async for event in events:
             if isinstance(event, PagesRead) and pages.read(event.pairs):
-                return Finding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
+                return SiteFinding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
     dropped = pages.dropped
     if dropped.outside_key_location:
         advice = "Put the key file at the root of the site, or in a folder above its pages."
-        return Finding("sitemap", good=False, message="its URLs lie outside the key file's folder", advice=advice)
+        return SiteFinding("sitemap", good=False, message="its URLs lie outside the key file's folder", advice=advice)
     if dropped.foreign_host:
         advice = "Check that host and sitemap belong together (www. or not, the port, the key file's folder)."
-        return Finding("sitemap", good=False, message=f"none of its URLs is of {site.host}", advice=advice)
+        return SiteFinding("sitemap", good=False, message=f"none of its URLs is of {site.host}", advice=advice)
     message = "; ".join(crawl.result.troubles) or "it lists no pages that can be announced"
-    return Finding("sitemap", good=False, message=message, advice="Open the address in a browser and look at it.")
+    return SiteFinding("sitemap", good=False, message=message, advice="Open the address in a browser and look at it.")
 
 
 async def _recall_nothing(_: str) -> Remembered | None:

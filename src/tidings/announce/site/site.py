@@ -1,4 +1,4 @@
-"""A site and its engines: values, and the rules they must keep. Where sites are stored is in `site_records`."""
+"""A site and its engines: values, and the rules that they must keep. `table` stores them."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ MOST_BING_QUOTA = 500
 
 
 class SiteError(ValueError):
-    """A site's setting breaks a rule. `field` is its name in the API; the message names both."""
+    """A setting of a site breaks a rule. `field` is its name in the API; the message names field and rule."""
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(rule if rule.startswith(field) else f"{field}: {rule}")
@@ -41,7 +41,7 @@ class SiteError(ValueError):
 
 
 class SubmitMethod(StrEnum):
-    """`auto`: one URL goes by GET, more by POST."""
+    """How URLs are submitted. `auto`: one URL by GET, more by POST."""
 
     AUTO = "auto"
     GET = "get"
@@ -49,7 +49,7 @@ class SubmitMethod(StrEnum):
 
 
 class BingPriority(StrEnum):
-    """Which pages go first where more are due than the quota allows."""
+    """Which pages are submitted first when more are due than the quota allows."""
 
     NEWEST = "newest"
     RANDOM = "random"
@@ -57,15 +57,17 @@ class BingPriority(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BingSettings:
-    """Whether and how a site is submitted to Bing. The key is kept while it is switched off."""
+    """Whether and how a site is submitted to Bing."""
 
     enabled: bool = False
+    # Kept while Bing is disabled.
     key: Secret | None = None
+    # URLs per UTC day, 1 to 500.
     daily_quota: int = DEFAULT_BING_QUOTA
     priority: BingPriority = BingPriority.NEWEST
 
     def require_key(self) -> Secret:
-        """The key; raises SiteError where there is none."""
+        """The key. Raises SiteError where there is none."""
         if self.key is None:
             raise SiteError("bingApiKey", "bingApiKey is required when bingEnabled is true")
         return self.key
@@ -73,9 +75,11 @@ class BingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One IndexNow endpoint. `host` is what requests are paced by and what people read."""
+    """One IndexNow engine."""
 
+    # The URL that requests go to.
     endpoint: str
+    # Host and port: requests are paced by it, and people read it.
     host: str
 
     def __str__(self) -> str:
@@ -84,41 +88,49 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One host with its sitemaps, key and schedule. `number` is its short name in the tables; 0 until it is stored."""
+    """One host with its sitemaps, keys and schedule."""
 
+    # The name in commands and in the API; the host by default.
     id: str
+    # Host, with its port where it is not the default one.
     host: str
     sitemap_urls: tuple[str, ...]
+    # The IndexNow key.
     key: Secret
     engines: tuple[Engine, ...]
-    # Usually named after the key, so it must not show.
+    # The URL of the key file. Usually contains the key, so it is not printed.
     key_location: str = field(repr=False)
+    # Read in this order, one for each sitemap that cannot be read.
     backup_sitemap_urls: tuple[str, ...] = ()
     submit_method: SubmitMethod = SubmitMethod.AUTO
+    # A cron expression of five fields, in UTC.
     schedule: str = DEFAULT_SCHEDULE
+    # Announce pages that left the sitemap.
     announce_removed: bool = False
+    # Execute it by its schedule.
     enabled: bool = True
     bing: BingSettings = field(default_factory=BingSettings)
+    # The key of the site in all tables; 0 until it is stored.
     number: int = 0
 
     @property
     def origin(self) -> str:
-        """Scheme and host of its sitemap: what Bing knows the site by."""
+        """Scheme and host of its first sitemap: the name of the site at Bing."""
         return find_origin(self.sitemap_urls[0])
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """All that must not show."""
+        """Its keys, for the redactor."""
         return (self.key,) if self.bing.key is None else (self.key, self.bing.key)
 
     @property
     def workflow_name(self) -> str:
-        """What its executions are called."""
+        """The workflow name of its executions."""
         return name_workflow(self.id)
 
     @property
     def key_folder(self) -> str:
-        """The path that the key vouches for: where the key file lies ("/" for the whole host)."""
+        """The folder of the key file. IndexNow accepts only URLs below it; "/" is the whole host."""
         return urlsplit(self.key_location).path.rpartition("/")[0] + "/"
 
 
@@ -137,15 +149,15 @@ def make_site(
     enabled: bool = True,
     bing: BingSettings | None = None,
 ) -> Site:
-    """A site from plain values; what is left out gets its default. Raises SiteError."""
+    """A site from plain values. Raises SiteError."""
     if not sitemap_urls:
         raise SiteError("sitemapUrl", "at least one sitemap is needed")
     sitemaps = [check_url("sitemapUrl", url) for url in sitemap_urls]
     checked_host = check_host(host) if host else find_netloc(sitemaps[0])
     checked_key = check_key(key)
     if key_location and checked_key.masked in key_location:
-        raise SiteError("keyLocation", "this is what an answer shows of it; leave it out to keep it")
-    # A site on plain http has its key file there too; for every other one this is the protocol's own default.
+        raise SiteError("keyLocation", "this is the masked value of an answer; leave it out to keep the present one")
+    # A site on plain http has its key file there, too. For https this is the default of the protocol.
     location = check_url(
         "keyLocation", key_location or f"{sitemaps[0].scheme}://{checked_host}/{checked_key.reveal()}.txt"
     )
@@ -182,7 +194,7 @@ def make_bing_settings(
 
 
 def parse_engines(names: Sequence[str]) -> tuple[Engine, ...]:
-    """Engines from hosts, hosts with a path, or full URLs; each once. Raises SiteError."""
+    """Engines from hosts, hosts with a path, or URLs; each once. Raises SiteError."""
     engines = tuple(dict.fromkeys(parse_engine(name) for name in names))
     if not engines:
         raise SiteError("searchEngines", "at least one search engine is needed")
@@ -200,23 +212,23 @@ def parse_engine(name: str) -> Engine:
 
 
 def check_key(key: str) -> Secret:
-    """An IndexNow key, wrapped. Raises SiteError, which does not repeat it."""
+    """An IndexNow key as a secret. Raises SiteError, which does not repeat the key."""
     if not _KEY.fullmatch(key):
         raise SiteError("indexnowKey", "it must have 8 to 128 characters, all of them letters, digits or -")
     return Secret(key)
 
 
 def check_id(site_id: str) -> str:
-    """A site's name in commands and addresses."""
+    """The id of a site. Raises SiteError."""
     if not _ID.fullmatch(site_id):
         raise SiteError("id", "it must have 1 to 253 characters, all of them letters, digits or one of . _ : - [ ]")
     return site_id
 
 
 def check_bing_key(key: str) -> Secret:
-    """A key of Bing's Webmaster API, wrapped. Raises SiteError, which does not repeat it."""
+    """A key of Bing's Webmaster API as a secret. Raises SiteError, which does not repeat the key."""
     if key == Secret(key).masked:
-        raise SiteError("bingApiKey", "this is what an answer shows in its place; leave it out to keep the key")
+        raise SiteError("bingApiKey", "this is the masked value of an answer; leave it out to keep the present one")
     if not _BING_KEY.fullmatch(key):
         raise SiteError("bingApiKey", "it must have 1 to 256 printable ASCII characters without white space")
     return Secret(key)
@@ -229,7 +241,7 @@ def check_bing_quota(quota: int) -> int:
 
 
 def check_host(host: str) -> str:
-    """A bare host name, with its port where it has one."""
+    """A host name, with or without a port. Raises SiteError."""
     if set(host) & set("/@?#"):
         raise SiteError("host", "it must be a host name such as example.com, without scheme or path")
     return find_netloc(check_url("host", f"https://{host}/"))
@@ -242,15 +254,15 @@ def check_url(field: str, url: str) -> Url:
         raise SiteError(field, f"{error}; it must be {_WANTED.get(field, _WANTED_URL)}") from None
 
 
-# Sites that are read from the table have few engines and schedules between them.
+# Many sites share few schedules.
 @lru_cache(maxsize=256)
 def check_schedule(schedule: str) -> str:
-    """A cron expression of five fields."""
+    """A cron expression of five fields. Raises SiteError."""
     try:
-        # Six fields would be seconds to CronSim.
+        # CronSim would take a sixth field for seconds.
         if len(schedule.split()) != 5 or len(schedule) > _LONGEST_SCHEDULE:
             raise CronSimError("Wrong number of fields")
-        # A few of them are well-formed and never come, such as the fifth Monday of a February's 31st.
+        # Some are well-formed and never come, such as 30 February.
         if next(CronSim(schedule, datetime.now(UTC)), None) is None:
             raise CronSimError("It never comes")
     except (CronSimError, ValueError) as error:
@@ -259,16 +271,16 @@ def check_schedule(schedule: str) -> str:
 
 
 def name_workflow(site_id: str) -> str:
-    """What the executions of a site are called."""
+    """The workflow name of a site's executions."""
     return f"{WORKFLOW_PREFIX}{site_id}"
 
 
 def find_origin(url: str) -> str:
-    """Scheme and host (and port) of a URL that is known to be good."""
+    """Scheme, host and port of a valid URL."""
     split = urlsplit(url)
     return f"{split.scheme}://{split.netloc}"
 
 
 def find_netloc(url: Url) -> str:
-    """Host, and the port where it is not the scheme's own."""
+    """Host, with the port where it is not the default one."""
     return urlsplit(url.text).netloc

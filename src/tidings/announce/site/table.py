@@ -1,4 +1,4 @@
-"""Where sites are stored. Their keys are encrypted at rest; everything else is plain JSON."""
+"""The table of sites. Keys are encrypted at rest; the other settings are JSON."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -46,12 +46,12 @@ sites = Table(
 _is_there = sites.c.removed_at.is_(None)
 _PURGE_EVERY_MS = 24 * 60 * 60 * 1000
 
-# Stands for the key in its file's address; no URL can hold a space.
+# Replaces the key in the URL of its file. A URL cannot contain a space.
 _KEY_HERE = " key "
 
 
 class Origin(StrEnum):
-    """Where a site comes from. One of the command line was announced by hand, and is never run by itself."""
+    """How a site was added. A site of the command line was announced once by hand and has no schedule."""
 
     COMMAND = "command"
     ENVIRONMENT = "environment"
@@ -62,7 +62,7 @@ _two_ids = select(sites.c.id).where(_is_there, sites.c.origin != Origin.COMMAND.
 
 
 class Planner(Protocol):
-    """Plans when a site runs, in the transaction that stores or removes it."""
+    """Plans the executions of a site, in the transaction that stores or removes it."""
 
     async def plan(self, connection: AsyncConnection, site: Site) -> None: ...
 
@@ -79,12 +79,12 @@ class SiteRecords:
         self._planner = planner
 
     async def save(self, site: Site, *, origin: Origin) -> Site:
-        """Store a site, or replace the one of this id; returns it with its number."""
+        """Store a site, or replace the one with this id. Returns it with its number."""
         async with self._database.write() as connection:
             return await self._store(connection, site, origin=origin)
 
     async def _store(self, connection: AsyncConnection, site: Site, *, origin: Origin, over: Any = None) -> Site:
-        stamp = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self._clock.now())
         values = {
             **self._encrypt(site),
             "origin": origin.value,
@@ -92,11 +92,11 @@ class SiteRecords:
             "settings": json.dumps(_to_settings(site)),
             "enabled": site.enabled,
             "removed_at": None,
-            "updated_at": stamp,
+            "updated_at": now,
         }
         statement = (
             self._database.insert(sites)
-            .values(id=site.id, created_at=stamp, **values)
+            .values(id=site.id, created_at=now, **values)
             .on_conflict_do_update(index_elements=["id"], set_=values, where=over)
             .returning(sites.c.number)
         )
@@ -106,8 +106,8 @@ class SiteRecords:
         return stored
 
     async def add(self, site: Site) -> Site | None:
-        """Store a site of the API; None where one of this id is there already."""
-        # In the statement itself: of two that add the same id at once, the second must not replace the first.
+        """Store a site of the API. None where this id is taken."""
+        # Checked by the statement itself: of two calls that add one id at once, the second must not replace the first.
         free = or_(~_is_there, sites.c.origin == Origin.COMMAND.value)
         try:
             async with self._database.write() as connection:
@@ -116,14 +116,14 @@ class SiteRecords:
             return None
 
     async def adopt(self, site: Site) -> Site:
-        """Number a site that was given by hand. One that was set up under this id keeps its settings."""
+        """Give a number to a site that was announced by hand. A configured site with this id keeps its settings."""
         statement = select(sites.c.number).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
         async with self._database.read() as connection:
             number = (await connection.execute(statement)).scalar()
         return await self.save(site, origin=Origin.COMMAND) if number is None else replace(site, number=number)
 
     async def find_number(self, site_id: str) -> int:
-        """A site's number, which its ledger goes by, or 0."""
+        """The number of a site, also of a removed one. 0 where there is none."""
         async with self._database.read() as connection:
             return (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar() or 0
 
@@ -133,7 +133,7 @@ class SiteRecords:
         return None if row is None else self._read(row)
 
     async def change(self, site_id: str, change: Callable[[Site], Site]) -> Site | None:
-        """Replace a site by what `change` makes of it, with nobody else in between; None where there is none."""
+        """Replace a site by the result of `change`, in one transaction. None where there is no such site."""
         async with self._database.write() as connection:
             found = select(sites).where(_is_there, sites.c.id == site_id).with_for_update()
             row = (await connection.execute(found)).first()
@@ -147,7 +147,7 @@ class SiteRecords:
         return None if row is None else self._read(row)
 
     async def list_page(self, *, after: str | None = None, limit: int = 50) -> list[Site]:
-        """The next sites by id, those that were only announced by hand aside."""
+        """The next configured sites, by id."""
         statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)
         if after is not None:
             statement = statement.where(sites.c.id > after)
@@ -155,26 +155,26 @@ class SiteRecords:
             return [self._read(row) for row in await connection.execute(statement)]
 
     async def find_only_id(self) -> str | None:
-        """The id of the one site that is set up; None where there is none, or several."""
+        """The id of the only configured site. None where there is none, or more than one."""
         found = await self._database.look_up(_two_ids, {})
         return found[0].id if len(found) == 1 else None
 
     async def count(self) -> int:
-        """How many sites are set up."""
+        """The number of configured sites."""
         statement = select(func.count()).select_from(sites).where(_is_there, sites.c.origin != Origin.COMMAND)
         async with self._database.read() as connection:
             return int((await connection.execute(statement)).scalar_one())
 
     async def list_all(self) -> list[Site]:
-        """Every site, by id."""
+        """All sites, by id, also those that were announced by hand."""
         async with self._database.read() as connection:
             statement = select(sites).where(_is_there).order_by(sites.c.id)
             return [self._read(row) for row in await connection.execute(statement)]
 
     async def remove(self, site_id: str) -> bool:
-        """Take a site away, with its key; False where there is none.
+        """Remove a site and its keys. False where there is no such site.
 
-        Its number stays, and with it what was announced: should it come back, nothing is sent twice.
+        Its number and its ledger stay, so that a site that is added again announces nothing twice.
         """
         values = {
             "removed_at": to_milliseconds(self._clock.now()),
@@ -191,7 +191,7 @@ class SiteRecords:
         return number is not None
 
     async def rotate_keys(self) -> int:
-        """Encrypt with the newest master key what an older one has encrypted. Safe to repeat; returns how many."""
+        """Encrypt keys of an older master key with the newest one. Can be repeated. Returns how many sites changed."""
         rotated = 0
         async with self._database.read() as connection:
             rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id).where(_is_there))).all()
@@ -201,7 +201,7 @@ class SiteRecords:
         return rotated
 
     async def count_key_ids(self) -> dict[str, int]:
-        """How many sites' keys each master key has encrypted."""
+        """The number of sites by the master key that encrypts their keys."""
         statement = select(sites.c.encryption_key_id, func.count()).where(_is_there).group_by(sites.c.encryption_key_id)
         async with self._database.read() as connection:
             return {row[0]: row[1] for row in await connection.execute(statement)}
@@ -218,7 +218,7 @@ class SiteRecords:
             return 1
 
     def _encrypt(self, site: Site) -> dict[str, Any]:
-        """The columns of the site's keys; one master key encrypts both."""
+        """The columns of the site's keys. One master key encrypts both."""
         blob, key_id = self._keys.encrypt(site.key, **_name_place(site.id, "indexnow_key"))
         values: dict[str, Any] = {"indexnow_key": blob, "bing_key": None, "encryption_key_id": key_id}
         if site.bing.key is not None:
@@ -243,7 +243,7 @@ class SiteRecords:
 
 
 async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
-    """Whether it is time to delete what no longer counts of a site: once a day, for one of those who ask."""
+    """Whether the caller shall purge expired rows of a site now. True for one caller a day."""
     statement = (
         update(sites)
         .where(sites.c.number == site, or_(sites.c.purged_at.is_(None), sites.c.purged_at <= now - _PURGE_EVERY_MS))
@@ -253,7 +253,7 @@ async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bo
 
 
 def _name_place(site_id: str, column: str) -> dict[str, str]:
-    """What a key's encryption is bound to: moved to another row or column, it cannot be read."""
+    """The associated data of a key: moved to another row or column, it does not decrypt."""
     return {"purpose": column.replace("_", "-"), "table": "sites", "column": column, "row": site_id}
 
 
@@ -261,7 +261,7 @@ def _to_settings(site: Site) -> dict[str, Any]:
     return {
         "sitemapUrls": site.sitemap_urls,
         "backupSitemapUrls": site.backup_sitemap_urls,
-        # The key is usually part of it, and must not stand in the table in clear.
+        # It usually contains the key, which must not be in the table in clear.
         "keyLocation": site.key_location.replace(site.key.reveal(), _KEY_HERE),
         "searchEngines": [engine.endpoint for engine in site.engines],
         "submitMethod": site.submit_method.value,
@@ -288,7 +288,7 @@ def _from_settings(
         schedule=settings["schedule"],
         announce_removed=settings["announceRemoved"],
         enabled=enabled,
-        # A row of the first release has nothing of Bing.
+        # A row of the first release has no Bing settings.
         bing=make_bing_settings(
             enabled=settings.get("bingEnabled", False),
             key=None if bing_key is None else bing_key.reveal(),
