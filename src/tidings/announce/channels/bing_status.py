@@ -10,7 +10,7 @@ from tidings.announce.channels.bing import AskedQuota, BingApi, Verdict
 from tidings.announce.channels.quota import Quota, QuotaState, bing_quota
 from tidings.announce.execution.report import describe_quota
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.site.key_check import Finding
+from tidings.announce.site.check import SiteFinding
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.memory import BrokenEngines, KeyRests
 from tidings.core.clock import Clock, from_milliseconds, to_text
@@ -82,20 +82,20 @@ def make_quota(site: Site, *, database: Database, clock: Clock) -> Quota:
     return Quota(database, site=site.number, day=day, limit=site.bing.daily_quota, clock=clock)
 
 
-async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> Finding:
+async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFinding:
     """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
     told = await api.ask_quota(site)
     if not isinstance(told, AskedQuota):
         advice = told.advice if told.verdict in (Verdict.BAD_KEY, Verdict.THROTTLED) else TRY_AGAIN
-        return Finding("Bing", good=False, message=told.reason, advice=advice)
+        return SiteFinding("Bing", good=False, message=told.reason, advice=advice)
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
     if told.daily > quota.limit:
         message = f"Bing allows {told.daily:,} today and {told.monthly:,} this month; {counted}"
-        return Finding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
+        return SiteFinding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
     # Whether Bing tells the total or what remains of it, reports differ: either is as it should be.
     if told.daily >= quota.remaining:
-        return Finding("Bing", good=True, message=f"Bing tells {told.daily:,} for today; {counted}")
-    return Finding(
+        return SiteFinding("Bing", good=True, message=f"Bing tells {told.daily:,} for today; {counted}")
+    return SiteFinding(
         "Bing",
         good=False,
         message=f"Bing takes only {told.daily:,} today; {counted}",

@@ -16,7 +16,7 @@ from tidings.announce.channels.bing_status import check_bing, make_quota
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.preview import preview
 from tidings.announce.execution.report import Report
-from tidings.announce.site.key_check import check_site
+from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.cli.announce.report import make_console, print_report, show_progress
 from tidings.cli.session import Exit, fail, is_terminal, load_settings, open_session, run, stop_on_signals

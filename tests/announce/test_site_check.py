@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.announce.stage import write_urlset
-from tidings.announce.site.key_check import Finding, check_key_file, check_site, check_sitemap
+from tidings.announce.site.check import SiteFinding, check_key_file, check_site, check_sitemap
 from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
 from tidings.core.net.client import GuardedClient
@@ -25,7 +25,7 @@ def site(web: SandboxSite) -> Site:
     return make_site(sitemap_urls=[web.sitemap_url], key=KEY)
 
 
-def assert_bad(finding: Finding, *words: str) -> None:
+def assert_bad(finding: SiteFinding, *words: str) -> None:
     assert not finding.good
     assert all(word in finding.message for word in words)
     assert finding.advice
