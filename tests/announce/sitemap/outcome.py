@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tidings.announce.sitemap.reader import Kind, Pair, RefusedSitemapError, SitemapReader
+from tidings.announce.sitemap.reader import Pair, RefusedSitemapError, SitemapKind, SitemapReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Outcome:
     """A refusal stands alone: of what was read before it nothing counts."""
 
     pairs: list[Pair] = field(default_factory=list)
-    kind: Kind | None = None
+    kind: SitemapKind | None = None
     fault: str | None = None
     too_long: int = 0
     refusal: str | None = None

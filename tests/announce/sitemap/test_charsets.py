@@ -5,7 +5,7 @@ import codecs
 import pytest
 
 from tests.announce.sitemap.outcome import Outcome, read_body
-from tidings.announce.sitemap.reader import Kind
+from tidings.announce.sitemap.reader import SitemapKind
 
 URL = "https://example.com/"
 
@@ -16,7 +16,7 @@ def write_sitemap(word: str, declared: str, *, before: str = "") -> str:
 
 
 def check_outcome(outcome: Outcome, word: str) -> None:
-    assert (outcome.refusal, outcome.fault, outcome.kind) == (None, None, Kind.URLSET)
+    assert (outcome.refusal, outcome.fault, outcome.kind) == (None, None, SitemapKind.URLSET)
     assert outcome.pairs == [(f"{URL}a".encode(), b""), (f"{URL}{word}".encode(), b"2026")] * 40
 
 
@@ -68,7 +68,7 @@ def test_mark_after_white_space_is_stripped() -> None:
 def test_text_in_utf16_is_read() -> None:
     """A5: the byte order mark tells, since a text declares nothing."""
     outcome = read_body(f"{URL}é\r\n{URL}b".encode("utf-16"), size=1, block=1)
-    assert (outcome.kind, outcome.locs) == (Kind.TEXT, [f"{URL}é", f"{URL}b"])
+    assert (outcome.kind, outcome.locs) == (SitemapKind.TEXT, [f"{URL}é", f"{URL}b"])
 
 
 @pytest.mark.parametrize("name", ["klingon", "zlib", "bz2", "rot13", "unicode_escape", "utf-7", "idna", "utf-32"])

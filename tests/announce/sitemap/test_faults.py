@@ -3,7 +3,7 @@
 import pytest
 
 from tests.announce.sitemap.outcome import Outcome, read_body
-from tidings.announce.sitemap.reader import Kind
+from tidings.announce.sitemap.reader import SitemapKind
 
 HEAD = b'<?xml version="1.0"?><urlset>'
 GOOD = [b"<url><loc>https://example.com/%d</loc></url>" % number for number in range(100)]
@@ -17,7 +17,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def check_outcome(outcome: Outcome, fault: str) -> None:
-    assert (outcome.refusal, outcome.kind) == (None, Kind.URLSET)
+    assert (outcome.refusal, outcome.kind) == (None, SitemapKind.URLSET)
     assert outcome.locs == [f"https://example.com/{number}" for number in range(100)]
     assert outcome.fault is not None
     assert fault in outcome.fault

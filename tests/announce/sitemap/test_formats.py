@@ -3,7 +3,7 @@
 import pytest
 
 from tests.announce.sitemap.outcome import read_body
-from tidings.announce.sitemap.reader import Kind, SitemapReader
+from tidings.announce.sitemap.reader import SitemapKind, SitemapReader
 
 A, B = b"https://example.com/a", b"https://example.com/b"
 
@@ -26,7 +26,7 @@ def test_urlset_gives_pages_with_their_stamps(fast: bool) -> None:
         root=b'urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"',
     )
     outcome = read_body(body, fast=fast)
-    assert outcome.kind is Kind.URLSET
+    assert outcome.kind is SitemapKind.URLSET
     assert outcome.pairs == [(A, b"2026-11-15"), (B, b""), (B + b"/2", b"2026")]
     assert (outcome.fault, outcome.too_long, outcome.skimmed) == (None, 0, 2 if fast else 0)
 
@@ -35,7 +35,7 @@ def test_index_gives_children(fast: bool) -> None:
     """A5: the pairs of an index are sitemaps, which its kind says."""
     entries = [b"<sitemap><loc>%b.xml</loc><lastmod>2026-11</lastmod></sitemap>" % loc for loc in (A, B)]
     outcome = read_body(wrap(*entries, root=b"sitemapindex"), fast=fast)
-    assert outcome.kind is Kind.INDEX
+    assert outcome.kind is SitemapKind.INDEX
     assert outcome.pairs == [(A + b".xml", b"2026-11"), (B + b".xml", b"2026-11")]
 
 
@@ -121,7 +121,7 @@ def test_rss_gives_the_links_of_its_items_with_w3c_stamps() -> None:
     dates = [b"Sun, 15 Nov 2026 10:00:00 +0800", b"2026-11-15T10:00:00Z", b"soon"]
     body = wrap(channel, *(item % (A, when) for when in dates), root=b"channel").partition(b"?>")[2]
     outcome = read_body(b'<rss version="2.0">%b</rss>' % body)
-    assert outcome.kind is Kind.FEED
+    assert outcome.kind is SitemapKind.FEED
     assert outcome.pairs == [(A, b"2026-11-15T02:00:00Z"), (A, b"2026-11-15T10:00:00Z"), (A, b"")]
 
 
@@ -129,7 +129,7 @@ def test_rdf_gives_the_links_of_its_items() -> None:
     """A5: RSS 1.0, with the stamp that Dublin Core gives."""
     body = b"<channel><link>https://example.com/</link></channel><item><link>%b</link><dc:date>2026-11</dc:date></item>"
     outcome = read_body(b"<rdf:RDF xmlns='http://purl.org/rss/1.0/'>%b</rdf:RDF>" % (body % A))
-    assert (outcome.kind, outcome.pairs) == (Kind.FEED, [(A, b"2026-11")])
+    assert (outcome.kind, outcome.pairs) == (SitemapKind.FEED, [(A, b"2026-11")])
 
 
 def test_atom_gives_the_alternate_link_of_its_entries() -> None:
@@ -141,7 +141,7 @@ def test_atom_gives_the_alternate_link_of_its_entries() -> None:
         b"<entry>%b</entry>" % links,
     ]
     outcome = read_body(wrap(links, *entries, root=b"feed xmlns='http://www.w3.org/2005/Atom'"))
-    assert (outcome.kind, outcome.pairs) == (Kind.FEED, [(A, b"2026-11-15T10:00:00Z"), (B, b"")])
+    assert (outcome.kind, outcome.pairs) == (SitemapKind.FEED, [(A, b"2026-11-15T10:00:00Z"), (B, b"")])
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
@@ -150,7 +150,7 @@ def test_text_gives_one_url_a_line(end: bytes, size: int) -> None:
     """A5: blank lines, white space and a missing last line end do no harm; a URL that is too long is dropped."""
     body = end.join([b"\xef\xbb\xbf" + A, b"", b"  %b\t" % B, b"http://" + b"x" * 9_000, "HTTP://é.example/".encode()])
     outcome = read_body(body, size=size, block=1)
-    assert (outcome.kind, outcome.too_long) == (Kind.TEXT, 1)
+    assert (outcome.kind, outcome.too_long) == (SitemapKind.TEXT, 1)
     assert outcome.pairs == [(A, b""), (B, b""), ("HTTP://é.example/".encode(), b"")]
 
 
@@ -160,13 +160,13 @@ def test_robots_gives_its_sitemap_lines(size: int) -> None:
     lines = [b"\xef\xbb\xbfSITEMAP: %b" % A, b"User-agent: *", b"  sitemap :%b # ours" % B, b"#Sitemap: https://no/"]
     lines += [b"#" + b"<" * 2_000, b"Disallow: /sitemap: x", b"Sitemap:"]
     outcome = read_body(b"\r\n".join(lines), size=size, robots=True, block=1)
-    assert (outcome.kind, outcome.pairs) == (Kind.ROBOTS, [(A, b""), (B, b"")])
+    assert (outcome.kind, outcome.pairs) == (SitemapKind.ROBOTS, [(A, b""), (B, b"")])
 
 
 def test_robots_that_names_no_sitemap_is_no_fault() -> None:
     """A5: nor is an empty one."""
     assert read_body(b"User-agent: *\nDisallow:\n", robots=True).pairs == []
-    assert read_body(b"", robots=True).kind is Kind.ROBOTS
+    assert read_body(b"", robots=True).kind is SitemapKind.ROBOTS
 
 
 def test_kind_is_known_before_the_first_pair_is_given_out() -> None:
@@ -175,7 +175,7 @@ def test_kind_is_known_before_the_first_pair_is_given_out() -> None:
     reader = SitemapReader(block=1)
     for place in range(len(body)):
         if reader.feed(body[place : place + 1]):
-            assert reader.kind is Kind.INDEX
+            assert reader.kind is SitemapKind.INDEX
             break
     else:
         pytest.fail("no pair before the end: nothing was streamed")

@@ -1,1 +1,1 @@
-"""Sitemaps: what a site lists, read from bytes (no network in the reader) and crawled over HTTP."""
+"""Sitemaps: `crawl` fetches a site's files, `reader` reads the bytes of one file without any network."""

@@ -1,36 +1,33 @@
-"""Bytes to UTF-8: byte order marks, UTF-16, and the encoding that an XML declaration names.
-
-Here lives the whole question of character sets. What comes out is always UTF-8 that begins with its first character
-that counts, so that nothing after this needs to know what the file was written in. What the text says is not known
-here.
+"""Decodes the body of a sitemap to UTF-8: byte order marks, UTF-16, and the encoding of an XML declaration. The result
+starts with the first character that is not white space.
 """
 
 import codecs
 import re
 
-from tidings.announce.sitemap.content import RefusedSitemapError
+from tidings.announce.sitemap.body import RefusedSitemapError
 
-# A declaration fits into this many times over, and the first piece of a fetch is larger.
+# Long enough for any declaration, and shorter than the first piece of a response.
 _HEAD = 1_024
-# Possessive: what could be tried again would be remembered, a hundred bytes for each one of the text.
+# Possessive, because backtracking would take a hundred bytes of memory for each byte of text.
 _LEADING = re.compile(rb"(?:[ \t\r\n]++|\xef\xbb\xbf)++")
 _DECLARED = re.compile(rb"<\?xml[^>]*?[ \t\r\n]encoding[ \t\r\n]*=[ \t\r\n]*[\"']([A-Za-z0-9._:-]{1,40})[\"']")
 
-# An allowlist, because Python's registry also holds codecs that inflate (zlib, bz2) and ones that are no charset.
+# An allowlist, because Python also has codecs that decompress (zlib, bz2) or are no charset.
 _TRANSCODED = frozenset(
     [f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))]
     + [f"cp{page}" for page in (437, 850, 852, 855, 866, 874, 932, 949, 950, *range(1250, 1259))]
     + ["big5", "big5hkscs", "gb18030", "euc_jp", "euc_jis_2004", "iso2022_jp", "johab"]
     + ["koi8-r", "koi8-u", "mac-cyrillic", "mac-roman", "tis-620"]
 )
-# Files that name the narrow set are commonly written in the wide one, which contains it.
+# Files that declare the smaller charset are often written in the larger one, which contains it.
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
-# Text that could be searched for "<?xml" byte by byte is not UTF-16, whatever it says of itself (.NET's StringWriter).
+# A declaration that is readable as bytes is not UTF-16, whatever it declares (.NET's StringWriter does that).
 _READ_AS_UTF8 = frozenset({"utf-8", "ascii", "utf-16", "utf-16-le", "utf-16-be"})
 
 
 class Utf8Decoder:
-    """Turns a body into UTF-8 as it comes. `fault` says why it could not go on; nothing is given out from then on."""
+    """Decodes a body piece by piece. After a `fault`, which is the reason, it gives nothing more."""
 
     def __init__(self) -> None:
         self.fault: str | None = None
@@ -41,7 +38,7 @@ class Utf8Decoder:
         self._codec: codecs.IncrementalDecoder | None = None
 
     def decode(self, data: bytes, *, final: bool = False) -> bytes:
-        """Give the text that is complete. Raises RefusedSitemapError for an encoding that is not known."""
+        """The decoded text so far. Raises RefusedSitemapError for an unknown encoding."""
         if not self._opened:
             self._head = self._strip(self._head + data)
             if len(self._head) < _HEAD and not final:
@@ -72,7 +69,7 @@ class Utf8Decoder:
             return self._codec.decode(data, final).encode()
         except UnicodeDecodeError as error:
             self.fault = f"not valid {self._name}: {error.reason}"
-            # What comes before the bad byte still counts. A charset with shifts may lose its last piece here, no more.
+            # The text before the bad byte is valid. A stateful charset may lose its last piece here.
             return error.object[: error.start].decode(self._name, "ignore").encode()
 
 

@@ -1,7 +1,7 @@
-"""Walks a site's sitemaps, file by file, and tells what it meets as events. What a file means is read by `reader`.
+"""Fetches a site's sitemaps file by file, and yields events. `reader` reads the bytes of a file.
 
-A file's pages may be used once `FileRead` has come for it: until then it may still be refused (`FileDropped`) or begun
-again after a lost connection (`FileRestarted`), and then none of what came of it counts.
+The pages of a file may be used after its `FileRead`. Until then the file may be refused (`FileDropped`) or start again
+after a lost connection (`FileRestarted`), and its pages so far do not count.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidings.announce.site.site import Site
-from tidings.announce.sitemap.reader import Kind, RefusedSitemapError, SitemapReader
+from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import show_url
@@ -31,14 +31,16 @@ Pairs = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What a server gave to ask again with: "has it changed since?"."""
+    """The validators of a response, for a conditional request."""
 
+    # The header ETag, as it was sent.
     etag: str | None = None
+    # The header Last-Modified, as it was sent.
     last_modified: str | None = None
 
     @classmethod
     def read(cls, headers: Mapping[str, str]) -> "Validators":
-        """From an answer's headers, where they can be sent back as they are."""
+        """The validators that can be sent back unchanged."""
         values = (headers.get("ETag"), headers.get("Last-Modified"))
         return cls(*(value if value and _is_fit(value) else None for value in values))
 
@@ -48,22 +50,28 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The validators of a file all of whose pages were accepted, and how many pages it has."""
+    """The stored validators of a file whose pages are all on record."""
 
     validators: Validators
+    # The number of its pages.
     pages: int
 
 
 @dataclass(slots=True)
 class SitemapFile:
-    """One file on its way through. `fetched_at` is in milliseconds since the epoch."""
+    """One file of the crawl."""
 
     url: str
+    # 0 for a sitemap of the site, 1 for a child of it, and so on.
     depth: int = 0
+    # Milliseconds since the epoch.
     fetched_at: int = 0
     validators: Validators = field(default_factory=Validators)
+    # URLs that were dropped because of their length.
     too_long: int = 0
+    # Whether it lists pages, not sitemaps. Known at its end.
     lists_pages: bool = False
+    # Why it was not used, or not read to its end.
     fault: str | None = None
 
     def __str__(self) -> str:
@@ -80,14 +88,14 @@ class PagesRead:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """The file was read to its end, or to the fault it names."""
+    """The file was read to its end, or to its `fault`."""
 
     file: SitemapFile
 
 
 @dataclass(frozen=True, slots=True)
 class FileUnchanged:
-    """The server says that nothing has changed since all its pages were accepted."""
+    """The server answered 304: the file is the remembered one, with this number of pages."""
 
     file: SitemapFile
     pages: int
@@ -95,14 +103,14 @@ class FileUnchanged:
 
 @dataclass(frozen=True, slots=True)
 class FileRestarted:
-    """The connection was lost; what came of this file before does not count."""
+    """The file starts again after a failure. Its pages so far do not count."""
 
     file: SitemapFile
 
 
 @dataclass(frozen=True, slots=True)
 class FileDropped:
-    """None of this file's pages is used; its `fault` says why."""
+    """No page of this file is used. Its `fault` is the reason."""
 
     file: SitemapFile
 
@@ -111,7 +119,7 @@ CrawlEvent = PagesRead | FileRead | FileUnchanged | FileRestarted | FileDropped
 
 
 class UnavailableError(Exception):
-    """The server answered, but not with a sitemap. `retryable`: it may answer better in a moment."""
+    """The server answered with another status than 200. `retryable`: a retry may succeed."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
@@ -120,13 +128,19 @@ class UnavailableError(Exception):
 
 @dataclass(slots=True)
 class CrawlResult:
-    """What became of the crawl as a whole."""
+    """The result of a whole crawl."""
 
+    # Files that were read, including unchanged ones.
     files: int = 0
+    # Files that the server answered with 304.
     unchanged: int = 0
+    # Sitemaps of the site that were read, themselves or through a backup.
     roots_read: int = 0
+    # Every file was read to its end.
     complete: bool = True
+    # Why it is not complete, for people: one line per file.
     troubles: list[str] = field(default_factory=list)
+    # What should be known although it is complete.
     warnings: list[str] = field(default_factory=list)
 
     def add_trouble(self, message: str) -> None:
@@ -139,7 +153,7 @@ Recall = Callable[[str], Awaitable[Remembered | None]]
 
 
 class Crawl:
-    """One walk over one site's sitemaps. `result` is complete once `events` has ended."""
+    """One crawl of one site's sitemaps. `result` is final when `events` ends."""
 
     def __init__(
         self, site: Site, *, client: GuardedClient, clock: Clock, policy: RetryPolicy, stop: Stop, recall: Recall
@@ -154,7 +168,7 @@ class Crawl:
         self._visited: set[str] = set()
 
     async def events(self) -> AsyncGenerator[CrawlEvent]:
-        """Every file's events, in order. Raises StopRequestedError when it is time to stop."""
+        """The events of all files, in order. Raises StopRequestedError after a stop signal."""
         backups = list(self._site.backup_sitemap_urls)
         for root in self._site.sitemap_urls:
             candidates = [root]
@@ -186,7 +200,7 @@ class Crawl:
             waiting += reversed(self._list_children(file, children))
 
     async def _read_file(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
-        """One file, with retries. Children of an index are added to `children`."""
+        """The events of one file, with retries. Adds the children of an index to `children`."""
         retry = 0
         while True:
             self._stop.check()
@@ -197,7 +211,7 @@ class Crawl:
                 retry += 1
                 delay = self._policy.next_delay(Trouble.NOT_FETCHED, retry=retry) if _may_retry(error) else None
                 if delay is None:
-                    # The message of such an error names the address itself.
+                    # The message of this error names the URL.
                     self.result.add_trouble(str(error))
                     yield self._drop(file, str(error), children)
                     return
@@ -239,8 +253,8 @@ class Crawl:
             reader = SitemapReader(content_encoding=answer.headers.get("Content-Encoding"), robots=_is_robots(file.url))
             read = 0
             async for pairs in self._read_body(answer, reader):
-                if reader.kind in (Kind.INDEX, Kind.ROBOTS):
-                    # One more than are read, to tell that there were too many; an index may name a million.
+                if reader.kind in (SitemapKind.INDEX, SitemapKind.ROBOTS):
+                    # One more than are read shows that there are too many; an index may name a million.
                     children += pairs[: MOST_CHILDREN + 1 - len(children)]
                 else:
                     read += len(pairs)
@@ -259,10 +273,10 @@ class Crawl:
     def _finish_file(self, file: SitemapFile, reader: SitemapReader, read: int) -> None:
         self.result.files += 1
         file.too_long = reader.too_long
-        file.lists_pages = reader.kind not in (Kind.INDEX, Kind.ROBOTS)
+        file.lists_pages = reader.kind not in (SitemapKind.INDEX, SitemapKind.ROBOTS)
         if reader.fault is not None:
             file.fault = reader.fault
-            self.result.add_trouble(f"{file}: {reader.fault}; what stood before it was used")
+            self.result.add_trouble(f"{file}: {reader.fault}; the pages before it were used")
         if read > MOST_PAGES:
             warning = f"{file} lists {read:,} URLs; the protocol allows {MOST_PAGES:,} a file"
             self.result.warnings.append(warning)
@@ -300,7 +314,7 @@ def _may_retry(error: FetchError | UnavailableError) -> bool:
 
 
 def _is_fit(value: str) -> bool:
-    """Whether a header's value is plain text that can be stored, and sent back."""
+    """Whether the value of a header is plain text that can be stored and sent back."""
     return value.isascii() and value.isprintable() and len(value) <= _LONGEST_VALIDATOR
 
 

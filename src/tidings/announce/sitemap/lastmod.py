@@ -1,6 +1,5 @@
-"""The stamps of a sitemap: what moment a W3C date can mean, and how a feed's date is written as one.
-
-Here lives everything about the text of a `lastmod`. Whether a page is due because of it is decided elsewhere.
+"""The text of a `lastmod`: the time span that a W3C date stands for, and a feed's date in W3C form. `due` decides
+whether a page is due because of it.
 """
 
 import re
@@ -22,10 +21,10 @@ _DAY = 24 * _HOUR
 
 @lru_cache(maxsize=1_024)
 def parse_lastmod(raw: bytes) -> tuple[int, int] | None:
-    """Give the earliest and the latest millisecond since the epoch (UTC, both included) that a stamp can mean.
+    """The first and the last millisecond since the epoch (UTC, both included) that a timestamp can mean.
 
-    A date without a time is that day, month or year in UTC; one digit of a fraction is that tenth of a second.
-    None for what is not one of the W3C forms, which counts as no stamp at all.
+    A date without a time is that day, month or year in UTC. One digit of a fraction is that tenth of a second.
+    None for any other form, which counts as no timestamp.
     """
     found = _W3C.fullmatch(raw)
     if found is None:
@@ -44,16 +43,16 @@ def parse_lastmod(raw: bytes) -> tuple[int, int] | None:
 
 
 def write_w3c(text: str) -> str:
-    """Write a feed's date (RFC 822, or W3C already) in the W3C form; what is neither becomes the empty string."""
+    """The date of a feed (RFC 822 or W3C) in W3C form. Empty for any other text."""
     if text.isascii() and parse_lastmod(text.encode()):
         return text
     try:
-        moment = parsedate_to_datetime(text)
-        # "-0000" and a missing zone come without one; both are taken as UTC.
-        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        timestamp = parsedate_to_datetime(text)
+        # "-0000" and a missing zone are parsed without a zone; both count as UTC.
+        timestamp = timestamp.astimezone(UTC) if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         return ""
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return timestamp.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 @lru_cache(maxsize=4_096)

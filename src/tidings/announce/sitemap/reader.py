@@ -1,27 +1,25 @@
-"""The sitemap reader: bytes in, pairs of URL and lastmod out, whatever the file is packed, written or shaped in.
-
-Here lives the way of the bytes: undo the codings, turn them into UTF-8, find out what the body is, read it. It does
-no input or output of its own. Which URLs are valid, foreign or due is for the caller to judge.
+"""Reads one sitemap: bytes in, pairs of URL and lastmod out, for every compression, charset and format. No network. The
+caller decides which URLs are valid, foreign or due.
 """
 
 from collections.abc import Iterator
 
+from tidings.announce.sitemap.body import Pair, RefusedSitemapError, SitemapBody, SitemapKind
 from tidings.announce.sitemap.charset import Utf8Decoder
-from tidings.announce.sitemap.content import Content, Kind, Pair, RefusedSitemapError
-from tidings.announce.sitemap.inflation import PIECE, Unpacker
-from tidings.announce.sitemap.lines import RobotsContent, TextContent
-from tidings.announce.sitemap.markup import MarkupContent
-from tidings.announce.sitemap.plain import SkimmedMarkupContent
+from tidings.announce.sitemap.decompression import PIECE, Decompressor
+from tidings.announce.sitemap.fast_xml import FastXmlBody
+from tidings.announce.sitemap.text_body import RobotsBody, TextBody
+from tidings.announce.sitemap.xml_body import XmlBody
 
-__all__ = ["Kind", "Pair", "RefusedSitemapError", "SitemapReader"]
+__all__ = ["Pair", "RefusedSitemapError", "SitemapKind", "SitemapReader"]
 
 
 class SitemapReader:
-    """Reads one body that is fed to it.
+    """Reads one body, in pieces.
 
-    `feed`, `stream` and `close` raise RefusedSitemapError for input of which nothing may be used, the pairs given out
-    before included; the reader is of no use after that. Malformed XML is no refusal: `fault` says what is wrong, what
-    was read before it stands, and what follows is ignored. XML that breaks off before its root is known is refused.
+    `feed`, `stream` and `close` raise RefusedSitemapError when nothing of the body may be used, including the pairs
+    given before. Malformed XML sets `fault` instead: the pairs before the fault are valid, the rest is ignored. XML
+    that ends before its root is refused.
     """
 
     def __init__(
@@ -33,72 +31,72 @@ class SitemapReader:
         fast: bool = True,
         block: int = PIECE,
     ) -> None:
-        """Prepare to read. Raises RefusedSitemapError for a content encoding that is not understood.
+        """Raises RefusedSitemapError for an unknown content encoding.
 
-        `limit` holds for the bytes of every layer. `block` is how many bytes are gathered before they are looked at:
-        the parser scans an unfinished tag again at each call, so that single bytes would take quadratic time.
+        `limit`: the most bytes, before and after each decoding. `robots`: the body is a robots.txt. `fast`: use the
+        fast path. `block`: bytes per call of the parser, which scans an unfinished tag again at each call.
         """
-        self._unpacker = Unpacker(content_encoding, limit=limit)
+        self._decompressor = Decompressor(content_encoding, limit=limit)
         self._decoder = Utf8Decoder()
-        self._content: Content | None = RobotsContent() if robots else None
+        self._body: SitemapBody | None = RobotsBody() if robots else None
         self._fast = fast
         self._block = block
         self._gathered = bytearray()
 
     @property
-    def kind(self) -> Kind | None:
-        """What the body is; known before the first pair is given out."""
-        return self._content.kind if self._content else None
+    def kind(self) -> SitemapKind | None:
+        """The format; known before the first pair."""
+        return self._body.kind if self._body else None
 
     @property
     def fault(self) -> str | None:
-        """Why the rest of the body could not be read, in one line."""
-        return self._content.fault if self._content else None
+        """Why the rest of the body could not be read, in one line. Final after `close`."""
+        return self._body.fault if self._body else None
 
     @property
     def too_long(self) -> int:
-        """How many URLs were dropped because they have more than 2,048 characters."""
-        return self._content.too_long if self._content else 0
+        """The number of URLs that were dropped because they have more than 2,048 characters."""
+        return self._body.too_long if self._body else 0
 
     @property
     def skimmed(self) -> int:
-        """How many pairs were read by the fast path."""
-        return self._content.skimmed if self._content else 0
+        """The number of pairs that the fast path read."""
+        return self._body.skimmed if self._body else 0
 
     def feed(self, data: bytes) -> list[Pair]:
-        """Give the pairs that are known with this data."""
+        """The pairs that this data completes."""
         return [pair for pairs in self.stream(data) for pair in pairs]
 
     def stream(self, data: bytes) -> Iterator[list[Pair]]:
-        """Give the same as `feed`, bit by bit: a little gzip can hold a million pairs. To be run to its end."""
-        for piece in self._unpacker.unpack(data):
+        """The same as `feed`, in parts, because a small gzip can hold a million pairs. Must be read to its end."""
+        for piece in self._decompressor.decode(data):
             self._gathered += piece
             if len(self._gathered) >= self._block:
                 yield self._read_gathered()
 
     def close(self) -> list[Pair]:
-        """Give the last pairs. The fault is final after this."""
-        for piece in self._unpacker.finish():
+        """The last pairs."""
+        for piece in self._decompressor.finish():
             self._gathered += piece
         pairs = self._read_gathered(final=True)
-        if self._content is None:
+        if self._body is None:
             raise RefusedSitemapError(self._decoder.fault or "empty")
-        self._content.finish()
-        return pairs + self._content.take_pairs()
+        self._body.finish()
+        return pairs + self._body.take_pairs()
 
     def _read_gathered(self, *, final: bool = False) -> list[Pair]:
         text = self._decoder.decode(bytes(self._gathered), final=final)
         self._gathered.clear()
-        if self._content is None and text:
-            self._content = self._open_content(text)
-        if self._content is None:
+        if self._body is None and text:
+            self._body = self._open_body(text)
+        if self._body is None:
             return []
-        self._content.read(text)
-        if self._decoder.fault is not None and self._content.fault is None:
-            self._content.break_off(self._decoder.fault)
-        return self._content.take_pairs()
+        self._body.read(text)
+        if self._decoder.fault is not None and self._body.fault is None:
+            self._body.break_off(self._decoder.fault)
+        return self._body.take_pairs()
 
-    def _open_content(self, text: bytes) -> Content:
+    def _open_body(self, text: bytes) -> SitemapBody:
         if not text.startswith(b"<"):
-            return TextContent()
-        return SkimmedMarkupContent() if self._fast else MarkupContent()
+            return TextBody()
+        return FastXmlBody() if self._fast else XmlBody()

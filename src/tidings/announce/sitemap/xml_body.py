@@ -1,44 +1,90 @@
-"""Sitemaps and feeds in XML, streamed through expat.
-
-Here lives the walk through the elements and every bound on what a document may make us hold: no DOCTYPE (and so no
-entities of its own), no deep nesting, no endless tag or comment, no endless number of different names, no long URL.
-Which element means what is in `shapes`; leaving the parser out where it is not needed is in `plain`.
+"""Sitemaps and feeds in XML, streamed through expat. Every resource of a document is bounded: no DOCTYPE (and so no
+entities of its own), limited nesting, limited length of tags and comments, a limited number of names, no long URL.
+`fast_xml` avoids the parser for plain sitemaps.
 """
 
 import re
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from xml.parsers import expat
 
-from tidings.announce.sitemap.content import MAX_LOC, Content, Kind, RefusedSitemapError
+from tidings.announce.sitemap.body import MAX_LOC, RefusedSitemapError, SitemapBody, SitemapKind
 from tidings.announce.sitemap.lastmod import write_w3c
-from tidings.announce.sitemap.shapes import SHAPES, Field, Shape, split_prefix
 
 MAX_LASTMOD = 64
-"""The most characters of a stamp; a longer one counts as none."""
+"""The most characters of a lastmod; a longer one counts as missing."""
 
 _MAX_DEPTH = 64
-# expat holds an unfinished tag or comment and scans it again at each call: unbounded, that takes memory and hours.
+# expat keeps an unfinished tag or comment and scans it again at each call. Without a bound, that takes hours.
 _MAX_TOKEN = 1_048_576
-# expat and pyexpat keep every name of an element or attribute that they ever saw.
+# expat and pyexpat keep every name of an element or attribute.
 _MAX_NAMES = 10_000
 _NOWHERE = -9
 _HTML = re.compile(rb"<(?:!doctype\s+)?html\b", re.IGNORECASE)
 _HTML_PAGE = "an HTML page instead of a sitemap"
 
 
-class MarkupContent(Content):
-    """A body that begins with `<`. The parser is the only judge of what is well-formed."""
+class EntryField(Enum):
+    """The meaning of an element within an entry."""
+
+    LOC = auto()
+    HREF = auto()
+    LASTMOD = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class XmlFormat:
+    """One XML format: where its entries are, and which of their elements count."""
+
+    kind: SitemapKind
+    # The local name of an entry.
+    entry: str
+    # Elements by local name. They have the prefix of their entry, so that `image:loc` is not a `loc`.
+    own: dict[str, EntryField]
+    # The depth of an entry; the root has depth 1.
+    depth: int = 2
+    # Elements of other namespaces, by full name.
+    foreign: dict[str, EntryField] = field(default_factory=dict)
+
+    def name_fields(self, prefix: str) -> dict[str, EntryField]:
+        """The fields by their full names in an entry with this prefix."""
+        return {prefix + local: meaning for local, meaning in self.own.items()} | self.foreign
+
+
+_LISTED = {"loc": EntryField.LOC, "lastmod": EntryField.LASTMOD}
+_DATED = {"link": EntryField.LOC, "pubDate": EntryField.LASTMOD}
+_DUBLIN_CORE = {"dc:date": EntryField.LASTMOD}
+
+XML_FORMATS = {
+    "urlset": XmlFormat(SitemapKind.URLSET, "url", _LISTED),
+    "sitemapindex": XmlFormat(SitemapKind.INDEX, "sitemap", _LISTED),
+    "rss": XmlFormat(SitemapKind.FEED, "item", _DATED, depth=3, foreign=_DUBLIN_CORE),
+    "RDF": XmlFormat(SitemapKind.FEED, "item", {"link": EntryField.LOC}, foreign=_DUBLIN_CORE),
+    "feed": XmlFormat(SitemapKind.FEED, "entry", {"link": EntryField.HREF, "updated": EntryField.LASTMOD}),
+}
+"""By the local name of the root, because missing and wrong namespaces are common."""
+
+
+def split_prefix(name: str) -> tuple[str, str]:
+    """The prefix of a name, with its colon, and the local part."""
+    prefix, colon, local = name.rpartition(":")
+    return prefix + colon, local
+
+
+class XmlBody(SitemapBody):
+    """A body that starts with `<`. Only expat decides whether it is well-formed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.root = ""
-        self._shape: Shape | None = None
+        self._shape: XmlFormat | None = None
         self._depth = 0
         self._entry_depth = _NOWHERE
         self._entry_name = ""
-        self._entry_fields: dict[str, Field] = {}
-        self._fields: dict[str, Field] = {}
-        self._field: Field | None = None
-        self._text = Text()
+        self._entry_fields: dict[str, EntryField] = {}
+        self._fields: dict[str, EntryField] = {}
+        self._field: EntryField | None = None
+        self._text = ElementText()
         self._loc: str | None = None
         self._lastmod: str | None = None
         self._start = b""
@@ -59,13 +105,13 @@ class MarkupContent(Content):
             self._fail(reason)
 
     def _create_parser(self) -> expat.XMLParserType:
-        # The encoding is given, so that the one that the document declares (and that was undone before) is ignored.
+        # The body is UTF-8 by now, so the encoding of its declaration must be ignored.
         parser = expat.ParserCreate("utf-8", None, intern=self._names)
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler = self._open_element
         parser.EndElementHandler = self._close_element
-        # Newer expat puts off what it could read already; the bound on tokens does what that is for.
+        # Newer expat defers parsing to avoid repeated scans; the bound on tokens serves that purpose here.
         if hasattr(parser, "SetReparseDeferralEnabled"):
             parser.SetReparseDeferralEnabled(False)
         return parser
@@ -121,9 +167,9 @@ class MarkupContent(Content):
         _, local = split_prefix(name)
         if local.lower() == "html":
             raise RefusedSitemapError(_HTML_PAGE)
-        if local not in SHAPES:
+        if local not in XML_FORMATS:
             raise RefusedSitemapError(f"not a sitemap: its root is {name[:40]!a}")
-        self.root, self._shape = name, SHAPES[local]
+        self.root, self._shape = name, XML_FORMATS[local]
         self.kind, self._entry_depth = self._shape.kind, self._shape.depth
 
     def _open_entry(self, name: str) -> None:
@@ -139,25 +185,25 @@ class MarkupContent(Content):
         self._loc = self._lastmod = None
         self._closed_at = self._parser.CurrentByteIndex
 
-    def _open_field(self, field: Field, attributes: dict[str, str]) -> None:
-        if field is Field.HREF:
+    def _open_field(self, field: EntryField, attributes: dict[str, str]) -> None:
+        if field is EntryField.HREF:
             if self._loc is None and attributes.get("rel", "alternate") == "alternate":
                 self._text.add(attributes.get("href", ""))
                 self._keep_loc()
-        elif (self._loc if field is Field.LOC else self._lastmod) is None:
+        elif (self._loc if field is EntryField.LOC else self._lastmod) is None:
             self._field = field
             self._parser.CharacterDataHandler = self._text.add
 
     def _close_field(self) -> None:
         self._parser.CharacterDataHandler = None
-        if self._field is Field.LOC:
+        if self._field is EntryField.LOC:
             self._keep_loc()
         else:
             self._keep_lastmod()
         self._field = None
 
     def _keep_loc(self) -> None:
-        # A URL that is dropped is "" from here on, not None: it was the first, and the first counts.
+        # A dropped URL becomes "" and not None, because only the first URL of an entry counts.
         self._loc = self._text.take()
         if len(self._loc) > MAX_LOC:
             self.too_long += 1
@@ -167,12 +213,12 @@ class MarkupContent(Content):
         self._lastmod = self._text.take()
         if len(self._lastmod) > MAX_LASTMOD or not self._lastmod.isascii():
             self._lastmod = ""
-        elif self.kind is Kind.FEED:
+        elif self.kind is SitemapKind.FEED:
             self._lastmod = write_w3c(self._lastmod)
 
 
-class Text:
-    """The text of one element, of which no more is held than shows that it is too long."""
+class ElementText:
+    """The text of one element, cut where it is certainly too long."""
 
     _BOUND = 2 * MAX_LOC
 
@@ -191,7 +237,7 @@ class Text:
             self._cut = True
 
     def take(self) -> str:
-        """Give the text without white space around it, or, of one that was cut, more than `MAX_LOC` characters."""
+        """The stripped text. A cut text has more than `MAX_LOC` characters."""
         text = "".join(self._parts)
         if not self._cut:
             text = text.strip()

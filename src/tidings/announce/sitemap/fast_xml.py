@@ -1,36 +1,34 @@
-"""The fast path: plain `<url>` blocks are read by a pattern, everything else by the parser.
+"""The fast path for plain sitemaps: a pattern reads plain `<url>` blocks, expat reads everything else.
 
-Most of a sitemap is `<url><loc>…</loc><lastmod>…</lastmod>…</url>` in ASCII. Such blocks need no parser, and it costs
-several times as much to have one. Here lives the pattern, and the rule when it may be used: only where the parser is
-between two children of an unprefixed `<urlset>` with nothing unfinished, so that it would read the block in the same
-way. It is told nothing of the blocks that were skimmed. All else, from the declaration to the last end tag, goes
-through it, and so it still judges whether the document is well-formed.
+Most of a sitemap is `<url><loc>…</loc><lastmod>…</lastmod>…</url>` in ASCII, and a parser costs several times as much.
+The pattern is used only between two children of an unprefixed `<urlset>`, where expat would read the same. expat does
+not see the skipped blocks, but reads the rest, from declaration to last end tag, and so still checks the document.
 """
 
 import re
 from typing import Any
 
-from tidings.announce.sitemap.content import MAX_LOC
-from tidings.announce.sitemap.markup import MAX_LASTMOD, MarkupContent
+from tidings.announce.sitemap.body import MAX_LOC
+from tidings.announce.sitemap.xml_body import MAX_LASTMOD, XmlBody
 
 _END = b"</url>"
-# An unusual block up to this size may wait for its end; a longer one goes to the parser as it comes.
+# A block without an end waits up to this size; a longer one goes to the parser as it arrives.
 _MAX_WAIT = 8_192
-# Where nothing is plain (each URL has an image, or an entity in it), the parser gets ever more at once, up to this:
-# calling it for each block would make this path slower than no fast path at all.
+# Where no block is plain (each has an image, or an entity), the parser gets more and more blocks per call, up to
+# this size. One call per block would be slower than no fast path.
 _FIRST_STRIDE, _MAX_STRIDE = 64, 32_768
 
 
 def _compile_plain() -> re.Pattern[bytes]:
-    """Build the pattern for one block. Where there is none it matches nothing at all: matches are always contiguous.
+    """The pattern of one block. Its empty alternative ends a row of contiguous matches.
 
-    Only what expat reads as it stands is taken: printable ASCII without markup (and without `>`, since `]]>` is an
-    error), and XML's own white space. The quantifiers are possessive, so that no input makes it try twice.
+    It accepts only text that expat reads unchanged: XML's white space, and printable ASCII without markup (and without
+    `>`, because `]]>` is an error). Possessive quantifiers rule out backtracking.
     """
     space = rb"[ \t\r\n]*+"
     word = rb"[!-%'-;=?-~]"
     phrase = rb"[ \t\r\n!-%'-;=?-~]*+"
-    # The two extensions that are common, in the form that most programs write them.
+    # The two common extensions, in the form that most programs write.
     image = rb"(?:<image:loc>" + phrase + rb"</image:loc>" + space + rb")"
     quoted = rb'"[ !#-%\'-;=?-~]*+"'
     parts = [
@@ -48,8 +46,8 @@ def _compile_plain() -> re.Pattern[bytes]:
 _PLAIN = _compile_plain()
 
 
-class SkimmedMarkupContent(MarkupContent):
-    """The same as `MarkupContent` for every input, only faster for plain sitemaps."""
+class FastXmlBody(XmlBody):
+    """Equal to `XmlBody` for every input, and faster for plain sitemaps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +68,7 @@ class SkimmedMarkupContent(MarkupContent):
             position = end
             self._between = self._stands_between()
             if not self._between:
-                # Perhaps within a comment full of end tags: to stop at each of them would take quadratic time.
+                # This may be a comment full of end tags; stopping at each of them would take quadratic time.
                 break
         self._keep_tail(data[position:])
 
@@ -83,7 +81,7 @@ class SkimmedMarkupContent(MarkupContent):
         super().break_off(reason)
 
     def _skim(self, data: bytes, position: int) -> int:
-        """Read plain blocks from `position` on and say where they end."""
+        """Read plain blocks from `position` on. Returns where they end."""
         pairs: list[Any] = []
         end = position
         for block in _PLAIN.finditer(data, position):
@@ -99,18 +97,18 @@ class SkimmedMarkupContent(MarkupContent):
         return end
 
     def _find_end(self, data: bytes, position: int) -> int | None:
-        """Find where the next block ends, or, after a row of unusual ones, the next but some."""
+        """The end of the next block; after a row of unusual blocks, of a later one."""
         start = data.find(_END, position + self._stride)
         if start < 0:
             start = data.rfind(_END, position)
         return None if start < 0 else start + len(_END)
 
     def _stands_between(self) -> bool:
-        """Tell whether the last thing that the parser was fed is the end tag of a child of the root."""
+        """Whether the parser has just read the end tag of a child of the root."""
         return self._closed_at == self._fed - len(_END) and self.root == "urlset"
 
     def _keep_tail(self, rest: bytes) -> None:
-        """Hold back a block that may still turn out plain, or else only what could be the start of an end tag."""
+        """Keep a block that may still be plain, or else only a possible start of an end tag."""
         kept = len(rest) if self._between and len(rest) <= _MAX_WAIT else min(len(rest), len(_END) - 1)
         self._tail = rest[len(rest) - kept :]
         if kept < len(rest):

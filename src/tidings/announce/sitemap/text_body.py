@@ -1,22 +1,20 @@
-"""Bodies made of lines: a text sitemap (one URL a line) and robots.txt (its `Sitemap:` lines).
-
-Here lives how lines are cut from pieces, what of a line counts, and what makes a text no sitemap. A line longer than
-any URL is never held as a whole.
+"""Bodies made of lines: a text sitemap (one URL per line) and robots.txt (its `Sitemap:` lines). A line that is longer
+than any URL is never kept in memory as a whole.
 """
 
 import re
 from abc import abstractmethod
 
-from tidings.announce.sitemap.content import MAX_LOC, Content, Kind, RefusedSitemapError
+from tidings.announce.sitemap.body import MAX_LOC, RefusedSitemapError, SitemapBody, SitemapKind
 
-# Room for the longest URL in four-byte characters, and for what stands around it.
+# Enough for the longest URL in four-byte characters, and for the text around it.
 _MAX_LINE = 16_384
 _URL = re.compile(rb"https?://[^\x00-\x20\x7f<>]+", re.IGNORECASE)
 _SITEMAP = re.compile(rb"[ \t]*sitemap[ \t]*:[ \t]*([^ \t#]+)", re.IGNORECASE)
 
 
-class LineContent(Content):
-    """Cuts lines and gives each to `read_line`."""
+class LineBody(SitemapBody):
+    """Splits a body into lines and passes each to `read_line`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +24,7 @@ class LineContent(Content):
         lines = (self._rest + data).splitlines(keepends=True)
         self._rest = b""
         if lines and not lines[-1].endswith((b"\n", b"\r")):
-            # Cut, but still too long: the middle of a line that will be dropped is not kept.
+            # One byte too long is enough to drop the line later.
             self._rest = lines.pop()[: _MAX_LINE + 1]
         for line in lines:
             self.read_line(line.strip())
@@ -39,10 +37,10 @@ class LineContent(Content):
 
     @abstractmethod
     def read_line(self, line: bytes) -> None:
-        """Read one line, which comes without white space around it and may be empty. Raises RefusedSitemapError."""
+        """Read one line, stripped and possibly empty. Raises RefusedSitemapError."""
 
-    def give_out(self, loc: bytes) -> None:
-        """Add a URL, unless it is too long. Raises RefusedSitemapError if it is not UTF-8."""
+    def add_url(self, loc: bytes) -> None:
+        """Add a URL, or count it as too long. Raises RefusedSitemapError if it is not UTF-8."""
         if len(loc) > MAX_LOC and len(loc.decode(errors="ignore")) > MAX_LOC:
             self.too_long += 1
             return
@@ -53,8 +51,8 @@ class LineContent(Content):
         self._pairs.append((loc, b""))
 
 
-class TextContent(LineContent):
-    """A text sitemap. One line that is no URL and it is none."""
+class TextBody(LineBody):
+    """A text sitemap. A line that is not a URL refuses the whole body."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,16 +64,16 @@ class TextContent(LineContent):
         self._number += 1
         if not _URL.fullmatch(line):
             raise RefusedSitemapError(f"not a sitemap: neither XML nor a list of URLs (entry {self._number})")
-        self.kind = Kind.TEXT
-        self.give_out(line)
+        self.kind = SitemapKind.TEXT
+        self.add_url(line)
 
 
-class RobotsContent(LineContent):
-    """A robots.txt. Without a `Sitemap:` line it gives nothing, and that is no fault."""
+class RobotsBody(LineBody):
+    """A robots.txt. One without a `Sitemap:` line is valid and lists nothing."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.kind = Kind.ROBOTS
+        self.kind = SitemapKind.ROBOTS
         self._begun = False
 
     def read(self, data: bytes) -> None:
@@ -86,4 +84,4 @@ class RobotsContent(LineContent):
 
     def read_line(self, line: bytes) -> None:
         if found := _SITEMAP.match(line):
-            self.give_out(found[1])
+            self.add_url(found[1])

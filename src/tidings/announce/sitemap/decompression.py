@@ -1,40 +1,38 @@
-"""Undoing gzip and deflate: at most one transport coding and one gzip file, piece by piece, up to a limit.
+"""Decodes gzip and deflate: at most one transport coding and one gzip file, piece by piece, up to a size limit.
 
-Here lives everything about compressed bytes: which layers a body has, where it stops being read, what counts as
-damaged. Several gzip members in a row are one file, zeros after the last are padding. Anything else after it is
-refused: it may be a member whose header was damaged, and pages that it listed would look removed. What the bytes mean
-is not known here.
+Several gzip members in a row are one file, and zeros after the last are padding. Other bytes after it refuse the file:
+they may be a member with a damaged header, and its pages would look removed.
 """
 
 import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from tidings.announce.sitemap.content import RefusedSitemapError
+from tidings.announce.sitemap.body import RefusedSitemapError
 
 PIECE = 65_536
-"""The most bytes that are handed on at once, so that a bomb is noticed before it is in memory."""
+"""The most bytes per piece, so that a bomb is noticed before it is in memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
 _ZLIB_WINDOW = 15
 _RAW_WINDOW = -15
-# Each member costs a new decompressor: a file of nothing but empty members would keep the CPU busy for minutes.
+# Each member needs a new decompressor, so a file of empty members would keep the CPU busy for minutes.
 _MAX_MEMBERS = 10_000
 
 
-class Layer(Protocol):
-    """One coding of a body, undone."""
+class Coding(Protocol):
+    """Decodes one coding of a body."""
 
-    def inflate(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` stands for, in pieces. Raises RefusedSitemapError."""
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """The decoded data, in pieces. Raises RefusedSitemapError."""
 
     def finish(self) -> None:
-        """Raise RefusedSitemapError if the end is missing."""
+        """Raises RefusedSitemapError if the end is missing."""
 
 
-class Meter:
-    """Counts bytes and refuses those beyond the limit."""
+class SizeLimit:
+    """Counts bytes. Raises RefusedSitemapError beyond the limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -47,29 +45,29 @@ class Meter:
 
 
 class Identity:
-    """No coding at all: the bytes are only counted."""
+    """No coding: only counts the bytes."""
 
     def __init__(self, limit: int) -> None:
-        self._size = Meter(limit)
+        self._size = SizeLimit(limit)
 
-    def inflate(self, data: bytes) -> Iterator[bytes]:
+    def decode(self, data: bytes) -> Iterator[bytes]:
         self._size.add(len(data))
         yield data
 
     def finish(self) -> None:
-        """Nothing can be missing."""
+        """Nothing can be missing: any end is a good one."""
 
 
 class Gzip:
-    """A gzip file of one or more members. The limit holds for the file as well as for what is in it."""
+    """A gzip file of one or more members. The limit holds for both compressed and decompressed bytes."""
 
     def __init__(self, limit: int) -> None:
-        self._packed, self._size = Meter(limit), Meter(limit)
+        self._input, self._size = SizeLimit(limit), SizeLimit(limit)
         self._member = zlib.decompressobj(_GZIP_WINDOW)
         self._members = 1
 
-    def inflate(self, data: bytes) -> Iterator[bytes]:
-        self._packed.add(len(data))
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        self._input.add(len(data))
         while data:
             if self._member.eof:
                 data = data.lstrip(b"\0")
@@ -93,16 +91,16 @@ class Gzip:
 
 
 class Deflate:
-    """The transport coding `deflate`: zlib as the standard says, or the bare stream that some servers send."""
+    """The transport coding `deflate`: zlib by the standard, or the raw stream that some servers send."""
 
     def __init__(self, limit: int) -> None:
-        self._packed, self._size = Meter(limit), Meter(limit)
+        self._input, self._size = SizeLimit(limit), SizeLimit(limit)
         self._start = b""
         self._stream = zlib.decompressobj(_ZLIB_WINDOW)
         self._opened = False
 
-    def inflate(self, data: bytes) -> Iterator[bytes]:
-        self._packed.add(len(data))
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        self._input.add(len(data))
         if not self._opened:
             self._start += data
             if len(self._start) < 2:
@@ -123,50 +121,50 @@ class Deflate:
             raise RefusedSitemapError("truncated deflate")
 
 
-class Unpacker:
-    """All layers of one body: the transport coding that the server named, then gzip if the bytes begin like it."""
+class Decompressor:
+    """Decodes one body: the transport coding of the response, then gzip if the bytes start like it."""
 
     def __init__(self, content_encoding: str | None, *, limit: int) -> None:
         self._limit = limit
         self._transport = _open_transport(content_encoding, limit=limit)
-        self._file: Layer | None = None
+        self._file: Coding | None = None
         self._start = b""
         self._inner_start = b""
 
-    def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bare body in pieces. Raises RefusedSitemapError."""
-        # zlib copies what it has not used at every call: cutting first keeps that linear for a large `data`.
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """The decoded body, in pieces. Raises RefusedSitemapError."""
+        # zlib copies its unused input at every call. Small pieces keep that linear.
         for start in range(0, len(data), PIECE):
-            for piece in self._transport.inflate(data[start : start + PIECE]):
-                yield from self._unpack_file(piece)
+            for piece in self._transport.decode(data[start : start + PIECE]):
+                yield from self._decode_file(piece)
 
     def finish(self) -> Iterator[bytes]:
-        """Yield the rest. Raises RefusedSitemapError if a layer has no end."""
+        """The rest of the body. Raises RefusedSitemapError if a coding has no end."""
         self._transport.finish()
         if self._file is None:
-            yield from Identity(self._limit).inflate(self._start)
+            yield from Identity(self._limit).decode(self._start)
         else:
             self._file.finish()
 
-    def _unpack_file(self, data: bytes) -> Iterator[bytes]:
+    def _decode_file(self, data: bytes) -> Iterator[bytes]:
         if self._file is None:
             self._start += data
             if len(self._start) < len(_GZIP_MAGIC):
                 return
             data, self._start = self._start, b""
             self._file = (Gzip if data.startswith(_GZIP_MAGIC) else Identity)(self._limit)
-        for piece in self._file.inflate(data):
-            self._refuse_third_layer(piece)
+        for piece in self._file.decode(data):
+            self._refuse_third_coding(piece)
             yield piece
 
-    def _refuse_third_layer(self, piece: bytes) -> None:
+    def _refuse_third_coding(self, piece: bytes) -> None:
         if len(self._inner_start) < len(_GZIP_MAGIC):
             self._inner_start += piece[: len(_GZIP_MAGIC)]
             if self._inner_start.startswith(_GZIP_MAGIC):
                 raise RefusedSitemapError("gzip in gzip")
 
 
-def _open_transport(content_encoding: str | None, *, limit: int) -> Layer:
+def _open_transport(content_encoding: str | None, *, limit: int) -> Coding:
     match (content_encoding or "").strip().lower():
         case "" | "identity":
             return Identity(limit)
