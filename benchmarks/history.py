@@ -24,11 +24,11 @@ _DAYS = (
     "(SELECT CAST(:first AS BIGINT) UNION ALL SELECT day + 1 FROM days WHERE day + 1 < :last) "
 )
 _EXECUTIONS = (
-    "INSERT INTO executions (public_id, workflow_name, status, holder, started_at, heartbeat_at, completed_at, "
+    "INSERT INTO executions (public_id, workflow_name, kind, status, holder, started_at, heartbeat_at, completed_at, "
     f"items_processed, items_failed, progress, result) {_DAYS}"
     "SELECT 'exec-' || CAST(:now - day * 86400000 AS TEXT) || '-' || CAST(number AS TEXT), 'announce:' || id, "
-    "'succeeded', 'elsewhere/1', :now - day * 86400000, :now - day * 86400000, :now - day * 86400000 + 4000, 12, 0, "
-    'NULL, \'{"status": "succeeded", "total": 3000, "submitted": 12}\' FROM days CROSS JOIN sites '
+    "'announce', 'succeeded', 'elsewhere/1', :now - day * 86400000, :now - day * 86400000, :now - day * 86400000 "
+    '+ 4000, 12, 0, NULL, \'{"status": "succeeded", "total": 3000, "submitted": 12}\' FROM days CROSS JOIN sites '
     "WHERE sites.id LIKE 'many-%' ORDER BY day DESC"
 )
 _QUOTAS = (

@@ -119,7 +119,7 @@ async def test_nothing_is_corrected_while_the_site_runs(make_bench: BenchMaker) 
     async with open_bing_stage(make_bench) as stage:
         await stage.announce()
         before = await count_entered(stage)
-        running = await stage.bench.executions.acquire(stage.site.workflow_name)
+        running = await stage.bench.executions.acquire(stage.site.workflow_name, kind="announce")
         for refused in (forget(stage, since=timedelta(0)), send_again(stage, stage.web.url(1))):
             with pytest.raises(AlreadyRunningError) as caught:
                 await refused

@@ -214,7 +214,7 @@ async def test_a_key_that_rests_is_told_and_does_not_break_the_site(make_bench: 
 async def test_an_execution_shows_its_progress_until_it_has_a_result(make_bench: BenchMaker, clock: StageClock) -> None:
     """A36, A37: what is known here and now, else the result, else what was saved last, else nothing."""
     async with open_service(make_bench, clock=clock) as stage:
-        execution = await stage.service.executions.acquire(stage.site.workflow_name)
+        execution = await stage.service.executions.acquire(stage.site.workflow_name, kind="announce")
         results = [await _describe(stage)]
         async with stage.service.executions.guard(execution) as connection:
             await stage.service.executions.save_progress(

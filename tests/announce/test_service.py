@@ -319,7 +319,9 @@ async def test_what_a_dead_process_held_is_ended_within_a_minute(
     """A39, design decision 4: the once-a-minute look takes it back, and the site can run."""
     async with open_service(make_bench, clock=clock) as stage:
         dead = ProcessLock(tmp_path)
-        await Executions(stage.database, clock=clock, process_lock=dead).acquire(stage.site.workflow_name)
+        await Executions(stage.database, clock=clock, process_lock=dead).acquire(
+            stage.site.workflow_name, kind="announce"
+        )
         await stage.service.watch_over()
         assert await stage.list_statuses() == ["running"]
         dead.close()

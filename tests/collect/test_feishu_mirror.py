@@ -293,7 +293,7 @@ async def test_a_rebuild_waits_for_a_round_that_is_under_way(
     """C3: the service delivers, and a person asks for a rebuild."""
     await put_candidates(database, ["a"])
     holding = Executions(database, clock=clock, process_lock=ProcessLock(tmp_path))
-    execution = await holding.acquire("mirror")
+    execution = await holding.acquire("mirror", kind="mirror")
     rebuilding = asyncio.create_task(mirror.rebuild())
     for _ in range(100_000):
         if clock.slept:

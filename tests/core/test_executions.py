@@ -26,6 +26,7 @@ from tidings.core.executions import (
 )
 from tidings.core.process_lock import ProcessLock
 
+KIND = "announce"
 NAME = "announce:example.com"
 PROCESSES = 8
 SOON = 30.0
@@ -90,7 +91,7 @@ async def test_of_two_that_acquire_at_once_one_wins_and_the_other_learns_who_hol
     """A39, C3: one gets it, the other is told the holder's id and since when."""
     async with open_several(database_url, 2) as databases:
         workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
-        answers = await asyncio.gather(*(worker.acquire(NAME) for worker in workers), return_exceptions=True)
+        answers = await asyncio.gather(*(worker.acquire(NAME, kind=KIND) for worker in workers), return_exceptions=True)
     [won] = [answer for answer in answers if isinstance(answer, Execution)]
     [refused] = [answer for answer in answers if isinstance(answer, AlreadyRunningError)]
     assert (refused.execution_id, refused.since) == (won.public_id, clock.now())
@@ -99,7 +100,7 @@ async def test_of_two_that_acquire_at_once_one_wins_and_the_other_learns_who_hol
 
 async def test_workflows_do_not_wait_for_each_other(running: Executions) -> None:
     """A39: one execution of a site at a time; another site is another matter."""
-    one, two = await running.acquire("announce:one"), await running.acquire("announce:two")
+    one, two = await running.acquire("announce:one", kind=KIND), await running.acquire("announce:two", kind=KIND)
     assert one.id != two.id
 
 
@@ -118,7 +119,7 @@ async def acquire_and_finish(worker: Executions, *, rounds: int) -> int:
     wins = 0
     for _ in range(rounds):
         try:
-            execution = await worker.acquire(NAME)
+            execution = await worker.acquire(NAME, kind=KIND)
         except AlreadyRunningError:
             continue
         wins += 1
@@ -130,7 +131,7 @@ async def test_the_id_increases_even_when_rows_were_deleted(running: Executions,
     """C5, decision 4: a fencing token never comes twice."""
     ids = []
     for _ in range(3):
-        execution = await running.acquire(NAME)
+        execution = await running.acquire(NAME, kind=KIND)
         ids.append(execution.id)
         await running.finish(execution, ExecutionStatus.SUCCEEDED)
         async with database.write() as connection:
@@ -141,7 +142,7 @@ async def test_the_id_increases_even_when_rows_were_deleted(running: Executions,
 async def test_the_public_id_tells_the_moment_and_is_not_repeated(running: Executions, clock: FakeClock) -> None:
     """C11, decision 4: exec-{milliseconds}-{random}."""
     clock.set(datetime(2026, 11, 15, 12, 0, 0, 123_000, tzinfo=UTC))
-    made = [await running.acquire(f"announce:{number}") for number in range(3)]
+    made = [await running.acquire(f"announce:{number}", kind=KIND) for number in range(3)]
     assert all(re.fullmatch(r"exec-1794744000123-[0-9a-f]{8}", execution.public_id) for execution in made)
     assert len({execution.public_id for execution in made}) == 3
     assert {execution.started_at for execution in made} == {clock.now()}
@@ -172,7 +173,7 @@ def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
         try:
             worker = Executions(database, clock=SystemClock(), process_lock=_KEPT["holder"])
             _KEPT["barrier"].wait(SOON)
-            return True, (await worker.acquire(NAME)).public_id
+            return True, (await worker.acquire(NAME, kind=KIND)).public_id
         except AlreadyRunningError as error:
             return False, error.execution_id
         finally:
@@ -193,15 +194,15 @@ def test_of_eight_processes_exactly_one_wins(pool: Pool, database_url: str, tmp_
 
 async def test_a_guarded_write_of_the_holder_is_kept(running: Executions, database: Database) -> None:
     """C4: as long as it runs, it writes."""
-    await write_guarded(running, await running.acquire(NAME))
+    await write_guarded(running, await running.acquire(NAME, kind=KIND))
     assert await list_hosts(database) == ["written"]
 
 
 async def test_a_lost_execution_can_write_nothing_more(running: Executions, database: Database) -> None:
     """C5: a holder whose lock was taken away is refused, also where another execution runs by now."""
-    lost = await running.acquire(NAME)
+    lost = await running.acquire(NAME, kind=KIND)
     await end_behind_its_back(database, lost)
-    successor = await running.acquire(NAME)
+    successor = await running.acquire(NAME, kind=KIND)
     with pytest.raises(ExecutionLostError, match=lost.public_id):
         await write_guarded(running, lost)
     with pytest.raises(ExecutionLostError, match=lost.public_id):
@@ -215,7 +216,7 @@ async def test_a_lost_execution_can_write_nothing_more(running: Executions, data
 
 async def test_what_fails_inside_the_guard_is_not_written(running: Executions, database: Database) -> None:
     """C4: the check and the write are one transaction."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
 
     async def fail() -> None:
         async with running.guard(execution) as connection:
@@ -236,7 +237,7 @@ async def test_a_recovery_waits_for_a_guarded_write_and_then_sees_its_sign_of_li
     """C4, C5: inside the guard the execution cannot be taken away, not even when its heartbeat was too old."""
     async with open_several(database_url, 2) as databases:
         mine, other = (Executions(database, clock=clock, process_lock=process_lock) for database in databases)
-        execution = await mine.acquire(NAME)
+        execution = await mine.acquire(NAME, kind=KIND)
         clock.advance(timedelta(minutes=31))
         async with mine.guard(execution) as connection:
             recovering = asyncio.create_task(other.recover())
@@ -263,7 +264,7 @@ async def test_a_kept_alive_execution_is_not_taken_for_dead(
     running: Executions, clock: FakeClock, database: Database
 ) -> None:
     """C4, decision 4: a heartbeat every minute, however long it runs."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     async with running.keep_alive(execution):
         await look_until(lambda: clock.now() - execution.started_at > timedelta(minutes=35), running, execution)
         assert await running.recover() == []
@@ -276,7 +277,7 @@ async def test_a_kept_alive_execution_is_not_taken_for_dead(
 
 async def test_the_block_of_a_lost_execution_is_cancelled(running: Executions, database: Database) -> None:
     """C5, decision 4: whoever lost it gets ExecutionLostError and stops, in the middle of a wait too."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     cleaned_up = []
 
     async def work() -> None:
@@ -295,7 +296,7 @@ async def test_the_block_of_a_lost_execution_is_cancelled(running: Executions, d
 
 async def test_the_task_that_lost_its_execution_can_go_on(running: Executions, database: Database) -> None:
     """C5: the cancellation was for the block; afterwards the task does not count as being cancelled."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
 
     async def work() -> int:
         try:
@@ -313,7 +314,7 @@ async def test_the_task_that_lost_its_execution_can_go_on(running: Executions, d
 
 async def test_a_cancelled_holder_is_cancelled_and_not_told_that_it_lost(running: Executions) -> None:
     """Decision 4: only a lost execution is reported as lost."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     inside = asyncio.Event()
 
     async def work() -> None:
@@ -334,7 +335,7 @@ async def test_a_heartbeat_that_fails_is_not_the_last(
     running: Executions, clock: FakeClock, database: Database
 ) -> None:
     """C5, decision 4: a database that is away for some minutes does not end the signs of life for good."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     async with running.keep_alive(execution):
         await rename_table(database, "executions", "away")
         for _ in range(20):
@@ -367,7 +368,7 @@ async def test_silence_of_more_than_thirty_minutes_is_a_timeout(
     running: Executions, clock: FakeClock, silent_for: timedelta, status: ExecutionStatus
 ) -> None:
     """C5, A37: counted from the last heartbeat, and written with its moment and its reason."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=20))
     await running.heartbeat(execution)
     clock.advance(silent_for)
@@ -385,9 +386,9 @@ async def test_silence_of_more_than_thirty_minutes_is_a_timeout(
 
 async def test_acquiring_takes_over_from_the_silent(running: Executions, clock: FakeClock) -> None:
     """A39, C5: nobody has to wait for the recovery workflow."""
-    silent = await running.acquire(NAME)
+    silent = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=30) + SECOND)
-    successor = await running.acquire(NAME)
+    successor = await running.acquire(NAME, kind=KIND)
     assert successor.id > silent.id
     assert await find_status(running, silent) == ExecutionStatus.TIMEOUT
 
@@ -398,7 +399,7 @@ async def test_what_a_dead_execution_had_saved_is_in_its_result(
     """A37: the figures of its last progress are kept, beside the reason of its end."""
     gone = ProcessLock(tmp_path)
     dying = Executions(database, clock=clock, process_lock=gone)
-    execution = await dying.acquire(NAME)
+    execution = await dying.acquire(NAME, kind=KIND)
     async with dying.guard(execution) as connection:
         await dying.save_progress(connection, execution, processed=7, failed=1, progress={"submitted": 6})
     gone.close()
@@ -422,11 +423,11 @@ async def test_eight_that_recover_at_once_recover_each_execution_once(
     async with open_several(database_url, PROCESSES) as databases:
         workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         dying = Executions(databases[0], clock=clock, process_lock=gone)
-        ended = {(await dying.acquire(f"announce:{number}")).public_id for number in range(3)}
+        ended = {(await dying.acquire(f"announce:{number}", kind=KIND)).public_id for number in range(3)}
         if end == "silent":
             clock.advance(timedelta(minutes=30) + SECOND)
         gone.close()
-        alive = await workers[0].acquire("announce:alive")
+        alive = await workers[0].acquire("announce:alive", kind=KIND)
         answers = await asyncio.gather(*(worker.recover() for worker in workers))
         assert sorted(public_id for answer in answers for public_id in answer) == sorted(ended)
         assert await find_status(workers[0], alive) == ExecutionStatus.RUNNING
@@ -437,7 +438,7 @@ def hold_in_process(url: str, data_dir: str, pipe: Any) -> None:
 
     async def run() -> None:
         worker = Executions(open_database(url), clock=SystemClock(), process_lock=ProcessLock(Path(data_dir)))
-        pipe.send((await worker.acquire(NAME)).public_id)
+        pipe.send((await worker.acquire(NAME, kind=KIND)).public_id)
         pipe.recv()
 
     asyncio.run(run())
@@ -456,13 +457,13 @@ async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
         assert here.poll(SOON)
         held: str = here.recv()
         with pytest.raises(AlreadyRunningError) as refused:
-            await running.acquire(NAME)
+            await running.acquire(NAME, kind=KIND)
         assert refused.value.execution_id == held
         assert await running.recover() == []
     finally:
         process.kill()
         process.join(SOON)
-    successor = await running.acquire(NAME)
+    successor = await running.acquire(NAME, kind=KIND)
     record = await running.find(held)
     assert record is not None
     assert record.status == ExecutionStatus.INTERRUPTED
@@ -476,19 +477,19 @@ async def test_a_holder_of_another_data_directory_is_judged_by_its_heartbeat_alo
 ) -> None:
     """A39, C5: dead or not, it keeps its execution for 30 minutes."""
     gone = ProcessLock(tmp_path / "elsewhere")
-    execution = await Executions(database, clock=clock, process_lock=gone).acquire(NAME)
+    execution = await Executions(database, clock=clock, process_lock=gone).acquire(NAME, kind=KIND)
     gone.close()
     clock.advance(timedelta(minutes=29, seconds=59))
     with pytest.raises(AlreadyRunningError):
-        await running.acquire(NAME)
+        await running.acquire(NAME, kind=KIND)
     clock.advance(2 * SECOND)
-    await running.acquire(NAME)
+    await running.acquire(NAME, kind=KIND)
     assert await find_status(running, execution) == ExecutionStatus.TIMEOUT
 
 
 async def test_a_process_does_not_recover_what_it_holds_itself(running: Executions) -> None:
     """A39: its own lock is no sign of death."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     assert await running.recover() == []
     assert await find_status(running, execution) == ExecutionStatus.RUNNING
 
@@ -498,7 +499,7 @@ async def test_a_process_does_not_recover_what_it_holds_itself(running: Executio
 
 async def test_progress_is_kept_while_it_runs_and_is_a_sign_of_life(running: Executions, clock: FakeClock) -> None:
     """A36, A37: counts and figures, live."""
-    execution = await running.acquire(NAME)
+    execution = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=5))
     async with running.guard(execution) as connection:
         await running.save_progress(connection, execution, processed=100, failed=3, progress={"sent": {"a": 97}})
@@ -513,7 +514,7 @@ async def test_every_result_is_kept_and_the_workflow_is_free_again(running: Exec
     """A37: every execution is kept, with its times, counts and errors; it ends once."""
     result = {"total": 250, "errors": ["één"], "engines": [{"host": "a", "mean": 0.25}]}
     for status in set(ExecutionStatus) - {ExecutionStatus.RUNNING}:
-        execution = await running.acquire(NAME)
+        execution = await running.acquire(NAME, kind=KIND)
         clock.advance(timedelta(minutes=5))
         await running.finish(execution, status, processed=250, failed=4, result=result)
         record = await running.find(execution.public_id)
@@ -528,10 +529,10 @@ async def test_the_history_lists_the_newest_first(running: Executions) -> None:
     """A36, A37: by order of beginning, this workflow's only, as many as asked for."""
     made = []
     for _ in range(4):
-        execution = await running.acquire(NAME)
+        execution = await running.acquire(NAME, kind=KIND)
         made.append(execution.public_id)
         await running.finish(execution, ExecutionStatus.SUCCEEDED)
-        await running.finish(await running.acquire("announce:other"), ExecutionStatus.FAILED)
+        await running.finish(await running.acquire("announce:other", kind=KIND), ExecutionStatus.FAILED)
     listed = [record.public_id for record in await running.list_recent(NAME)]
     assert listed == made[::-1]
     assert [record.public_id for record in await running.list_recent(NAME, limit=2)] == made[:1:-1]

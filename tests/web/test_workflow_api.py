@@ -315,7 +315,7 @@ async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database
 @pytest.mark.parametrize("workflow_name", ["discover", "announce:example.com"])
 async def test_an_execution_that_this_server_runs_itself_is_nobody_elses(small: Driver, workflow_name: str) -> None:
     """C3: though a refused `acquire` tells its id; and a token for workflows reaches no site's execution."""
-    own = await small.api.installation.executions.acquire(workflow_name)
+    own = await small.api.installation.executions.acquire(workflow_name, kind="announce")
     before = await small.read_all()
     for path, request in list_requests(own.public_id).items():
         check_refusal(await small.ask(f"/workflow/{path}", request), 409, "LOCK_LOST")
@@ -326,7 +326,7 @@ async def test_an_execution_that_this_server_runs_itself_is_nobody_elses(small: 
 
 async def test_recovery_leaves_the_other_pipeline_to_itself(small: Driver) -> None:
     """C5: a site whose run was cut off is due again at once, and only announce sees to that."""
-    await small.api.installation.executions.acquire("announce:example.com")
+    await small.api.installation.executions.acquire("announce:example.com", kind="announce")
     await small.age(executions, "heartbeat_at")
     assert (await small.ask("/workflow/recover")).json["data"]["executions"] == []
     assert [row.status for row in await small.read(executions)] == ["running"]

@@ -17,7 +17,7 @@ from tidings.announce.execution.pipeline import Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
-from tidings.announce.site.site import WORKFLOW_PREFIX, Site
+from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords
 from tidings.announce.sitemap.memory import BrokenEngines
 from tidings.core.alerts import Alert, Alerts
@@ -91,7 +91,7 @@ class AnnounceService:
         site = self.know(site)
         async with self.slots:
             try:
-                execution = await self.executions.acquire(site.workflow_name)
+                execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
             except AlreadyRunningError as error:
                 _log.info("run.put_off", site=site.id, reason=str(error))
                 return
@@ -177,7 +177,7 @@ class AnnounceService:
         await self.triggered.drain(timeout)
 
     async def _start(self, site: Site, work: Callable[[Execution], Awaitable[Report]]) -> "Started":
-        execution = await self.executions.acquire(site.workflow_name)
+        execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
         result: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
 
         async def do() -> None:

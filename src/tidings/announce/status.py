@@ -11,15 +11,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, or_, select
+from sqlalchemy import Select, and_, bindparam, exists, select
 
 from tidings.announce.channels.bing_status import BingStatus, read_bing_status, select_last_submission
 from tidings.announce.channels.quota import QuotaState, bing_quota
 from tidings.announce.execution.live import LiveExecutions
-from tidings.announce.ledger.corrections import CORRECTION
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
-from tidings.announce.site.site import DEFAULT_BING_QUOTA, Site, name_workflow
+from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, Site, name_workflow
 from tidings.announce.site.table import SiteRecords, sites
 from tidings.announce.sitemap.memory import BrokenEngines, bing_key_rests, broken_engines
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
@@ -100,17 +99,12 @@ async def read_overview(
     )
 
 
-def _is_run(result: ColumnElement[str]) -> ColumnElement[bool]:
-    """A correction of the ledger stands in the same history, and says nothing of how the site runs."""
-    return or_(result.is_(None), result.not_like(f'{{"{CORRECTION}"%'))
-
-
 def _select_standing() -> Select[Any]:
     """A row for each of the site's two newest executions, the newest first; one where there is none."""
     everything, newest = schedules.alias("everything"), executions.alias("newest")
     two_newest = (
         select(newest.c.id)
-        .where(newest.c.workflow_name == bindparam("workflow"), _is_run(newest.c.result))
+        .where(newest.c.workflow_name == bindparam("workflow"), newest.c.kind == ANNOUNCE)
         .order_by(newest.c.id.desc())
         .limit(2)
     )

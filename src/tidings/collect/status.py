@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import (
-    OTHER_WORKFLOWS,
+    COLLECT,
     PENDING_PLATFORMS,
     CandidateStatus,
     candidates,
@@ -167,10 +167,5 @@ async def list_failed(connection: AsyncConnection, *, platform: str | None = Non
 
 async def list_executions(connection: AsyncConnection, *, limit: int) -> list[ExecutionRecord]:
     """The last executions of collect's writer, the newest first."""
-    statement = (
-        select(executions)
-        .where(executions.c.workflow_name.not_like(f"{OTHER_WORKFLOWS}%"))
-        .order_by(executions.c.id.desc())
-        .limit(limit)
-    )
+    statement = select(executions).where(executions.c.kind == COLLECT).order_by(executions.c.id.desc()).limit(limit)
     return [read_record(row) for row in await connection.execute(statement)]

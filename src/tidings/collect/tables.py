@@ -26,6 +26,9 @@ from tidings.core.db.database import RowId, metadata
 
 # The workflows of the other pipeline, which are none of collect's.
 OTHER_WORKFLOWS: Final = "announce:"
+# The kinds of collect's executions: its workflows, and the mirror.
+COLLECT: Final = "collect"
+MIRROR: Final = "mirror"
 
 _is_pending = text("status = 'pending'")
 _is_processing = text("status = 'processing'")
@@ -197,7 +200,7 @@ PENDING_PLATFORMS: Final = """
 _EXECUTION_VIEW: Final = (
     "tbl_crawl_execution AS SELECT workflow_name, public_id AS execution_id, status, started_at, heartbeat_at, "
     "completed_at, items_processed, items_failed FROM executions "
-    f"WHERE workflow_name NOT LIKE '{OTHER_WORKFLOWS}%'"
+    f"WHERE kind = '{COLLECT}'"
 )
 _CREATE_VIEW: Final = {"sqlite": "CREATE VIEW IF NOT EXISTS", "postgresql": "CREATE OR REPLACE VIEW"}
 

@@ -35,6 +35,8 @@ executions = Table(
     Column("items_failed", BigInteger, nullable=False, server_default="0"),
     Column("progress", Text),
     Column("result", Text),
+    # What the execution does, in its pipeline's own words. The default is for rows from before this column.
+    Column("kind", Text, nullable=False, server_default=text("''")),
     Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
     Index("executions_history", "workflow_name", "id"),
     sqlite_autoincrement=True,
@@ -89,6 +91,7 @@ class ExecutionRecord:
 
     public_id: str
     workflow_name: str
+    kind: str
     status: ExecutionStatus
     started_at: datetime
     heartbeat_at: datetime
@@ -109,6 +112,7 @@ def read_record(row: Any) -> ExecutionRecord:
     return ExecutionRecord(
         public_id=row.public_id,
         workflow_name=row.workflow_name,
+        kind=row.kind,
         status=ExecutionStatus(row.status),
         started_at=from_milliseconds(row.started_at),
         heartbeat_at=from_milliseconds(row.heartbeat_at),

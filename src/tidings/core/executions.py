@@ -9,7 +9,7 @@ What a row says is in `execution_rows`, and can be had from here.
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -88,7 +88,7 @@ class Executions:
         self._silent_for = silent_for
 
     async def acquire(
-        self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
+        self, workflow_name: str, *, kind: str, remote: bool = False, idempotency_key: str | None = None
     ) -> Execution:
         """Take the right to run, from a dead holder too. Raises AlreadyRunningError.
 
@@ -98,7 +98,7 @@ class Executions:
         holder = _name_remote(idempotency_key) if remote else self._process_lock.id
         while True:
             await self.recover(workflow_name=workflow_name)
-            execution = await self._insert(workflow_name, holder=holder)
+            execution = await self._insert(workflow_name, kind=kind, holder=holder)
             if execution is not None:
                 return execution
             running = await self._find_running(workflow_name)
@@ -110,7 +110,7 @@ class Executions:
             since = from_milliseconds(running.started_at)
             raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
 
-    async def _insert(self, workflow_name: str, *, holder: str) -> Execution | None:
+    async def _insert(self, workflow_name: str, *, kind: str, holder: str) -> Execution | None:
         """A new running row; None while the index says that another execution of this workflow runs."""
         started_at = self._clock.now()
         stamp = to_milliseconds(started_at)
@@ -118,6 +118,7 @@ class Executions:
         values = {
             "public_id": public_id,
             "workflow_name": workflow_name,
+            "kind": kind,
             "status": ExecutionStatus.RUNNING.value,
             "holder": holder,
             "started_at": stamp,
@@ -278,19 +279,18 @@ class Executions:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def recover(self, *, workflow_name: str | None = None, leaving: str | None = None) -> list[str]:
+    async def recover(self, *, workflow_name: str | None = None, kinds: Collection[str] | None = None) -> list[str]:
         """End what dead holders left: `interrupted` where the process is surely gone, `timeout` after long silence.
 
-        Of one workflow where it is named; without those whose names begin with `leaving`.
-
+        Only those of this workflow, or of these kinds, where they are named.
         Returns the public ids of what was ended; of several that recover at once, each execution is in one answer.
         """
         too_old = to_milliseconds(self._clock.now() - self._silent_for)
         found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(is_running)
         if workflow_name is not None:
             found = found.where(executions.c.workflow_name == workflow_name)
-        if leaving is not None:
-            found = found.where(~executions.c.workflow_name.startswith(leaving, autoescape=True))
+        if kinds is not None:
+            found = found.where(executions.c.kind.in_(kinds))
         async with self._database.read() as connection:
             running = (await connection.execute(found)).all()
         recovered = []

@@ -16,7 +16,7 @@ from tidings.announce.execution.given import GivenPages
 from tidings.announce.execution.intake import Intake
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.site.site import Engine, Site
+from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, Remembered
 from tidings.announce.sitemap.memory import BrokenEngines, SitemapMemory
@@ -85,7 +85,7 @@ class Announcer:
         `failed` and is raised.
         """
         channels = choose_channels(site, channel)
-        execution = await self.executions.acquire(site.workflow_name)
+        execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
         return await self.carry_out(execution, site, channels=channels, stop=stop, on_progress=on_progress)
 
     async def carry_out(

@@ -12,14 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.pages import PageFilter
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.site.site import Site
+from tidings.announce.site.site import CORRECTION, Site
 from tidings.announce.sitemap.memory import SitemapMemory
 from tidings.core.clock import to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
-
-# What the result of a correction begins with: it stands in the history, and is no run of the site.
-CORRECTION = "forgotten"
 
 _LEDGERS = {
     ChannelChoice.ALL: tuple(Channel),
@@ -73,16 +70,16 @@ async def _correct(
     database: Database,
     executions: Executions,
 ) -> int:
-    execution = await executions.acquire(site.workflow_name)
-    result: dict[str, Any] = {CORRECTION: 0, **done}
+    execution = await executions.acquire(site.workflow_name, kind=CORRECTION)
+    result: dict[str, Any] = {"forgotten": 0, **done}
 
     async def correct(connection: AsyncConnection) -> None:
         await SitemapMemory(database, site=site.number).forget(connection)
-        result[CORRECTION] = await work(connection)
+        result["forgotten"] = await work(connection)
 
     try:
         await executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result, also=correct)
     except BaseException:
         await executions.abandon(execution)
         raise
-    return int(result[CORRECTION])
+    return int(result["forgotten"])

@@ -14,6 +14,9 @@ from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
 WORKFLOW_PREFIX = "announce:"
+# The kinds of executions of a site: one that announces its pages, and one that corrects its ledger.
+ANNOUNCE = "announce"
+CORRECTION = "correction"
 DEFAULT_ENGINE = "api.indexnow.org"
 DEFAULT_SCHEDULE = "0 0 * * *"
 

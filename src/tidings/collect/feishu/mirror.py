@@ -21,7 +21,7 @@ from tidings.collect.feishu.delivery import TableDelivery
 from tidings.collect.feishu.errors import PASSING, FeishuError, make_internal_error, make_other_target
 from tidings.collect.feishu.fields import MIRRORED_TABLES, RowKey
 from tidings.collect.feishu.store import MirrorStore
-from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_state
+from tidings.collect.tables import MIRROR, mirror_failures, mirror_intents, mirror_outbox, mirror_state
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
@@ -147,7 +147,7 @@ class FeishuMirror:
         if not due:
             return MirrorResult()
         try:
-            execution = await self._executions.acquire(WORKFLOW)
+            execution = await self._executions.acquire(WORKFLOW, kind=MIRROR)
         except AlreadyRunningError:
             return MirrorResult(is_busy=True)
         return await self._deliver_tables(execution, due, rebuild=False)
@@ -160,7 +160,7 @@ class FeishuMirror:
         await self._release_all()
         for remaining in itertools.count(_REBUILD_PATIENCE // _SECOND, -1):
             try:
-                execution = await self._executions.acquire(WORKFLOW)
+                execution = await self._executions.acquire(WORKFLOW, kind=MIRROR)
                 break
             except AlreadyRunningError:
                 if remaining == 0:

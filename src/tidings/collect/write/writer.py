@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
 from tidings.collect.write.cookies import judge_code, record_outcomes
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
@@ -123,7 +123,9 @@ class Writer:
         if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
             raise WorkflowNameError
         try:
-            execution = await self._executions.acquire(workflow_name, remote=remote, idempotency_key=idempotency_key)
+            execution = await self._executions.acquire(
+                workflow_name, kind=COLLECT, remote=remote, idempotency_key=idempotency_key
+            )
         except AlreadyRunningError as error:
             return Acquired(locked=False, execution_id=error.execution_id, reason=str(error))
         _log.info("workflow.acquired", workflow=workflow_name, execution=execution.public_id)
@@ -281,7 +283,7 @@ class Writer:
     async def recover(self) -> Recovered:
         """End what dead holders left running, and free what they had locked. Safe to do at any time, by anybody."""
         # What the other pipeline's dead left is its own to take up again.
-        ended = await self._executions.recover(leaving=OTHER_WORKFLOWS)
+        ended = await self._executions.recover(kinds=(COLLECT, MIRROR))
         at = self._clock.now()
         async with self._database.write() as connection:
             freed = await take_back_candidates(connection, at=at, limits=self._limits)
