@@ -7,8 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Two for each core: a test waits as much as it works.
 WORKERS := $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
-# What fails beside the others is run once more by itself, which tells a crowded machine from a fault; a fault stays one.
-ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none
+# A test that fails beside the others runs once more by itself. If it passes then, the last lines name it as FLAKY.
+ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none --again
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit test-slow test-n8n test-chaos bench lock clean

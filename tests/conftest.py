@@ -44,6 +44,16 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--again", action="store_true", help="name those that pass as flaky; for --last-failed")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.getoption("--again"):
+        for report in terminalreporter.stats.get("passed", []):
+            terminalreporter.line(f"FLAKY: {report.nodeid} failed beside the others and passed alone", yellow=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that all processes of this test session share, in the process that ends last."""
     if not hasattr(config, "workerinput"):
