@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,22 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.postgres import EmptiedDatabase, Server, lock_folder, stop_server
-from tidings.announce.channels.bing import DEFAULT_BASE
-from tidings.announce.due.rules import DueRules
+from tests.stage import LOOPBACK, make_installation
 from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
-from tidings.core.net.pace import Pace
-from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.stop import Stop
-from tidings.wiring import load_tables
+from tidings.wiring import Installation, load_tables
 
 load_tables()
 
-LOOPBACK = (ip_network("127.0.0.0/8"),)
 SHARED = pytest.StashKey[Path]()
 
 
@@ -176,13 +170,29 @@ async def client() -> AsyncIterator[GuardedClient]:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """An announcer on a test's own database, with short waits, and what tests ask of it."""
+    """An installation on a test's own database, with short waits, and the parts of it that announce."""
 
-    announcer: Announcer
-    records: SiteRecords
-    database: Database
-    executions: Executions
-    clock: Clock
+    installation: Installation
+
+    @property
+    def announcer(self) -> Announcer:
+        return self.installation.announcer
+
+    @property
+    def records(self) -> SiteRecords:
+        return self.installation.sites
+
+    @property
+    def database(self) -> Database:
+        return self.installation.database
+
+    @property
+    def executions(self) -> Executions:
+        return self.installation.executions
+
+    @property
+    def clock(self) -> Clock:
+        return self.installation.clock
 
     async def store(self, site: Site) -> Site:
         return await self.records.save(site, origin=Origin.API)
@@ -196,32 +206,12 @@ BenchMaker = Callable[..., Bench]
 
 @pytest.fixture
 def make_bench(database: Database, client: GuardedClient, process_lock: ProcessLock, keys: KeyRing) -> BenchMaker:
-    """Builds a Bench; keyword arguments change the rules it works by."""
+    """Builds a Bench; keyword arguments are settings of it."""
 
-    def make(
-        *,
-        interval: timedelta = timedelta(milliseconds=1),
-        concurrency: int = 3,
-        retries: int = 3,
-        scale: float = 0.001,
-        rules: DueRules | None = None,
-        clock: Clock | None = None,
-        bing_base: str = DEFAULT_BASE,
-    ) -> Bench:
+    def make(*, clock: Clock | None = None, **settings: Any) -> Bench:
         used = clock or SystemClock()
-        executions = Executions(database, clock=used, process_lock=process_lock)
-        announcer = Announcer(
-            database=database,
-            executions=executions,
-            client=client,
-            clock=used,
-            alerts=Alerts(database, clock=used, destinations=()),
-            pace=Pace(database, clock=used, interval=interval, concurrency=concurrency),
-            policy=RetryPolicy(retries=retries, scale=scale),
-            rules=rules or DueRules(resubmit_gap=timedelta(0)),
-            concurrency=concurrency,
-            bing_base=bing_base,
+        return Bench(
+            make_installation(database, clock=used, client=client, process_lock=process_lock, keys=keys, **settings)
         )
-        return Bench(announcer, SiteRecords(database, keys=keys, clock=used), database, executions, used)
 
     return make

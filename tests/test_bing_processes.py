@@ -21,7 +21,7 @@ from sqlalchemy import func, select
 from tests.announce.bing_stage import KEY
 from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
-from tests.conftest import LOOPBACK
+from tests.stage import LOOPBACK
 from tidings.announce.channels.bing import MOST_URLS, BingApi
 from tidings.announce.channels.quota import Quota, bing_quota
 from tidings.announce.ledger.ledger import Channel, ledger

@@ -1,7 +1,6 @@
 """What the tests of Bing play on: a site, an engine and Bing of the sandbox, all on one clock that the test sets, and a
 real announcer between them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -9,16 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tests.conftest import Bench, BenchMaker
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, StageClock
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
-from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.report import BingReport, Report
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.undelivered import FailedPage, Undelivered
 from tidings.announce.site.site import BingPriority, BingSettings, Site, make_bing_settings, make_site
-from tidings.core.executions import HEARTBEAT_EVERY, ExecutionRecord, ExecutionStatus
+from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 
@@ -26,28 +24,6 @@ KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 # What belongs to the one run, and not to what IndexNow did in it.
 _OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats")
-
-
-class StageClock(FakeClock):
-    """Moved by the test and by whoever waits, but not by heartbeats: those come as the time goes by."""
-
-    def __init__(self, now: datetime) -> None:
-        super().__init__(now)
-        self._moved = asyncio.Event()
-
-    def advance(self, duration: timedelta) -> None:
-        super().advance(duration)
-        self._moved.set()
-
-    async def sleep(self, duration: timedelta) -> None:
-        # The very object, not one of the same length: a rate limit asks for a minute too.
-        if duration is not HEARTBEAT_EVERY:
-            await super().sleep(duration)
-            return
-        due_at = self.monotonic() + duration.total_seconds()
-        while self.monotonic() < due_at:
-            self._moved.clear()
-            await self._moved.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +114,7 @@ async def open_bing_stage(
     key: str = KEY,
     bing_enabled: bool = True,
     sitemaps: Sequence[str] = (),
-    rules: DueRules | None = None,
+    resubmit_gap: timedelta = timedelta(0),
 ) -> AsyncIterator[BingStage]:
     """Set a stage up. Waits cost nothing: the clock moves by itself when somebody sleeps."""
     clock = StageClock(now)
@@ -146,7 +122,7 @@ async def open_bing_stage(
     stand_in = bing or SandboxBing(keys={key: []}, daily_quota=quota, now=clock.now)
     async with served, SandboxEngine("alpha") as engine, stand_in:
         stand_in.add_site(served.origin, key=key)
-        bench = make_bench(clock=clock, scale=1, bing_base=stand_in.base_url, rules=rules)
+        bench = make_bench(clock=clock, retry_scale=1, bing_base=stand_in.base_url, resubmit_gap=resubmit_gap)
         site = make_site(
             sitemap_urls=[served.origin + path for path in sitemaps] or [served.sitemap_url],
             key=served.key,

@@ -12,20 +12,18 @@ from tests.conftest import Bench, BenchMaker
 from tests.waiting import Held
 from tidings.announce.channels.bing_status import make_quota
 from tidings.announce.channels.quota import QuotaState
-from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.report import Report
 from tidings.announce.schedule.table import ScheduleClaim, Schedules
 from tidings.announce.service import MOST_WAITING, AnnounceService
 from tidings.announce.site.site import Site, make_bing_settings, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
+from tidings.core.alerts import new_webhook_secret
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord
 from tidings.core.queue.dispatch import Runner
-from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.master_key import new_master_key
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
 
@@ -42,7 +40,6 @@ class ServiceStage:
     """A stored site, all that it is announced to, and the service that runs it."""
 
     service: AnnounceService
-    records: SiteRecords
     bench: Bench
     web: SandboxSite
     engine: SandboxEngine
@@ -53,6 +50,10 @@ class ServiceStage:
     @property
     def database(self) -> Database:
         return self.bench.database
+
+    @property
+    def records(self) -> SiteRecords:
+        return self.bench.records
 
     @property
     def schedules(self) -> Schedules:
@@ -126,15 +127,24 @@ async def open_service(
     limit: int = 4,
     waiting: int = MOST_WAITING,
     quota: int | None = None,
-    rules: DueRules | None = None,
+    resubmit_gap: timedelta = AT_ONCE,
     **settings: Any,
 ) -> AsyncIterator[ServiceStage]:
     """Set a stage up. With a `quota`, the site has Bing; `settings` go into the site as they are."""
     served, bing = SandboxSite(pages=pages, per_sitemap=10), SandboxBing(keys={KEY: []}, now=clock.now)
     async with served, SandboxEngine("alpha") as engine, bing, SandboxSink() as sink:
         bing.add_site(served.origin, key=KEY)
-        bench = make_bench(clock=clock, scale=1, bing_base=bing.base_url, rules=rules)
-        service, records = _build(bench, clock=clock, limit=limit, waiting=waiting, sink=sink)
+        bench = make_bench(
+            clock=clock,
+            retry_scale=1,
+            bing_base=bing.base_url,
+            resubmit_gap=resubmit_gap,
+            run_budget=timedelta(days=1),
+            max_executions=limit,
+            webhook_url=Secret(sink.url),
+            webhook_secret=new_webhook_secret(),
+        )
+        service = replace(bench.installation.service, triggered=Runner(waiting))
         site = make_site(
             sitemap_urls=[served.sitemap_url],
             key=served.key,
@@ -142,36 +152,11 @@ async def open_service(
             bing=make_bing_settings(enabled=quota is not None, key=KEY, daily_quota=quota or 100),
             **{"schedule": DAILY, **settings},
         )
-        stored = await records.save(site, origin=Origin.API)
+        stored = await bench.store(site)
         try:
-            yield ServiceStage(service, records, bench, served, engine, bing, sink, stored)
+            yield ServiceStage(service, bench, served, engine, bing, sink, stored)
         finally:
             await service.drain(AT_ONCE)
-
-
-def _build(
-    bench: Bench, *, clock: Clock, limit: int, waiting: int, sink: SandboxSink
-) -> tuple[AnnounceService, SiteRecords]:
-    client = bench.announcer.client
-    hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)
-    alerts = Alerts(bench.database, clock=clock, destinations=[hook])
-    schedules = Schedules(bench.database, clock=clock, spread=AT_ONCE)
-    records = SiteRecords(bench.database, keys=KeyRing.parse(new_master_key()), clock=clock, planner=schedules)
-    service = AnnounceService(
-        database=bench.database,
-        sites=records,
-        schedules=schedules,
-        announcer=replace(bench.announcer, alerts=alerts),
-        executions=bench.executions,
-        alerts=alerts,
-        clock=clock,
-        budget=timedelta(days=1),
-        limit=limit,
-        live=LiveExecutions(clock=clock),
-        know=lambda site: site,
-        triggered=Runner(waiting),
-    )
-    return service, records
 
 
 def _read_told(document: Any) -> Told:

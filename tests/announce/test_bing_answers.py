@@ -13,7 +13,8 @@ import pytest
 
 from tests.announce.bing_stage import MORNING, BingStage, check_indexnow, open_bing_stage
 from tests.announce.stage import Events, pick_events
-from tests.conftest import LOOPBACK, BenchMaker
+from tests.conftest import BenchMaker
+from tests.stage import LOOPBACK
 from tidings.announce.channels.bing import Verdict
 from tidings.announce.execution.report import Report
 from tidings.core.executions import ExecutionStatus

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.bing_stage import MORNING
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.announce.stage import Events, pick_events, write_urlset
 from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.channels.bing import BING
 from tidings.announce.execution.alerts import Finding, examine
 from tidings.announce.execution.report import BingReport, EngineReport, Report

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.announce.bing_stage import MORNING, StageClock, open_bing_stage
+from tests.announce.bing_stage import MORNING, open_bing_stage
 from tests.announce.stage import Stage, StageMaker
 from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import KEPT_DAYS, DailyCount, DayCount, read_days
 from tidings.announce.site.site import SubmitMethod
@@ -38,7 +39,7 @@ def open_engines(open_stage: StageMaker, make_bench: BenchMaker, clock: StageClo
     """Sets a site of 20 pages up, on the test's own clock, with so many engines."""
 
     async def open_one(engines: int, *, concurrency: int = 3, pages: int = 20, **settings: Any) -> Stage:
-        bench = make_bench(clock=clock, scale=1, concurrency=concurrency)
+        bench = make_bench(clock=clock, retry_scale=1, max_concurrent_requests=concurrency)
         return await open_stage(SandboxSite(pages=pages), engines=engines, bench=bench, **settings)
 
     return open_one
@@ -245,7 +246,7 @@ async def test_every_day_is_listed_the_oldest_first_also_those_without_work(
 
 async def test_sites_are_summed_up_unless_one_is_asked_for(open_stage: StageMaker, make_bench: BenchMaker) -> None:
     """A34: the figures of all sites together, or of one."""
-    bench = make_bench(clock=StageClock(MORNING), scale=1)
+    bench = make_bench(clock=StageClock(MORNING), retry_scale=1)
     stages = [await open_stage(SandboxSite(pages=pages), bench=bench) for pages in (3, 4)]
     for stage in stages:
         await stage.announce()

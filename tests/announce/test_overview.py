@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.bing_stage import MORNING
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.site.site import make_bing_settings, parse_engines
 from tidings.announce.status import SiteOverview, describe_execution, read_overview
 from tidings.core.clock import to_text

@@ -22,7 +22,7 @@ async def test_a_rate_limit_is_waited_out_for_as_long_as_the_engine_asks(
     make_bench: BenchMaker, open_stage: StageMaker, events: Events
 ) -> None:
     """A21: Retry-After counts (10 s, here a hundredth of that) instead of 60 s; then the batch goes through."""
-    stage = await open_stage(bench=make_bench(scale=0.01))
+    stage = await open_stage(bench=make_bench(retry_scale=0.01))
     engine = stage.engines[0]
     engine.misbehave(Fault(status=429, headers={"Retry-After": "10"}, times=2))
     report = await stage.announce()
@@ -38,7 +38,7 @@ async def test_without_retry_after_a_rate_limit_is_a_minute_of_rest_for_the_engi
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
     """A21: 60 s (here a hundredth of that), in which other pages are not sent either, but for those under way."""
-    stage = await open_stage(bench=make_bench(scale=0.01), submit_method=SubmitMethod.GET)
+    stage = await open_stage(bench=make_bench(retry_scale=0.01), submit_method=SubmitMethod.GET)
     engine = stage.engines[0]
     engine.misbehave(Fault(status=429, times=1))
     await stage.announce()
@@ -54,7 +54,7 @@ async def test_four_attempts_then_the_batch_is_left_for_next_time(
 ) -> None:
     """A21: 5xx and lost connections after 1, 2 and 4 s, a rate limit after 60 s each (here a hundredth or less)."""
     scale = 0.01 if waits[0] == 1 else 0.001
-    stage = await open_stage(bench=make_bench(scale=scale))
+    stage = await open_stage(bench=make_bench(retry_scale=scale))
     engine = stage.engines[0]
     engine.misbehave(fault)
     first = await stage.announce()

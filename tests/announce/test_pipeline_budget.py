@@ -118,7 +118,7 @@ async def test_an_engine_that_hangs_does_not_hold_a_stop_beyond_the_grace(open_s
 @ON_SQLITE
 async def test_requests_under_way_at_a_stop_may_end_and_count(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A20: the answer comes a little after the stop; it is entered and not sent again."""
-    stage = await open_stage(bench=make_bench(concurrency=1), submit_method=SubmitMethod.GET)
+    stage = await open_stage(bench=make_bench(max_concurrent_requests=1), submit_method=SubmitMethod.GET)
     engine = stage.engines[0]
     engine.misbehave(Fault(FaultKind.SLOW, latency=timedelta(milliseconds=200), times=1))
     stop = stage.bench.make_stop()
@@ -133,7 +133,7 @@ async def test_a_wait_that_the_budget_does_not_allow_is_not_begun(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
     """A20, A21: an engine that wants an hour's rest is left for next time at once; the other is done meanwhile."""
-    stage = await open_stage(engines=2, bench=make_bench(scale=1))
+    stage = await open_stage(engines=2, bench=make_bench(retry_scale=1))
     alpha, beta = stage.engines
     alpha.misbehave(Fault(status=429, headers={"Retry-After": "3600"}))
     began = time.monotonic()

@@ -207,7 +207,7 @@ async def test_an_unreachable_sitemap_is_tried_four_times_and_its_backup_is_read
     make_bench: BenchMaker, open_stage: StageMaker, fault: Fault
 ) -> None:
     """A6: three retries, two seconds apart (here a fiftieth of that), then the backup."""
-    stage = await open_stage(bench=make_bench(scale=0.02), backups=["/backup.xml"])
+    stage = await open_stage(bench=make_bench(retry_scale=0.02), backups=["/backup.xml"])
     web = stage.web
     web.serve("/backup.xml", write_urlset([web.url(1), web.url(2)]))
     web.misbehave(fault)

@@ -85,7 +85,7 @@ async def test_an_engine_in_its_rate_limit_does_not_hold_up_another(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
     """A18, A21: while one waits to be asked again, the other takes everything."""
-    stage = await open_stage(engines=2, bench=make_bench(scale=0.01))
+    stage = await open_stage(engines=2, bench=make_bench(retry_scale=0.01))
     alpha, beta = stage.engines
     alpha.misbehave(Fault(status=429, times=1))
     report = await stage.announce()
@@ -99,7 +99,7 @@ async def test_an_engine_that_does_not_answer_delays_no_other_engine(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
     """A18: the other takes every page before the first answers anything, also when that one's queue is long full."""
-    bench = make_bench(concurrency=1)
+    bench = make_bench(max_concurrent_requests=1)
     stage = await open_stage(SandboxSite(pages=30_001, layout=Layout.URLSET), engines=2, bench=bench)
     alpha, beta = stage.engines
     all_taken = asyncio.Event()

@@ -6,7 +6,6 @@ import pytest
 
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent, write_index, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.due.rules import DueRules
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, Layout, Recorded, SandboxSite
 
@@ -112,7 +111,7 @@ async def test_a_change_within_the_gap_waits_and_is_not_forgotten(
 ) -> None:
     """A9, A12: not sent now, nor is its file remembered, so that the first execution after the gap sends it."""
     clock = AdjustableClock()
-    stage = await open_stage(bench=make_bench(clock=clock, rules=DueRules(resubmit_gap=GAP)))
+    stage = await open_stage(bench=make_bench(clock=clock, resubmit_gap=GAP))
     web, engine = stage.web, stage.engines[0]
     await stage.announce()
     sent = len(engine.requests)

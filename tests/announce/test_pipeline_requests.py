@@ -70,7 +70,7 @@ async def test_progress_is_saved_and_logged_after_each_batch(
 ) -> None:
     """A19, A36: while it runs, the execution shows how far it is: batches of 100 by GET."""
     web = SandboxSite(pages=101, layout=Layout.URLSET)
-    bench = make_bench(concurrency=1, interval=timedelta(0))
+    bench = make_bench(max_concurrent_requests=1, request_interval=timedelta(0))
     stage = await open_stage(web, bench=bench, submit_method=SubmitMethod.GET)
     saved: list[tuple[int, int, str]] = []
 
@@ -89,7 +89,7 @@ async def test_progress_is_saved_and_logged_after_each_batch(
 @ON_SQLITE
 async def test_progress_is_saved_after_each_post(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A16, A19: at most 10,000 URLs in a request, and each one's result is in the database before the next goes."""
-    stage = await open_stage(SandboxSite(pages=20_002, per_sitemap=5_000), bench=make_bench(concurrency=1))
+    stage = await open_stage(SandboxSite(pages=20_002, per_sitemap=5_000), bench=make_bench(max_concurrent_requests=1))
     saved: list[int] = []
 
     async def look(_: Recorded) -> None:
@@ -107,7 +107,7 @@ async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
 ) -> None:
     """A17: at least the interval between requests, over both. Each one's way to the record takes a moment more or less,
     which a single gap shows and a row of them does not."""
-    bench = make_bench(interval=INTERVAL)
+    bench = make_bench(request_interval=INTERVAL)
     first = await open_stage(
         SandboxSite(pages=25, layout=Layout.URLSET), bench=bench, submit_method=SubmitMethod.GET, site_id="first"
     )
@@ -132,7 +132,7 @@ async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
 @ON_SQLITE
 async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A17: three at an engine, for two sites together, and each engine by itself."""
-    bench = make_bench(concurrency=3)
+    bench = make_bench(max_concurrent_requests=3)
     form: dict[str, Any] = {"bench": bench, "submit_method": SubmitMethod.GET}
     first = await open_stage(SandboxSite(pages=15, layout=Layout.URLSET), engines=2, site_id="first", **form)
     second = await open_stage(
@@ -150,7 +150,7 @@ async def test_after_a_rate_limit_the_engine_is_asked_half_as_often(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
     """A21: the interval doubles until a hundred requests in a row were accepted, and is as set again after that."""
-    bench = make_bench(interval=timedelta(milliseconds=10), concurrency=1)
+    bench = make_bench(request_interval=timedelta(milliseconds=10), max_concurrent_requests=1)
     web = SandboxSite(pages=105, layout=Layout.URLSET)
     stage = await open_stage(web, bench=bench, submit_method=SubmitMethod.GET)
     engine = stage.engines[0]

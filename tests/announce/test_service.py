@@ -2,7 +2,6 @@
 at once in all, ended in good order; on both databases, against the sandbox."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,19 +9,19 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.bing_stage import MORNING
 from tests.announce.service_stage import SOON, ServiceStage, open_service
 from tests.announce.stage import list_sent
 from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given import MOST_GIVEN
 from tidings.announce.execution.pipeline import BingDisabledError
 from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
-from tidings.announce.site.site import Site, SiteError, SubmitMethod
+from tidings.announce.site.site import SiteError, SubmitMethod
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
@@ -211,7 +210,7 @@ async def test_given_urls_are_sent_at_once_without_the_sitemap_and_foreign_ones_
 
 async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: BenchMaker, clock: StageClock) -> None:
     """A12: at least ten minutes between two notices of one URL, whoever asks for them."""
-    async with open_service(make_bench, clock=clock, rules=DueRules()) as stage:
+    async with open_service(make_bench, clock=clock, resubmit_gap=timedelta(minutes=10)) as stage:
         url = stage.web.url(3)
         sent: list[tuple[int, int]] = []
         for _ in range(3):
@@ -383,7 +382,7 @@ async def test_triggers_beyond_the_slots_wait_and_stay_alive_for_as_long_as_it_t
         waiting = [await stage.service.trigger(site) for site in others]
         too_long = clock.now() + SILENT_FOR + MINUTE
         while clock.now() < too_long:
-            await _let_beat(stage, (stage.site, *others), clock=clock)
+            await clock.pass_minute(hearts=3)
             await stage.service.watch_over()
         assert len(stage.list_crawled()) == crawled
         assert [await stage.list_statuses(site) for site in (stage.site, *others)] == [["running"]] * 3
@@ -391,18 +390,6 @@ async def test_triggers_beyond_the_slots_wait_and_stay_alive_for_as_long_as_it_t
         reports = [await started.wait() for started in (first, *waiting)]
         assert [report.submitted for report in reports] == [20] * 3
         assert stage.engine.max_in_flight <= 3
-
-
-async def _let_beat(stage: ServiceStage, sites: Sequence[Site], *, clock: StageClock) -> None:
-    """Let the time go by until each of them has shown that it lives."""
-    before = clock.now()
-
-    async def have_beaten() -> bool:
-        clock.advance(MINUTE)
-        records = [(await stage.list_executions(site))[0] for site in sites]
-        return all(record.heartbeat_at > before for record in records)
-
-    await wait_until(have_beaten)
 
 
 async def test_a_stop_interrupts_what_runs_and_the_next_run_sends_the_rest_and_nothing_twice(

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.collect.platform_stage import USER_AGENT
-from tests.conftest import LOOPBACK
+from tests.stage import LOOPBACK
 from tidings.collect.crawl.cookies.pool import CookiePool
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, WantedNote, make_crawler
 from tidings.collect.crawl.platforms.protocol import NoteReference, Platform, SearchPage

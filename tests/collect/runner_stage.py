@@ -13,7 +13,7 @@ from sqlalchemy import select
 from tests.collect.crawl_stage import session_of
 from tests.collect.platform_stage import USER_AGENT
 from tests.collect.workflow_stage import begin, read_candidates, read_sources
-from tests.conftest import LOOPBACK
+from tests.stage import LOOPBACK
 from tests.waiting import Held
 from tidings.collect.alerts import CollectMonitor
 from tidings.collect.crawl.cookies.table import Cookie

@@ -27,7 +27,7 @@ from tests.collect.feishu_stage import (
     read_mirrored,
     remove_candidates,
 )
-from tests.conftest import LOOPBACK
+from tests.stage import LOOPBACK
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import mirror_intents

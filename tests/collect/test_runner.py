@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.bing_stage import MORNING
 from tests.collect.crawl_stage import session_of
 from tests.collect.runner_stage import ACCOUNTS, MINUTE, SOON, TOPIC, RunnerStage, open_runner, read_meta
 from tests.collect.workflow_stage import begin, make_candidates, read_candidates, read_outbox
 from tests.collect.workflow_stage import collect as take
+from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, ErrorCode, next_delay
@@ -466,13 +467,9 @@ async def test_a_long_batch_keeps_its_leases_alive(stage: RunnerStage, clock: St
     running = asyncio.create_task(stage.runner.collect(stage.make_stop()))
     await held.arrive()
     for _ in range(31):
-        clock.advance(MINUTE)
-        now = to_milliseconds(clock.now())
-
-        async def is_renewed(now: int = now) -> bool:
-            return {row.locked_at for row in (await stage.read_candidates()).values()} == {now}
-
-        await wait_until(is_renewed)
+        await clock.pass_minute(hearts=1)
+        renewed = {row.locked_at for row in (await stage.read_candidates()).values()}
+        assert renewed == {to_milliseconds(clock.now())}
     recovered = await stage.runner.recover()
     held.let_go()
     (report,) = await asyncio.wait_for(running, SOON)

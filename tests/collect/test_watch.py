@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from tests.announce.bing_stage import MORNING, StageClock
+from tests.announce.bing_stage import MORNING
 from tests.collect.cookie_stage import change_row
 from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.workflow_stage import begin, collect, make_candidates
+from tests.fakes import StageClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.alerts import MOST_PENDING, is_bad, is_judged

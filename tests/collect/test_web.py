@@ -16,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.collect.platform_stage import Case, as_parameters, make_tools
-from tests.conftest import LOOPBACK
 from tests.fakes import FakeClock
+from tests.stage import LOOPBACK
 from tidings.collect.crawl.crawler import WantedNote
 from tidings.collect.crawl.platforms.pace import LocalPace
 from tidings.collect.crawl.platforms.protocol import NoteReference

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conftest import LOOPBACK
+from tests.stage import LOOPBACK
 from tests.web.stage import ADMIN, SOON, Answer, Stage
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
