@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 
 from benchmarks.child import CORE, Child
 from tidings import __version__
-from tidings.cli.session import load_settings, open_session
+from tidings.cli.session import Session
 from tidings.collect.crawl.crawler import Crawler
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.stop import Stop
@@ -63,7 +63,7 @@ def _make_app(installation: Installation, crawler: Crawler, *, stop: Stop) -> Fa
 
 
 async def _serve() -> None:
-    async with open_session(load_settings(), verbose=True) as installation, open_crawler(installation) as crawler:
+    async with Session() as session, open_crawler(installation := await session.open(verbose=True)) as crawler:
         stop = Stop(clock=installation.clock)
         app = _make_app(installation, crawler, stop=stop)
 

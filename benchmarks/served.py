@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from benchmarks.child import CORE, TOKEN, Child
 from tidings.announce.schedule.scheduler import Scheduler
 from tidings.announce.schedule.table import ScheduleClaim, Schedules
-from tidings.cli.session import load_settings, open_session
+from tidings.cli.session import Session
 from tidings.core.clock import SystemClock
 from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
@@ -131,7 +131,8 @@ class _PlainServer(uvicorn.Server):
 
 
 async def _serve() -> None:
-    async with open_session(load_settings(), verbose=True) as installation:
+    async with Session() as session:
+        installation = await session.open(verbose=True)
         stop = Stop(clock=installation.clock)
         listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(_run(installation, stop, listening))

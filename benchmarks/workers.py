@@ -21,7 +21,7 @@ from typing import IO, Any
 from benchmarks.candidates import make_note
 from benchmarks.jobs import open_app
 from benchmarks.measurement import ROOT, SubjectError
-from tidings.cli.session import load_settings, open_session
+from tidings.cli.session import Session
 from tidings.collect.write import BATCH_SIZE, Collected, NewCandidate, Writer
 from tidings.core.executions import Execution
 
@@ -120,7 +120,8 @@ async def collect_all(writer: Writer, execution: Execution, *, platform: str) ->
 
 
 async def _run_tidings(number: str) -> None:
-    async with open_session(load_settings()) as installation:
+    async with Session() as session:
+        installation = await session.open()
         writer, platform = installation.writer, f"warm-up-{number}"
         execution = (await writer.acquire(f"collect-{number}")).execution
         assert execution is not None

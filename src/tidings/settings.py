@@ -145,7 +145,7 @@ class Settings:
     cache_ttl: timedelta = timedelta(days=30)
     # Most retries of a request to an engine; 3 retries are 4 attempts.
     max_retries: int = 3
-    # Engines, send method and schedule (cron, UTC) of sites that name none of their own.
+    # Engines, submit method and schedule (cron, UTC) of the environment's site, and defaults for others.
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     submit_method: SubmitMethod = SubmitMethod.AUTO
     schedule: str = DEFAULT_SCHEDULE

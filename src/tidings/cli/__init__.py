@@ -1,4 +1,4 @@
-"""The command line: reads what was typed, calls one function, shows the answer. It decides nothing itself."""
+"""The command line: reads arguments, calls one function, shows its answer. It decides nothing itself."""
 
 from tidings.cli.main import main
 

@@ -1,57 +1,58 @@
-"""`tidings audit`: is anything that must be secret in clear somewhere, and is everything well locked away?"""
+"""`tidings audit`: look for secrets in clear, and judge file modes, keys and tokens."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
 
 import tidings
-from tidings.audit.audit import AuditSubject, run_audit
-from tidings.audit.report import ADVICE, AuditReport, Check
-from tidings.audit.secret_finder import KnownSecret
-from tidings.audit.strength import is_made_of_words
-from tidings.cli.announce.announce import JsonOption
-from tidings.cli.announce.report import make_console
-from tidings.cli.session import Exit, load_settings, run
-from tidings.core.alerts import split_urls
+from tidings.cli.options import JsonOption
+from tidings.cli.output import escape, make_console, print_json
+from tidings.cli.session import Exit, Session, command
 from tidings.core.secrets.secret import Secret
-from tidings.settings import Settings
-from tidings.storage import find_database_url
+
+if TYPE_CHECKING:
+    from tidings.audit.audit import AuditSubject
+    from tidings.audit.report import AuditReport, Check
+    from tidings.audit.secret_finder import KnownSecret
+    from tidings.settings import Settings
 
 
-def audit(
+@command
+async def audit(
+    session: Session,
     backup: Annotated[
         list[Path] | None,
-        typer.Option("--backup", help="A backup, or a folder of them; may be repeated. [those in the data directory]"),
+        typer.Option("--backup", help="A backup or a folder of backups; repeat it for more. [the data directory]"),
     ] = None,
     repository: Annotated[
-        Path, typer.Option("--repository", help="A folder that is published: a checkout of git, or any other.")
+        Path, typer.Option("--repository", help="A folder that is published, such as a checkout.")
     ] = Path(),
     as_json: JsonOption = False,
-) -> None:
-    """Look for cookies, keys and tokens in clear: in the database, its files, logs, backups and the working folder.
+) -> Exit:
+    """Look for cookies, keys and tokens in clear. Changes nothing, shows no secret.
 
-    File modes, keys and tokens are judged, too. Nothing is changed, and no secret is shown.
+    Looks into the database, its files, logs, backups and the working folder, and judges file modes, keys and tokens.
+
     Exit code 0: passed. 1: something was found. 2: bad input.
     """
-    subject = make_subject(load_settings(), backups=backup or [], repository=repository)
-    report = run(lambda: run_audit(subject))
+    from tidings.audit.audit import run_audit
+
+    report = await run_audit(make_subject(session.settings, backups=backup or [], repository=repository))
     if as_json:
-        typer.echo(json.dumps(report.describe(), ensure_ascii=False, indent=2))
+        print_json(report.describe(), indent=2)
     else:
         _show(report, make_console())
-    if not report.passed:
-        raise typer.Exit(Exit.FAILED)
+    return Exit.DONE if report.passed else Exit.FAILED
 
 
-def make_subject(settings: Settings, *, backups: list[Path], repository: Path) -> AuditSubject:
-    """The installation of these settings."""
+def make_subject(settings: "Settings", *, backups: list[Path], repository: Path) -> "AuditSubject":
+    """The installation of these settings, as the audit sees it."""
+    from tidings.audit.audit import AuditSubject
+    from tidings.storage import find_database_url
+
     return AuditSubject(
         data_dir=settings.data_dir,
         database_url=Secret(find_database_url(settings)),
@@ -64,8 +65,11 @@ def make_subject(settings: Settings, *, backups: list[Path], repository: Path) -
     )
 
 
-def _name_secrets(settings: Settings) -> Iterator[KnownSecret]:
-    """The secrets of the settings, each by what it is; also those that have no name here yet."""
+def _name_secrets(settings: "Settings") -> "Iterator[KnownSecret]":
+    """The secrets of the settings, each with its name; also those that have no name here yet."""
+    from tidings.audit.secret_finder import KnownSecret
+    from tidings.core.alerts import split_urls
+
     named = {token: f"the {scope} token" for scope, token in settings.tokens.items()}
     if settings.webhook_url is not None:
         named[settings.webhook_url] = "TIDINGS_WEBHOOK_URL"
@@ -73,7 +77,7 @@ def _name_secrets(settings: Settings) -> Iterator[KnownSecret]:
         named[settings.webhook_secret] = "TIDINGS_WEBHOOK_SECRET"
     if settings.site is not None and settings.site.bing.key is not None:
         named[settings.site.bing.key] = "BING_API_KEY"
-    # Of these, only parts are secret, or there are several.
+    # Only parts of these are secret, or there are several.
     apart = {settings.database_url, settings.alert_urls, settings.master_key, settings.indexnow_key}
     yield from (
         KnownSecret(named.get(each, "a secret of the settings"), each) for each in settings.secrets if each not in apart
@@ -86,24 +90,31 @@ def _name_secrets(settings: Settings) -> Iterator[KnownSecret]:
         yield KnownSecret("the password of TIDINGS_DATABASE_URL", password)
 
 
-def _find_password(settings: Settings) -> Secret | None:
+def _find_password(settings: "Settings") -> Secret | None:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from tidings.audit.strength import is_made_of_words
+
     if settings.database_url is None:
         return None
     try:
         password = make_url(settings.database_url.reveal()).password
     except (SQLAlchemyError, ValueError):
         return None
-    # One such as `postgres` would be found in every text.
+    # A password such as `postgres` would be found in every text.
     return None if password is None or is_made_of_words(str(password)) else Secret(str(password))
 
 
-def _show(report: AuditReport, console: Console) -> None:
+def _show(report: "AuditReport", console: Console) -> None:
     for check in report.checks:
         _show_check(check, console)
     console.print("[bold green]passed[/]" if report.passed else "[bold red]not passed[/]")
 
 
-def _show_check(check: Check, console: Console) -> None:
+def _show_check(check: "Check", console: Console) -> None:
+    from tidings.audit.report import ADVICE
+
     verdict = "[green]ok    [/]" if check.passed else "[red]FAILED[/]"
     console.print(f"{verdict} {check.name.value.replace('_', ' ')} ({escape(check.covered)})", soft_wrap=True)
     for finding in check.findings:

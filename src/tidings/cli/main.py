@@ -1,40 +1,51 @@
-"""The list of commands."""
+"""The list of commands. Each is in the file of its family."""
+
+import os
+import sys
 
 import typer
 
 from tidings import __version__
-from tidings.cli import audit, backup, demo, keys, sandbox, serve, tokens
-from tidings.cli.announce import announce, ledger, pause, sites, status
-from tidings.cli.collect import cookies
-from tidings.cli.collect import run as collect
+from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens
+from tidings.cli.announce import announce, check, ledger, pause, sites, status
+from tidings.cli.collect import candidates, cookies, keywords, mirror
+from tidings.cli.collect import run as workflows
+from tidings.cli.collect import status as collect_status
+from tidings.cli.demo import demo
+from tidings.cli.options import make_group
 from tidings.core.heap import return_large_blocks
 
-app = typer.Typer(
-    name="tidings",
-    help="Gathers content and announces it: tells the search engines what is new or changed on your sites.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-app.command("announce")(announce.announce)
-app.command("check")(announce.check)
-app.command("run")(announce.run_site)
-app.command("status")(status.show_status)
+app = typer.Typer(name="tidings", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.command("announce")(announce.announce)
+app.command("run")(announce.run)
+app.command("check")(check.check)
+app.command("status")(status.status)
+app.add_typer(sites.app, name="sites")
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
+app.add_typer(ledger.app, name="ledger")
+
+collect = make_group("Gather content from media platforms.")
+collect.command("run")(workflows.run)
+collect.command("discover")(workflows.discover)
+collect.command("recover")(workflows.recover)
+collect.command("status")(collect_status.status)
+collect.command("failed")(candidates.failed)
+collect.command("retry")(candidates.retry)
+collect.add_typer(keywords.app, name="keywords")
+collect.command("mirror")(mirror.mirror)
+app.add_typer(collect, name="collect")
+app.add_typer(cookies.app, name="cookies")
+
+app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
-app.command("demo")(demo.demo)
+app.add_typer(database.app, name="database")
 app.command("sandbox")(sandbox.sandbox)
-app.add_typer(sites.app, name="sites")
-app.add_typer(keys.app, name="keys")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(cookies.app, name="cookies")
-app.add_typer(collect.app, name="collect")
-app.add_typer(ledger.database_app, name="database")
-app.add_typer(ledger.ledger_app, name="ledger")
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,13 +58,27 @@ def _print_version(wanted: bool) -> None:
 def tidings(
     version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
 ) -> None:
-    """Gathers content and announces it: tells the search engines what is new or changed on your sites.
+    """Gathers content and announces it.
 
-    Settings come from the environment; the data lives in TIDINGS_DATA_DIR (./tidings-data).
+    Tells the search engines which pages of your sites are new or changed, and collects notes from media platforms.
+
+    Settings come from the environment. Data is stored in TIDINGS_DATA_DIR (./tidings-data).
     """
 
 
 def main() -> None:
     """The `tidings` command."""
     return_large_blocks()
-    app()
+    try:
+        app()
+    finally:
+        _flush_output()
+
+
+def _flush_output() -> None:
+    """Write the rest of the output. It is no error if its reader has gone, as with `| head -1`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it exits, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

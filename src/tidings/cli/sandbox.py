@@ -1,28 +1,33 @@
-"""`tidings sandbox`: the stand-ins alone, to try things out against."""
+"""`tidings sandbox`: stand-ins for the site, the engines and the platforms."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.session import run
+from tidings.cli.session import Session, command, stop_on_signals
+from tidings.core.clock import SystemClock
+from tidings.core.stop import Stop, StopRequestedError
 
 if TYPE_CHECKING:
     from tidings.sandbox import Addresses
 
 
-def sandbox(
-    port: Annotated[
-        int, typer.Option(help="The site's port; the engines and Bing take the next ones. 0: any free ones.")
-    ] = 8801,
-    pages: Annotated[int, typer.Option(help="How many pages the site has.", min=1)] = 3000,
+@command
+async def sandbox(
+    session: Session,
+    port: Annotated[int, typer.Option(help="The site's port; the others take the next ones. 0: any free ones.")] = 8801,
+    pages: Annotated[int, typer.Option(help="The number of pages of the site.", min=1)] = 3000,
 ) -> None:
-    """Start a site, IndexNow engines, Bing and media platforms that answer as the real ones do. Ctrl-C ends them."""
-    # Loaded here, not above: every other command would pay for it in memory and time.
+    """Start stand-ins for a site, engines, Bing and platforms, to try things out.
+
+    They answer as the real ones do. A control address sets their faults. Ctrl-C ends them.
+    """
     from tidings.sandbox import serve_sandbox
 
-    with suppress(KeyboardInterrupt):
-        run(lambda: serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
+    stop = Stop(clock=SystemClock())
+    with stop_on_signals(stop), suppress(StopRequestedError):
+        await stop.wait_for(serve_sandbox(port=port, pages=pages, on_ready=_show_addresses))
 
 
 def _show_addresses(addresses: "Addresses") -> None:
@@ -58,5 +63,5 @@ def _show_addresses(addresses: "Addresses") -> None:
 
 
 def _list_bases(addresses: "Addresses") -> list[tuple[str, str]]:
-    """The platforms whose address can be set; the open web has none of its own."""
+    """The platforms whose address is a setting; the open web has none."""
     return [(name, origin) for name, origin in addresses.platforms.items() if name != "openweb"]

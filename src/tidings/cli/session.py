@@ -1,32 +1,35 @@
-"""What every command needs: settings, logs, an open installation, and errors as one line instead of a traceback."""
+"""A command at work: its settings, event loop and installation, and errors as one line instead of a traceback.
+
+Modules of commands import at their top only what declares arguments. A command imports the rest when it runs, so that
+`--help`, shell completion and usage errors load neither SQLAlchemy nor aiohttp.
+"""
 
 import asyncio
+import functools
+import inspect
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from datetime import timedelta
 from enum import IntEnum
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 
 import typer
-from sqlalchemy.exc import DBAPIError
 
-from tidings.announce.execution.pipeline import BingDisabledError
-from tidings.announce.site.site import SiteError
-from tidings.core.alerts import DestinationError
-from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError
-from tidings.core.executions import ExecutionError
-from tidings.core.heap import spare_the_collector
-from tidings.core.logs.logger import bind_request_id, configure_logging, get_logger, log_uncaught_exceptions
-from tidings.core.secrets.master_key import KeyFileError, KeyRingError
-from tidings.core.secrets.redaction import Redactor
-from tidings.core.stop import Stop
-from tidings.settings import SettingError, Settings, read_settings
-from tidings.storage import prepare_data_dir
-from tidings.wiring import Installation, open_installation
+from tidings.core.secrets.escapes import escape_controls
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    from tidings.announce.site.site import Site
+    from tidings.core.stop import Stop
+    from tidings.settings import Settings
+    from tidings.wiring import Installation
+
+Parameters = ParamSpec("Parameters")
+
+# The most time that a command takes for alerts at its end.
+ALERT_PATIENCE = timedelta(seconds=20)
 
 
 class Exit(IntEnum):
@@ -37,104 +40,157 @@ class Exit(IntEnum):
     BAD_INPUT = 2
 
 
+class Session:
+    """What a command may open. The installation is closed when the command ends."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.__aexit__(*error)
+
+    @functools.cached_property
+    def settings(self) -> "Settings":
+        """The environment's settings. A bad value ends the command; an unknown variable is named in a warning."""
+        from tidings.settings import SettingError, read_settings
+
+        try:
+            settings = read_settings(os.environ)
+        except SettingError as error:
+            fail(str(error))
+        for warning in settings.warnings:
+            typer.echo(f"tidings: warning: {escape_controls(warning)}", err=True)
+        return settings
+
+    async def open(self, settings: "Settings | None" = None, *, verbose: bool = False) -> "Installation":
+        """The installation of these settings (by default the environment's).
+
+        Its log goes to the data directory and, if `verbose`, to the terminal too.
+        """
+        from tidings.core.heap import spare_the_collector
+        from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
+        from tidings.core.secrets.redaction import Redactor
+        from tidings.storage import prepare_data_dir
+        from tidings.wiring import open_installation
+
+        settings, redactor = settings or self.settings, Redactor()
+        bind_request_id()
+        prepare_data_dir(settings.data_dir)
+        configure_logging(
+            format=settings.log_format,
+            level="info",
+            quiet=not verbose,
+            redactor=redactor,
+            file=settings.data_dir / "tidings.log",
+        )
+        log_uncaught_exceptions()
+        installation = await self._stack.enter_async_context(open_installation(settings, redactor=redactor))
+        spare_the_collector()
+        if installation.made_key is not None:
+            typer.echo(
+                f"Created a master key in {installation.made_key}. Keep a copy of it in another place.", err=True
+            )
+        return installation
+
+
+def command(
+    work: Callable[Concatenate[Session, Parameters], Coroutine[Any, Any, Exit | None]],
+) -> Callable[Parameters, None]:
+    """Make a command of an async function. Typer sees its parameters without the first, the session."""
+
+    async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Exit | None:
+        async with Session() as session:
+            return await work(session, *args, **kwargs)
+
+    @functools.wraps(work)
+    def start(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            code = asyncio.run(run(*args, **kwargs))
+        except (BrokenPipeError, typer.Exit, typer.Abort, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a person must be told of any error
+            message, code = _explain(error)
+            fail(message, code=code)
+        raise typer.Exit(code or Exit.DONE)
+
+    first, *parameters = inspect.signature(work).parameters.values()
+    del start.__wrapped__
+    start.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    start.__annotations__ = {name: hint for name, hint in work.__annotations__.items() if name != first.name}
+    return start
+
+
 def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
-    """Say in one line what is wrong, and end."""
+    """Print one line that says what is wrong, and end the command."""
     typer.echo(f"tidings: {message}", err=True)
     raise typer.Exit(code)
 
 
-def load_settings() -> Settings:
-    """The environment's settings; a bad one ends the command with its rule."""
-    try:
-        return read_settings(os.environ)
-    except SettingError as error:
-        fail(str(error))
-
-
-def run(work: Callable[[], Awaitable[Result]]) -> Result:
-    """Run a command's work; what can be expected to go wrong ends it with one line."""
-
-    async def start() -> Result:
-        return await work()
-
-    try:
-        return asyncio.run(start())
-    except BrokenPipeError:
-        # Whoever read the output has heard enough. Python would complain once more when it closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(Exit.FAILED) from None
-    except (typer.Exit, typer.Abort, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever it is, a person must be told
-        message, code = _explain(error)
-        fail(message, code=code)
-
-
-# What a person has given, and what the message is about where it does not say so itself.
-_BAD_INPUT: dict[type[Exception], str] = {
-    SiteError: "",
-    BingDisabledError: "",
-    NewerDatabaseError: "",
-    KeyFileError: "",
-    KeyRingError: "COOKIE_MASTER_KEY: ",
-    DatabaseUrlError: "TIDINGS_DATABASE_URL: ",
-    DestinationError: "TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL: ",
-}
-
-
 def _explain(error: BaseException) -> tuple[str, Exit]:
-    """One line for a person, and the exit code. What nobody expected is in the log with all its details."""
-    for kind, subject in _BAD_INPUT.items():
-        if isinstance(error, kind):
-            return f"{subject}{error}", Exit.BAD_INPUT
+    """One line for a person, and the exit code. An unexpected error is logged with all its details."""
+    from sqlalchemy.exc import DBAPIError
+
+    from tidings.announce.execution.pipeline import BingDisabledError
+    from tidings.announce.site.site import SiteError
+    from tidings.core.alerts import DestinationError
+    from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError
+    from tidings.core.executions import ExecutionError
+    from tidings.core.logs.logger import get_logger
+    from tidings.core.secrets.master_key import KeyFileError, KeyRingError
+
     match error:
+        case SiteError() | BingDisabledError() | NewerDatabaseError() | KeyFileError():
+            return str(error), Exit.BAD_INPUT
+        case KeyRingError():
+            return f"COOKIE_MASTER_KEY: {error}", Exit.BAD_INPUT
+        case DatabaseUrlError():
+            return f"TIDINGS_DATABASE_URL: {error}", Exit.BAD_INPUT
+        case DestinationError():
+            return f"TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL: {error}", Exit.BAD_INPUT
         case ExecutionError():
             return str(error), Exit.FAILED
         case DBAPIError():
-            # The statement's values may hold secrets, so only the driver's own words are shown.
-            reason = f"the database does not work ({_join_lines(error.orig)})"
+            reason = describe_database_error(error)
         case OSError():
             reason = f"{error.strerror or error} ({error.filename or type(error).__name__})"
         case asyncio.CancelledError():
             reason = "stopped at once"
         case _:
-            get_logger(__name__).error("command.broken", exc_info=error)
-            reason = f"unexpected trouble, {type(error).__name__}; the log says more"
-    return f"{reason}; what was saved before is kept, and the next run goes on from there", Exit.FAILED
+            get_logger(__name__).error("command.failed", exc_info=error)
+            reason = f"unexpected error, {type(error).__name__}; the log has the details"
+    return f"{reason}; everything saved before is kept, and the next execution continues from there", Exit.FAILED
 
 
-def _join_lines(text: object) -> str:
-    return " ".join(str(text).split())
+def describe_database_error(error: Any) -> str:
+    """The driver's own words. The statement's values may hold secrets, so they are left out."""
+    return f"the database does not work ({' '.join(str(error.orig).split())})"
 
 
-@asynccontextmanager
-async def open_session(settings: Settings, *, verbose: bool = False) -> AsyncIterator[Installation]:
-    """An open installation with its log: in the data directory always, on the terminal when asked for."""
-    bind_request_id()
-    redactor = Redactor()
-    for secret in settings.secrets:
-        redactor.add(secret)
-    prepare_data_dir(settings.data_dir)
-    configure_logging(
-        format=settings.log_format,
-        level="info",
-        quiet=not verbose,
-        redactor=redactor,
-        file=settings.data_dir / "tidings.log",
-    )
-    log_uncaught_exceptions()
-    async with open_installation(settings, redactor=redactor) as installation:
-        spare_the_collector()
-        if installation.made_key is not None:
-            typer.echo(
-                f"A master key was made in {installation.made_key}. Keep a copy of it apart from the data.", err=True
-            )
-        yield installation
+async def require_site(installation: "Installation", name: str | None) -> "Site":
+    """The site of this id; without a name, the only one. Ends the command if there is none."""
+    site = await installation.find_site(name)
+    if site is None:
+        problem = (
+            "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY" if name is None else f"there is no site {name!r}"
+        )
+        fail(f"{problem}; `tidings sites list` shows the sites")
+    return site
+
+
+async def deliver_alerts(installation: "Installation") -> None:
+    """Send the alerts of this command, since no service may be running. Undelivered alerts are sent next time."""
+    if installation.destinations:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ALERT_PATIENCE.total_seconds()):
+                await installation.alerts.deliver()
 
 
 @contextmanager
-def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the work in good order; a second one ends it at once."""
+def stop_on_signals(stop: "Stop") -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM requests a stop; the second cancels the work at once."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     asked = False
@@ -156,5 +212,6 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def is_terminal() -> bool:
-    return sys.stderr.isatty()
+def is_watched(*quiet: bool) -> bool:
+    """Whether a person watches standard error and none of these options asks for quiet."""
+    return sys.stderr.isatty() and not any(quiet)

@@ -1,37 +1,22 @@
-"""How an execution looks on a terminal: a live progress bar and a summary. The numbers come from the report."""
+"""An execution on a terminal: a live progress bar, and the summary of its report."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, Report
-from tidings.core.executions import ExecutionStatus
+from tidings.cli.output import colour_status, escape, format_time, make_table
 
-COLOURS = {
-    ExecutionStatus.SUCCEEDED: "green",
-    ExecutionStatus.PARTIAL: "yellow",
-    ExecutionStatus.INTERRUPTED: "yellow",
-    ExecutionStatus.FAILED: "red",
-    ExecutionStatus.TIMEOUT: "red",
-    ExecutionStatus.RUNNING: "cyan",
-}
 _MOST_LINES = 10
 
 
-def make_console() -> Console:
-    """For standard output. Where it is not a terminal, lines are not cut to the width of one."""
-    console = Console()
-    return console if console.is_terminal else Console(width=200)
-
-
 class ProgressView:
-    """One bar for each engine, and one line for the crawl."""
+    """A bar for each engine, and a line for the crawl."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -39,7 +24,7 @@ class ProgressView:
         self._engines: dict[str, Any] = {}
 
     def show(self, report: Report) -> None:
-        """Bring the bars up to the report."""
+        """Update the bars from the report."""
         self._progress.update(
             self._crawl, description=f"{report.total:,} pages read, {report.new:,} due", completed=report.total
         )
@@ -63,7 +48,7 @@ class ProgressView:
 
 @contextmanager
 def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
-    """A live view on standard error; None where nobody watches."""
+    """A live view on standard error, or None if it is not enabled."""
     if not enabled:
         yield None
         return
@@ -79,10 +64,9 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
 
 
 def print_report(report: Report, *, console: Console) -> None:
-    """The summary: what was found, what each engine took, and what needs a person."""
-    colour = COLOURS[report.status]
+    """The summary: pages found, pages that each engine accepted, and what needs a person."""
     console.print(
-        f"[bold {colour}]{report.status.value}[/] {escape(report.site)} in {report.duration.total_seconds():.1f} s: "
+        f"{colour_status(report.status)} {escape(report.site)} in {report.duration.total_seconds():.1f} s: "
         f"{report.total:,} pages, {report.new:,} due"
         + (f" ({report.changed:,} changed)" if report.changed else "")
         + (f", {report.removed:,} removed" if report.removed else "")
@@ -97,16 +81,13 @@ def print_report(report: Report, *, console: Console) -> None:
 def describe_quota_line(quota: QuotaState) -> str:
     return (
         f"Bing: {quota.used:,} of {quota.limit:,} used today, {quota.remaining:,} remain; "
-        f"new at {quota.resets_at:%Y-%m-%d %H:%M} UTC."
+        f"new at {format_time(quota.resets_at)}."
     )
 
 
 def _make_table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("engine")
-    for name in ("accepted", "failed", "left", "requests", "mean ms"):
-        table.add_column(name, justify="right")
-    table.add_column("last trouble", overflow="fold")
+    numbers = ("accepted", "failed", "left", "requests", "mean ms")
+    table = make_table("engine", *numbers, "last problem", right=numbers)
     for engine in report.lines:
         table.add_row(*_make_row(engine))
     return table
@@ -132,9 +113,9 @@ def _describe(report: Report) -> Iterator[str]:
             f"{dropped.outside_key_location:,} outside the key's folder."
         )
     if report.too_soon:
-        yield f"{report.too_soon:,} pages changed within the last minutes; the next run sends them."
+        yield f"{report.too_soon:,} pages changed only minutes ago; the next execution sends them."
     if report.files_unchanged:
-        yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read again."
+        yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read."
     if report.bing is not None and report.bing.quota is not None:
         yield describe_quota_line(report.bing.quota)
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
@@ -146,4 +127,4 @@ def _describe(report: Report) -> Iterator[str]:
         yield f"{report.bing.engine.left:,} pages wait for Bing's quota of the next days."
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
-        yield "What was not accepted is kept, and sent first next time."
+        yield "Pages that were not accepted are kept, and sent first next time."

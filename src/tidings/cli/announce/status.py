@@ -1,126 +1,146 @@
-"""`tidings status`: how it went last, and what an engine has yet to take."""
+"""`tidings status`: the last executions, and what the engines have yet to take."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from tidings.announce.channels.bing_status import BingStatus, read_bing_status
-from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.undelivered import FailedPage, Undelivered
-from tidings.announce.status import SiteOverview, SiteState, describe_execution, read_overview
-from tidings.cli.announce.announce import JsonOption, require_site
-from tidings.cli.announce.report import describe_quota_line, make_console
-from tidings.cli.session import load_settings, open_session, run
+from tidings.cli.options import JsonOption
+from tidings.cli.output import escape, format_time, make_console, make_table, print_json
+from tidings.cli.session import Session, command, require_site
 from tidings.core.clock import to_text
-from tidings.core.executions import ExecutionRecord
-from tidings.wiring import Installation
 
+if TYPE_CHECKING:
+    from tidings.announce.channels.bing_status import BingStatus
+    from tidings.announce.ledger.undelivered import FailedPage
+    from tidings.announce.status import SiteOverview
+    from tidings.core.executions import ExecutionRecord
+    from tidings.wiring import Installation
+
+# Failed pages that are shown for each channel.
 MOST_FAILED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What is shown: executions, what failed, and how one site stands with Bing."""
+class AnnounceStatus:
+    """What the command shows. Without a site there are only executions."""
 
-    records: list[ExecutionRecord]
-    failed: list[FailedPage] = field(default_factory=list)
-    bing: BingStatus | None = None
-    overview: SiteOverview | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "executions": [describe_execution(record) for record in self.records],
-            "failed": [describe_failed(page) for page in self.failed],
-            **({} if self.overview is None else _describe_overview(self.overview)),
-            **({} if self.bing is None else {"bing": self.bing.to_json(), "bingQuota": self.bing.describe_quota()}),
-        }
+    # The last executions, newest first.
+    executions: "Sequence[ExecutionRecord]"
+    # Pages that are not accepted yet.
+    failed: "Sequence[FailedPage]" = field(default_factory=list)
+    # The site's quota at Bing.
+    bing: "BingStatus | None" = None
+    # The site's schedule, and whether a channel is off.
+    overview: "SiteOverview | None" = None
 
 
-def show_status(
-    site: Annotated[str | None, typer.Argument(help="A site's id; without it, all sites.")] = None,
+@command
+async def status(
+    session: Session,
+    site: Annotated[str | None, typer.Argument(help="A site's id. [all sites]")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a site's last executions, its quota at Bing and the URLs that failed; or every site's last execution."""
-    settings = load_settings()
+    """Show the last execution of every site, or the details of one.
 
-    async def work() -> Standing:
-        async with open_session(settings) as installation:
-            if site is not None:
-                return await _read_site(installation, site)
-            sites = await installation.sites.list_all()
-            recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
-            return Standing([record for records in recent for record in records])
-
-    standing = run(work)
-    if as_json:
-        typer.echo(json.dumps(standing.to_json(), ensure_ascii=False))
+    The details are its last executions, its quota at Bing, and the URLs that failed.
+    """
+    installation = await session.open()
+    if site is None:
+        sites = await installation.sites.list_all()
+        recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
+        shown = AnnounceStatus([record for records in recent for record in records])
     else:
-        _print(standing, console=make_console())
+        shown = await _read_site(installation, site)
+    if as_json:
+        print_json(_describe(shown))
+    else:
+        _print(shown, console=make_console())
 
 
-async def _read_site(installation: Installation, name: str) -> Standing:
+async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
+    from tidings.announce.channels.bing_status import read_bing_status
+    from tidings.announce.ledger.ledger import Channel
+    from tidings.announce.ledger.undelivered import Undelivered
+    from tidings.announce.status import read_overview
+
     site = await require_site(installation, name)
+    database, clock = installation.database, installation.clock
     failed = [
         page
         for channel in Channel
-        for page in await Undelivered(
-            installation.database, site=site.number, channel=channel, execution=0
-        ).list_failed(limit=MOST_FAILED)
+        for page in await Undelivered(database, site=site.number, channel=channel, execution=0).list_failed(
+            limit=MOST_FAILED
+        )
     ]
-    records = await installation.executions.list_recent(site.workflow_name)
-    bing = await read_bing_status(site, database=installation.database, clock=installation.clock)
-    overview = await read_overview(
-        site.id,
-        database=installation.database,
-        records=installation.sites,
-        clock=installation.clock,
-        live=installation.service.live,
+    return AnnounceStatus(
+        executions=await installation.executions.list_recent(site.workflow_name),
+        failed=failed,
+        bing=await read_bing_status(site, database=database, clock=clock),
+        overview=await read_overview(
+            site.id, database=database, records=installation.sites, clock=clock, live=installation.service.live
+        ),
     )
-    return Standing(records, failed, bing, overview)
 
 
-def _print(standing: Standing, *, console: Console) -> None:
-    _print_records(standing.records, console=console)
-    if standing.overview is not None:
-        console.print(f"\n{_describe_state(standing.overview)}")
-    if standing.bing is not None and standing.bing.quota is not None:
-        console.print(f"\n{describe_quota_line(standing.bing.quota)}")
-        if standing.bing.reason:
-            console.print(f"[red]Bing: {escape(standing.bing.reason)}[/]")
-    if standing.failed:
+def _describe(shown: AnnounceStatus) -> dict[str, Any]:
+    from tidings.announce.status import describe_execution
+
+    document: dict[str, Any] = {
+        "executions": [describe_execution(record) for record in shown.executions],
+        "failed": [
+            {
+                "url": page.url,
+                "engine": page.engine,
+                "reason": page.reason,
+                "attempts": page.attempts,
+                "failedAt": to_text(page.failed_at),
+            }
+            for page in shown.failed
+        ],
+    }
+    if shown.overview is not None:
+        whole = shown.overview.to_json()
+        document |= {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
+    if shown.bing is not None:
+        document |= {"bing": shown.bing.to_json(), "bingQuota": shown.bing.describe_quota()}
+    return document
+
+
+def _print(shown: AnnounceStatus, *, console: Console) -> None:
+    from tidings.cli.announce.report import describe_quota_line
+
+    _print_executions(shown.executions, console=console)
+    if shown.overview is not None:
+        console.print(f"\n{_describe_state(shown.overview)}")
+    if shown.bing is not None and shown.bing.quota is not None:
+        console.print(f"\n{describe_quota_line(shown.bing.quota)}")
+        if shown.bing.reason:
+            console.print(f"[red]Bing: {escape(shown.bing.reason)}[/]")
+    if shown.failed:
         console.print("\nNot accepted yet; sent first next time:")
-    for page in standing.failed:
+    for page in shown.failed:
         console.print(
             f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
-            f"({page.attempts} attempts, last {page.failed_at:%Y-%m-%d %H:%M})"
+            f"({page.attempts} attempts, last {format_time(page.failed_at)})"
         )
 
 
-def _describe_overview(overview: SiteOverview) -> dict[str, Any]:
-    whole = overview.to_json()
-    return {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
-
-
-def _describe_state(overview: SiteOverview) -> str:
+def _describe_state(overview: "SiteOverview") -> str:
     reason = f" ({escape(overview.reason)})" if overview.reason else ""
-    if overview.state is SiteState.PAUSED:
+    if overview.state == "paused":
         return f"[yellow]paused[/]{reason}"
-    when = "" if overview.next_run is None else f"; runs next at {overview.next_run:%Y-%m-%d %H:%M} UTC"
-    return f"[red]broken[/]{reason}{when}" if overview.state is SiteState.BROKEN else f"running{when}"
+    next_run = "" if overview.next_run is None else f"; runs next at {format_time(overview.next_run)}"
+    return f"[red]broken[/]{reason}{next_run}" if overview.state == "broken" else f"running{next_run}"
 
 
-def _print_records(records: list[ExecutionRecord], *, console: Console) -> None:
+def _print_executions(records: "Sequence[ExecutionRecord]", *, console: Console) -> None:
     if not records:
         console.print("Nothing has run yet.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("site", "started", "status", "submitted", "failed", "execution"):
-        table.add_column(name)
+    table = make_table("site", "started", "status", "submitted", "failed", "execution")
     for record in records:
         table.add_row(
             escape(record.workflow_name.partition(":")[2]),
@@ -131,13 +151,3 @@ def _print_records(records: list[ExecutionRecord], *, console: Console) -> None:
             record.public_id,
         )
     console.print(table)
-
-
-def describe_failed(page: FailedPage) -> dict[str, Any]:
-    return {
-        "url": page.url,
-        "engine": page.engine,
-        "reason": page.reason,
-        "attempts": page.attempts,
-        "failedAt": to_text(page.failed_at),
-    }

@@ -1,115 +1,98 @@
-"""`tidings collect keywords`: what is watched."""
+"""`tidings collect keywords`: the keywords that are watched."""
 
-import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from tidings.cli.announce.announce import JsonOption
-from tidings.cli.announce.report import make_console
-from tidings.cli.collect.report import escape
-from tidings.cli.session import fail, load_settings, open_session, run
-from tidings.collect.crawl.platforms.protocol import check_search
-from tidings.collect.crawl.platforms.registry import list_platforms
-from tidings.collect.errors import CrawlError
-from tidings.collect.write import Keyword
+from tidings.cli.collect.run import require_platform
+from tidings.cli.options import JsonOption, make_group
+from tidings.cli.output import escape, format_time, print_json, print_table
+from tidings.cli.session import Session, command, fail
 from tidings.core.clock import to_text
 
-app = typer.Typer(help="Say what is watched.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from tidings.collect.write import Keyword
+
+app = make_group("Watch keywords on platforms.")
 
 PlatformArgument = Annotated[str, typer.Argument(help="A platform, such as bilibili.")]
-KeywordArgument = Annotated[str, typer.Argument(help="What to search for.")]
+KeywordArgument = Annotated[str, typer.Argument(help="The words to search for.")]
 
 
 @app.command("add")
-def add(
+@command
+async def add(
+    session: Session,
     platform: PlatformArgument,
     keyword: KeywordArgument,
-    pages: Annotated[int, typer.Option("--pages", help="How many pages of results are looked at, 1 to 20.")] = 1,
+    pages: Annotated[int, typer.Option("--pages", help="The pages of results to read, 1 to 20.")] = 1,
 ) -> None:
-    """Watch a keyword on a platform. One that is watched already gets this number of pages, and goes on if it was
-    paused."""
-    settings = load_settings()
+    """Watch a keyword on a platform.
+
+    A keyword that is watched already gets this number of pages, and is resumed if it was paused.
+    """
+    from tidings.collect.errors import CrawlError
+
     require_platform(platform)
-
-    async def work() -> bool:
-        async with open_session(settings) as installation:
-            try:
-                return await installation.keywords.add(platform, keyword, pages=pages)
-            except CrawlError as error:
-                fail(error.message)
-
-    typer.echo(f"{'Watching' if run(work) else 'Still watching'} {keyword.strip()} on {platform}.")
+    installation = await session.open()
+    try:
+        is_new = await installation.keywords.add(platform, keyword, pages=pages)
+    except CrawlError as error:
+        fail(error.message)
+    typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
 
 
 @app.command("list")
-def list_keywords(as_json: JsonOption = False) -> None:
-    """Show what is watched, and how the last search for it went."""
-    settings = load_settings()
-
-    async def work() -> list[Keyword]:
-        async with open_session(settings) as installation:
-            return await installation.keywords.list_all()
-
-    found = run(work)
+@command
+async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
+    """List the watched keywords and the result of their last search."""
+    installation = await session.open()
+    found = await installation.keywords.list_all()
     if as_json:
-        typer.echo(json.dumps({"keywords": [_describe(keyword) for keyword in found]}, ensure_ascii=False))
+        print_json({"keywords": [_describe(keyword) for keyword in found]})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("platform", "keyword", "pages", "state", "last search", "found", "new", "trouble"):
-        table.add_column(title, overflow="fold")
-    for keyword in found:
-        table.add_row(*_make_row(keyword))
-    make_console().print(table)
+    print_table(
+        [_make_row(keyword) for keyword in found],
+        *("platform", "keyword", "pages", "state", "last search", "found", "new", "problem"),
+    )
 
 
 @app.command("remove")
-def remove(platform: PlatformArgument, keyword: KeywordArgument) -> None:
-    """Watch it no longer. What it has found stays, and is collected."""
-    settings = load_settings()
+@command
+async def remove(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
+    """Stop watching a keyword. Its candidates stay, and are collected."""
     _check_keyword(keyword)
-
-    async def work() -> bool:
-        async with open_session(settings) as installation:
-            return await installation.keywords.remove(platform, keyword)
-
-    _require_found(run(work), platform, keyword)
+    installation = await session.open()
+    _require_found(await installation.keywords.remove(platform, keyword), platform, keyword)
     typer.echo(f"Removed {keyword.strip()} on {platform}.")
 
 
 @app.command("pause")
-def pause(platform: PlatformArgument, keyword: KeywordArgument) -> None:
-    """Keep it, but do not search for it."""
-    _set_enabled(platform, keyword, enabled=False)
+@command
+async def pause(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
+    """Keep a keyword, but do not search for it."""
+    await _set_enabled(session, platform, keyword, enabled=False)
     typer.echo(f"Paused {keyword.strip()} on {platform}.")
 
 
 @app.command("resume")
-def resume(platform: PlatformArgument, keyword: KeywordArgument) -> None:
-    """Search for it again."""
-    _set_enabled(platform, keyword, enabled=True)
+@command
+async def resume(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
+    """Search for a paused keyword again."""
+    await _set_enabled(session, platform, keyword, enabled=True)
     typer.echo(f"Resumed {keyword.strip()} on {platform}.")
 
 
-def require_platform(platform: str) -> None:
-    """End the command where there is no such platform."""
-    if platform not in (names := list_platforms()):
-        fail(f"there is no platform {platform!r}; there are {', '.join(names)}")
-
-
-def _set_enabled(platform: str, keyword: str, *, enabled: bool) -> None:
-    settings = load_settings()
+async def _set_enabled(session: Session, platform: str, keyword: str, *, enabled: bool) -> None:
     _check_keyword(keyword)
-
-    async def work() -> bool:
-        async with open_session(settings) as installation:
-            return await installation.keywords.set_enabled(platform, keyword, enabled=enabled)
-
-    _require_found(run(work), platform, keyword)
+    installation = await session.open()
+    _require_found(await installation.keywords.set_enabled(platform, keyword, enabled=enabled), platform, keyword)
 
 
 def _check_keyword(keyword: str) -> None:
+    from tidings.collect.crawl.platforms.protocol import check_search
+    from tidings.collect.errors import CrawlError
+
     try:
         check_search(keyword, page=1)
     except CrawlError as error:
@@ -118,10 +101,10 @@ def _check_keyword(keyword: str) -> None:
 
 def _require_found(found: bool, platform: str, keyword: str) -> None:
     if not found:
-        fail(f"{keyword.strip()!r} is not watched on {platform}; `tidings collect keywords list` shows what is")
+        fail(f"{keyword.strip()!r} is not watched on {platform}; `tidings collect keywords list` shows the keywords")
 
 
-def _describe(keyword: Keyword) -> dict[str, Any]:
+def _describe(keyword: "Keyword") -> dict[str, Any]:
     return {
         "platform": keyword.platform,
         "keyword": keyword.keyword,
@@ -134,13 +117,13 @@ def _describe(keyword: Keyword) -> dict[str, Any]:
     }
 
 
-def _make_row(keyword: Keyword) -> tuple[str, ...]:
+def _make_row(keyword: "Keyword") -> tuple[str, ...]:
     return (
         escape(keyword.platform),
         escape(keyword.keyword),
         str(keyword.pages),
         "watched" if keyword.enabled else "[yellow]paused[/]",
-        "never" if keyword.last_run_at is None else f"{keyword.last_run_at:%Y-%m-%d %H:%M} UTC",
+        format_time(keyword.last_run_at, missing="never"),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",
         "-" if keyword.last_created is None else f"{keyword.last_created:,}",
         f"[red]{keyword.last_error_code}[/]" if keyword.last_error_code else "",

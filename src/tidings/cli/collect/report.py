@@ -1,21 +1,15 @@
-"""How discovering and collecting look on a terminal: a live line for each platform, and tables. The numbers come from
-the reports."""
+"""Discovering and collecting on a terminal: a live line for each platform, and tables of the reports."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich import markup
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from tidings.cli.announce.report import COLOURS
+from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
-from tidings.collect.status import FailedCandidate
 from tidings.collect.write import Settled, SettledAction
-from tidings.core.executions import ExecutionStatus
-from tidings.core.secrets.escapes import escape_controls
 
 _TITLES = {
     SettledAction.CREATED: "collected",
@@ -28,17 +22,17 @@ _TITLES = {
 
 
 class WorkView:
-    """A line for each platform that is at work. Without a progress bar nothing is shown."""
+    """A line for each platform at work; nothing without a progress bar."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._counts: dict[str, Counter[str]] = {}
         self._lines: dict[str, TaskID] = {}
 
-    def record_search(self, search: SearchReport) -> None:
+    def show_search(self, search: SearchReport) -> None:
         self._add(search.platform, Counter({"keywords": 1, "found": search.found, "new": search.created}))
 
-    def note_settled(self, platform: str, settled: Sequence[Settled]) -> None:
+    def show_settled(self, platform: str, settled: Sequence[Settled]) -> None:
         self._add(platform, Counter(_TITLES[each.action] for each in settled))
 
     def _add(self, platform: str, more: Counter[str]) -> None:
@@ -48,95 +42,62 @@ class WorkView:
             return
         if platform not in self._lines:
             self._lines[platform] = self._progress.add_task("", total=None)
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._progress.update(self._lines[platform], description=f"{escape(platform)}: {told}")
+        shown = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        self._progress.update(self._lines[platform], description=f"{escape(platform)}: {shown}")
 
 
 @contextmanager
 def show_work(*, enabled: bool) -> Iterator[WorkView]:
-    """A live view on standard error, where somebody watches."""
+    """A live view on standard error, if enabled."""
     if not enabled:
         yield WorkView(None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task("at work", total=None)
+        progress.add_task("working", total=None)
         yield WorkView(progress)
 
 
 def print_discovery(report: DiscoverReport, *, console: Console) -> None:
-    """What was found for each keyword."""
+    """The result of each keyword."""
     if report.ended is None:
         return
     console.print(f"{_describe_end(report.ended)}: {report.found:,} found, {report.created:,} new")
     if not report.searches:
         return
-    table = _make_table("platform", "keyword", "found", "new", "trouble")
+    table = make_table("platform", "keyword", "found", "new", "problem")
     for search in report.searches:
-        trouble = "not searched: the platform has to be left alone" if search.skipped else search.message or ""
+        problem = "not searched: the platform needs a rest" if search.skipped else search.message or ""
         table.add_row(
             escape(search.platform),
             escape(search.keyword),
             f"{search.found:,}",
             f"{search.created:,}",
-            f"[red]{escape(trouble)}[/]" if trouble else "",
+            f"[red]{escape(problem)}[/]" if problem else "",
         )
     console.print(table)
 
 
 def print_collections(reports: Sequence[CollectReport], *, console: Console) -> None:
-    """What became of each platform's candidates."""
+    """The results of each platform's candidates."""
     if not reports:
-        console.print("Nothing is due.")
+        console.print("No candidate is due.")
         return
-    table = _make_table("platform", "status", *_TITLES.values(), "trouble")
+    table = make_table("platform", "status", *_TITLES.values(), "problem")
     for report in reports:
         table.add_row(
             escape(report.platform),
-            _colour(report.ended.status),
+            colour_status(report.ended.status),
             *(f"{report.counts.get(action, 0):,}" for action in _TITLES),
             escape(report.ended.reason or ""),
         )
     console.print(table)
     if any(report.counts.get(SettledAction.RELEASED) for report in reports):
-        console.print("What is left has no cookie that can be used; `tidings cookies list` shows them.")
+        console.print("No cookie can be used for those that are left; `tidings cookies list` shows the cookies.")
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
         console.print("`tidings collect failed` says why candidates were given up.")
 
 
-def print_failed(found: Sequence[FailedCandidate], *, console: Console) -> None:
-    """What was given up, and why."""
-    if not found:
-        console.print("Nothing was given up.")
-        return
-    table = _make_table("platform", "note", "failed", "tries", "reason")
-    for each in found:
-        table.add_row(
-            escape(each.platform),
-            escape(each.note_id),
-            f"{each.failed_at:%Y-%m-%d %H:%M}",
-            f"{each.retry_count:,}",
-            escape(f"{each.code}: {each.message}"),
-        )
-    console.print(table)
-
-
 def _describe_end(ended: EndedExecution) -> str:
     reason = f" ({escape(ended.reason)})" if ended.reason else ""
-    return f"{_colour(ended.status)} {ended.workflow}{reason}"
-
-
-def _colour(status: ExecutionStatus) -> str:
-    return f"[bold {COLOURS[status]}]{status.value}[/]"
-
-
-def escape(words: str) -> str:
-    """Words of somebody else's, as they are: neither markup nor what would command the terminal."""
-    return markup.escape(escape_controls(words))
-
-
-def _make_table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
+    return f"{colour_status(ended.status)} {ended.workflow}{reason}"

@@ -1,43 +1,47 @@
-"""`tidings collect status`: how collecting stands, all in one look."""
+"""`tidings collect status`: candidates, executions, cookies, the mirror, and what needs a person."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
-from tidings.cli.collect.report import escape
-from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.alerts import find_obstacle
-from tidings.collect.crawl.cookies.table import Cookie
-from tidings.collect.feishu.mirror import MirrorStatus
-from tidings.collect.status import count_candidates, list_executions
-from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import Keyword
-from tidings.core.alerts import OpenCondition
+from tidings.cli.options import JsonOption
+from tidings.cli.output import escape, format_time, make_console, make_table, print_json
+from tidings.cli.session import Session, command
 from tidings.core.clock import to_text
-from tidings.core.executions import ExecutionRecord
-from tidings.wiring import Installation
+
+if TYPE_CHECKING:
+    from tidings.collect.crawl.cookies.table import Cookie
+    from tidings.collect.feishu.mirror import MirrorStatus
+    from tidings.collect.tables import CandidateStatus
+    from tidings.collect.write import Keyword
+    from tidings.core.alerts import OpenCondition
+    from tidings.core.executions import ExecutionRecord
+    from tidings.wiring import Installation
 
 _MOST_EXECUTIONS: Final = 10
-_KINDS: Final = frozenset(CollectAlert)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is shown. `usable` are the cookies that can be used now, of all there are."""
+class CollectStatus:
+    """What the command shows."""
 
-    candidates: dict[str, dict[CandidateStatus, int]]
-    executions: Sequence[ExecutionRecord]
-    alerts: Sequence[OpenCondition]
-    keywords: Sequence[Keyword]
-    cookies: Sequence[Cookie]
+    # The number of candidates, by platform and status.
+    candidates: "dict[str, dict[CandidateStatus, int]]"
+    # The last executions, newest first.
+    executions: "Sequence[ExecutionRecord]"
+    # Alerts that have fired and are not resolved.
+    alerts: "Sequence[OpenCondition]"
+    keywords: "Sequence[Keyword]"
+    cookies: "Sequence[Cookie]"
+    # The names of the cookies that can be used now.
     usable: frozenset[str]
-    mirror: MirrorStatus | None
+    # None: there is no mirror.
+    mirror: "MirrorStatus | None"
 
     def count_cookies(self) -> dict[str, tuple[int, int]]:
-        """For each platform, how many cookies can be used, and how many there are."""
+        """For each platform, the cookies that can be used, and all cookies."""
         counts: dict[str, tuple[int, int]] = {}
         for cookie in self.cookies:
             usable, total = counts.get(cookie.platform, (0, 0))
@@ -45,6 +49,8 @@ class Standing:
         return counts
 
     def to_json(self) -> dict[str, Any]:
+        from tidings.collect.tables import CandidateStatus
+
         return {
             "candidates": {
                 platform: {status.value: counts.get(status, 0) for status in CandidateStatus}
@@ -61,17 +67,31 @@ class Standing:
         }
 
 
-async def read_standing(installation: Installation) -> Standing:
-    """How collecting stands now."""
-    now = installation.clock.now()
+@command
+async def status(session: Session, as_json: JsonOption = False) -> None:
+    """Show candidates, executions, cookies, the mirror, and what needs a person."""
+    installation = await session.open()
+    shown = await _read(installation)
+    if as_json:
+        print_json(shown.to_json())
+    else:
+        _print(shown, console=make_console())
+
+
+async def _read(installation: "Installation") -> CollectStatus:
+    from tidings.collect.alert_kinds import CollectAlert
+    from tidings.collect.alerts import find_obstacle
+    from tidings.collect.status import count_candidates, list_executions
+
+    now, kinds = installation.clock.now(), frozenset(CollectAlert)
     cookies = await installation.cookies.list_all()
     async with installation.database.read() as connection:
         candidates = await count_candidates(connection)
         executions = await list_executions(connection, limit=_MOST_EXECUTIONS)
-    return Standing(
+    return CollectStatus(
         candidates=candidates,
         executions=executions,
-        alerts=[each for each in await installation.alerts.list_open() if each.kind in _KINDS and each.fired_at],
+        alerts=[each for each in await installation.alerts.list_open() if each.kind in kinds and each.fired_at],
         keywords=await installation.keywords.list_all(),
         cookies=cookies,
         usable=frozenset(
@@ -81,44 +101,42 @@ async def read_standing(installation: Installation) -> Standing:
     )
 
 
-def print_standing(standing: Standing, *, console: Console) -> None:
-    _print_candidates(standing, console=console)
-    _print_executions(standing.executions, console=console)
-    enabled = sum(each.enabled for each in standing.keywords)
-    console.print(f"\nKeywords: {enabled:,} watched, {len(standing.keywords) - enabled:,} paused.")
-    told = ", ".join(
-        f"{escape(platform)} {usable:,} of {total:,}" for platform, (usable, total) in standing.count_cookies().items()
+def _print(shown: CollectStatus, *, console: Console) -> None:
+    _print_candidates(shown, console=console)
+    _print_executions(shown.executions, console=console)
+    enabled = sum(each.enabled for each in shown.keywords)
+    console.print(f"\nKeywords: {enabled:,} watched, {len(shown.keywords) - enabled:,} paused.")
+    usable = ", ".join(
+        f"{escape(platform)} {usable:,} of {total:,}" for platform, (usable, total) in shown.count_cookies().items()
     )
-    console.print(f"Cookies that can be used: {told or 'there are none'}.")
-    if standing.mirror is not None:
-        console.print(f"Feishu: {_write_mirror(standing.mirror)}.")
-    if standing.alerts:
+    console.print(f"Cookies that can be used: {usable or 'none'}.")
+    if shown.mirror is not None:
+        console.print(f"Feishu: {_write_mirror(shown.mirror)}.")
+    if shown.alerts:
         console.print("\nNeeds a person:")
-    for each in standing.alerts:
+    for each in shown.alerts:
         console.print(f"  [red]{each.kind}[/] {escape(each.subject)}: {escape(each.reason)}")
         console.print(f"    {escape(each.action)}")
 
 
-def _print_candidates(standing: Standing, *, console: Console) -> None:
-    if not standing.candidates:
+def _print_candidates(shown: CollectStatus, *, console: Console) -> None:
+    from tidings.collect.tables import CandidateStatus
+
+    if not shown.candidates:
         console.print("There are no candidates yet.")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("platform")
-    for status in CandidateStatus:
-        table.add_column(status.value, justify="right")
-    for platform, counts in standing.candidates.items():
+    statuses = [status.value for status in CandidateStatus]
+    table = make_table("platform", *statuses, right=statuses)
+    for platform, counts in shown.candidates.items():
         table.add_row(escape(platform), *(f"{counts.get(status, 0):,}" for status in CandidateStatus))
     console.print(table)
 
 
-def _print_executions(records: Sequence[ExecutionRecord], *, console: Console) -> None:
+def _print_executions(records: "Sequence[ExecutionRecord]", *, console: Console) -> None:
     if not records:
         return
     console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("workflow", "started", "status", "done", "failed", "execution"):
-        table.add_column(name)
+    table = make_table("workflow", "started", "status", "done", "failed", "execution")
     for record in records:
         table.add_row(
             escape(record.workflow_name),
@@ -131,14 +149,14 @@ def _print_executions(records: Sequence[ExecutionRecord], *, console: Console) -
     console.print(table)
 
 
-def _write_mirror(mirror: MirrorStatus) -> str:
-    waiting = "nothing waits" if not mirror.waiting else f"{mirror.waiting:,} changes wait"
-    since = "" if mirror.oldest is None else f", the oldest since {mirror.oldest:%Y-%m-%d %H:%M} UTC"
+def _write_mirror(mirror: "MirrorStatus") -> str:
+    waiting = f"{mirror.waiting:,} changes wait" if mirror.waiting else "no change waits"
+    since = "" if mirror.oldest is None else f", the oldest since {format_time(mirror.oldest)}"
     refused = f"; {mirror.refused:,} rows were refused" if mirror.refused else ""
-    return f"{waiting}{since}{refused}" + (f"; last trouble: {escape(mirror.last_error)}" if mirror.last_error else "")
+    return f"{waiting}{since}{refused}" + (f"; last error: {escape(mirror.last_error)}" if mirror.last_error else "")
 
 
-def _describe_execution(record: ExecutionRecord) -> dict[str, Any]:
+def _describe_execution(record: "ExecutionRecord") -> dict[str, Any]:
     return {
         "workflow": record.workflow_name,
         "executionId": record.public_id,
@@ -150,7 +168,7 @@ def _describe_execution(record: ExecutionRecord) -> dict[str, Any]:
     }
 
 
-def _describe_alert(condition: OpenCondition) -> dict[str, Any]:
+def _describe_alert(condition: "OpenCondition") -> dict[str, Any]:
     return {
         "kind": condition.kind,
         "subject": condition.subject,
@@ -161,7 +179,7 @@ def _describe_alert(condition: OpenCondition) -> dict[str, Any]:
     }
 
 
-def _describe_mirror(mirror: MirrorStatus) -> dict[str, Any]:
+def _describe_mirror(mirror: "MirrorStatus") -> dict[str, Any]:
     return {
         "waiting": mirror.waiting,
         "oldest": None if mirror.oldest is None else to_text(mirror.oldest),

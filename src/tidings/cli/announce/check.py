@@ -1,0 +1,62 @@
+"""`tidings check`: find mistakes before anything is sent."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.announce.site.site import Site, make_site
+from tidings.cli.announce.announce import require_key
+from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption
+from tidings.cli.output import escape, make_console, print_json
+from tidings.cli.session import Exit, Session, command, require_site
+
+if TYPE_CHECKING:
+    from tidings.announce.site.check import Finding
+    from tidings.wiring import Installation
+
+
+@command
+async def check(
+    session: Session,
+    site: Annotated[str | None, typer.Argument(help="A site's id, or a sitemap's URL with --key.")] = None,
+    key: KeyOption = None,
+    key_location: KeyLocationOption = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Check a site's key file, sitemap and quota at Bing. Sends nothing.
+
+    Fetches the key file as an engine would, and asks Bing for its quota.
+
+    Exit code 0: all good. 1: something is wrong. 2: bad input.
+    """
+    given = None
+    if site is not None and "://" in site:
+        given = make_site(sitemap_urls=[site], key=require_key(key, session.settings), key_location=key_location)
+    installation = await session.open()
+    found = installation.know(given) if given else await require_site(installation, site)
+    findings = await _find(installation, found)
+    if as_json:
+        rows = [
+            {"subject": each.subject, "good": each.good, "message": each.message, "advice": each.advice or None}
+            for each in findings
+        ]
+        print_json({"site": found.id, "findings": rows})
+    else:
+        for each in findings:
+            mark = "[green]good[/]" if each.good else "[red]wrong[/]"
+            advice = f"\n     {escape(each.advice)}" if each.advice else ""
+            make_console().print(f"{mark} {each.subject}: {escape(each.message)}{advice}")
+    return Exit.DONE if all(each.good for each in findings) else Exit.FAILED
+
+
+async def _find(installation: "Installation", site: Site) -> "list[Finding]":
+    from tidings.announce.channels.bing import BingApi
+    from tidings.announce.channels.bing_status import check_bing, make_quota
+    from tidings.announce.site.check import check_site
+
+    findings = await check_site(site, client=installation.client, clock=installation.clock)
+    if site.bing.enabled:
+        api = BingApi(installation.client, installation.clock, installation.settings.bing_base)
+        quota = await make_quota(site, database=installation.database, clock=installation.clock).read()
+        findings.append(await check_bing(site, api=api, quota=quota))
+    return findings

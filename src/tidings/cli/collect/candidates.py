@@ -1,0 +1,53 @@
+"""`tidings collect failed` and `retry`: candidates that were given up."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tidings.cli.collect.run import require_platform
+from tidings.cli.options import JsonOption, PlatformOption
+from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
+from tidings.cli.session import Session, command
+from tidings.core.clock import to_text
+
+
+@command
+async def failed(
+    session: Session,
+    platform: PlatformOption = None,
+    limit: Annotated[int, typer.Option("--limit", help="How many, the latest first.", min=1, max=100_000)] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the candidates that were given up, and why."""
+    from tidings.collect.status import list_failed
+
+    require_platform(platform)
+    installation = await session.open()
+    async with installation.database.read() as connection:
+        found = await list_failed(connection, platform=platform, limit=limit)
+    if as_json:
+        print_json({"failed": [asdict(each) | {"failed_at": to_text(each.failed_at)} for each in found]})
+    elif not found:
+        typer.echo("No candidate was given up.")
+    else:
+        rows = [
+            (
+                escape(each.platform),
+                escape(each.note_id),
+                format_time(each.failed_at),
+                f"{each.retry_count:,}",
+                escape(f"{each.code}: {each.message}"),
+            )
+            for each in found
+        ]
+        print_table(rows, "platform", "note", "failed", "attempts", "reason")
+
+
+@command
+async def retry(session: Session, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
+    """Make the candidates that were given up due again, as if they had never failed."""
+    require_platform(platform)
+    installation = await session.open()
+    count = await installation.writer.requeue(platform)
+    print_answer({"requeued": count}, f"{count:,} candidates are due again.", as_json=as_json)

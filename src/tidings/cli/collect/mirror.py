@@ -1,0 +1,38 @@
+"""`tidings collect mirror`: bring the Feishu mirror up to date."""
+
+from typing import Annotated
+
+import typer
+
+from tidings.cli.options import JsonOption, VerboseOption
+from tidings.cli.output import print_json
+from tidings.cli.session import Exit, Session, command, deliver_alerts, fail
+
+
+@command
+async def mirror(
+    session: Session,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Compare every row, also delivered ones.")] = False,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> Exit:
+    """Bring the mirror in Feishu up to date now.
+
+    Exit code 0: it equals the tables. 1: Feishu did not take everything; the rest waits. 2: no mirror is set up.
+    """
+    installation = await session.open(verbose=verbose)
+    if installation.mirror is None:
+        fail("no mirror is set up; set FEISHU_APP_ID and the other FEISHU_ variables (docs/feishu.md)")
+    delivered = await (installation.mirror.rebuild() if rebuild else installation.mirror.deliver())
+    await deliver_alerts(installation)
+    counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}
+    failures = {table: str(error) for table, error in delivered.failures.items()}
+    if as_json:
+        print_json({**counts, "failures": failures, "busy": delivered.is_busy})
+    elif delivered.is_busy:
+        typer.echo("Another process delivers now; nothing was done here.")
+    else:
+        typer.echo(", ".join(f"{count:,} {name}" for name, count in counts.items()) + ".")
+        for table, reason in failures.items():
+            typer.echo(f"tidings: {table}: {reason}", err=True)
+    return Exit.FAILED if failures or delivered.refused or delivered.is_busy else Exit.DONE

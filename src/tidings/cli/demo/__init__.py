@@ -1,0 +1,1 @@
+"""`tidings demo`: the whole job on this machine, against the sandbox."""

@@ -1,0 +1,90 @@
+"""The first half of the demo: a site is announced to two engines and to Bing, each page once."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from rich.console import Console
+
+from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.cli.announce.announce import announce_site
+from tidings.sandbox import DEMO_BING_KEY, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
+from tidings.settings import Settings
+from tidings.wiring import Installation
+
+BAD_PAGES = (411, 1789, 3003)
+CHANGED_PAGE = 2718
+QUOTA = 250
+
+
+@asynccontextmanager
+async def open_sandbox(settings: Settings, *, pages: int) -> AsyncIterator[tuple[Settings, Sandbox]]:
+    """A site, two engines and Bing, and the settings that lead to them."""
+    engines = [SandboxEngine("alpha"), SandboxEngine("beta")]
+    bing = SandboxBing(keys={DEMO_BING_KEY: []}, daily_quota=QUOTA)
+    async with Sandbox(site=SandboxSite(pages=pages), engines=engines, bing=bing) as sandbox:
+        bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
+        yield replace(settings, bing_base=bing.base_url), sandbox
+
+
+async def show_announcing(installation: Installation, sandbox: Sandbox, *, console: Console) -> bool:
+    """Steps 1 to 3. Returns whether all went as it should."""
+    alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
+    _give_bad_day(sandbox)
+    console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
+    console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)")
+    console.print(f"And Bing, which takes {QUOTA} URLs a day: {installation.settings.bing_base}\n")
+    site = make_site(
+        sitemap_urls=[sandbox.site.sitemap_url],
+        key=sandbox.site.key,
+        engines=[alpha.endpoint, beta.endpoint],
+        bing=make_bing_settings(enabled=True, key=sandbox.addresses.bing_key, daily_quota=QUOTA),
+    )
+    site = await installation.sites.adopt(installation.know(site))
+
+    console.print("\n[bold]1. Announce the site. Beta asks to slow down, fails once, and refuses three URLs.[/]")
+    console.print(f"   Bing gets the {QUOTA} pages that changed last; the others follow when its quota is new.")
+    await announce_site(installation, site)
+
+    beta.recover()
+    console.print("\n[bold]2. Announce it again. Nothing is sent twice; beta gets the URLs that it refused.[/]")
+    await announce_site(installation, site)
+
+    sandbox.site.change(CHANGED_PAGE)
+    console.print(f"\n[bold]3. Page {CHANGED_PAGE} changes. Only that page is sent.[/]")
+    await announce_site(installation, site)
+    return _conclude(console, sandbox)
+
+
+def _give_bad_day(sandbox: Sandbox) -> None:
+    """Beta asks to slow down, fails once, and refuses some URLs."""
+    beta = sandbox.engine("beta")
+    beta.misbehave(Fault(status=429, headers={"Retry-After": "5"}, times=1))
+    beta.misbehave(Fault(status=503, times=1, after=1))
+    for number in BAD_PAGES:
+        beta.misbehave(Fault(status=422, body="one of the URLs is not welcome", matching=sandbox.site.url(number)))
+
+
+def _conclude(console: Console, sandbox: Sandbox) -> bool:
+    went_well = _went_well(sandbox)
+    totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
+    if sandbox.bing is not None:
+        totals["Bing"] = sandbox.bing.accepted.total()
+    accepted = ", ".join(f"{total:,} by {name}" for name, total in totals.items())
+    verdict = (
+        f"each page once by the engines, page {CHANGED_PAGE} twice, and Bing's quota used up: as it should be."
+        if went_well
+        else "[red]which is not each page once, as it should be. The log says more.[/]"
+    )
+    console.print(f"\nAccepted in all: {accepted}; {verdict}")
+    return went_well
+
+
+def _went_well(sandbox: Sandbox) -> bool:
+    """Each page once at each engine, the changed one twice; Bing's quota used up, and nothing twice."""
+    expected = dict.fromkeys(sandbox.site.urls(), 1) | {sandbox.site.url(CHANGED_PAGE): 2}
+    bing = sandbox.bing
+    # More than the quota if midnight has passed meanwhile.
+    if bing is None or set(bing.accepted.values()) != {1} or bing.accepted.total() < QUOTA:
+        return False
+    return all(dict(engine.accepted) == expected for engine in sandbox.engines)

@@ -1,0 +1,83 @@
+"""Terminal output that all commands share: JSON, tables, progress bars, and text that is safe to show."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import typer
+from rich import markup
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tidings.core.secrets.escapes import escape_controls
+
+# The width of lines that no terminal cuts.
+_WIDE: Final = 200
+# By the value of an execution's status.
+_COLOURS: Final = {
+    "succeeded": "green",
+    "partial": "yellow",
+    "interrupted": "yellow",
+    "failed": "red",
+    "timeout": "red",
+    "running": "cyan",
+}
+
+
+def print_json(document: Any, *, indent: int | None = None) -> None:
+    typer.echo(json.dumps(document, ensure_ascii=False, indent=indent))
+
+
+def print_answer(document: Any, text: str, *, as_json: bool) -> None:
+    """The document for a program, or the text for a person."""
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
+
+
+def make_console() -> Console:
+    """A console on standard output. If that is no terminal, lines are not cut to the width of one."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDE)
+
+
+def make_table(*titles: str, right: Collection[str] = ()) -> Table:
+    """A plain table. `right`: the titles of columns that are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold", justify="right" if title in right else "left")
+    return table
+
+
+def print_table(rows: Sequence[Sequence[str]], *titles: str) -> None:
+    table = make_table(*titles)
+    for row in rows:
+        table.add_row(*row)
+    make_console().print(table)
+
+
+def colour_status(status: str) -> str:
+    """An execution's status, in markup."""
+    return f"[bold {_COLOURS[status]}]{status}[/]"
+
+
+def format_time(time: datetime | None, *, missing: str = "-") -> str:
+    return missing if time is None else f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def escape(text: str) -> str:
+    """Foreign text as it is: neither markup nor a control sequence of the terminal."""
+    return markup.escape(escape_controls(text))
+
+
+@contextmanager
+def show_bar(title: str, *, enabled: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error; call it with the work done and the total."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not enabled) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
