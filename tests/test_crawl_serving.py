@@ -163,7 +163,7 @@ async def test_rotating_the_master_key_while_the_api_serves_fails_no_request(
         alone = await Server(terminal, http).start(COOKIE_MASTER_KEY=f"k2:{vault.new}")
         answers += [await search(alone, http) for _ in range(10)]
         await alone.end()
-        assert (ended.code, ended.out) == (0, "153 stored keys were encrypted anew.\n")
+        assert (ended.code, ended.out) == (0, "Encrypted 153 stored secrets again.\n")
         assert (await vault.count("k1"), await vault.count("k2")) == (0, 153)
     assert len(during) > 4
     assert len(after) > 4
@@ -203,7 +203,7 @@ async def test_a_rotation_that_is_killed_at_any_moment_leaves_every_row_readable
             assert await vault.count("k1") > 0, "it was too fast to be killed within"
         left = await vault.count("k1")
         ended = await terminal.run("keys", "rotate")
-        assert (ended.code, ended.out) == (0, f"{left} stored keys were encrypted anew.\n")
+        assert (ended.code, ended.out) == (0, f"Encrypted {left} stored secrets again.\n")
         assert await vault.read_all(f"k2:{vault.new}") == before
 
 

@@ -47,7 +47,7 @@ async def test_some_refused_ends_with_1_and_says_what_becomes_of_them(terminal: 
         assert (first.code, first.err) == (1, "")
         assert first.out.startswith("partial ")
         assert "HTTP 422: not welcome here" in first.out
-        assert "What was not accepted is kept, and sent first next time." in first.out
+        assert "Pages that were not accepted are kept, and sent first next time." in first.out
         assert second.code == 0
         assert second.document["repeated"] == 1
         assert all(dict(engine.accepted) == count_each_once(sandbox) for engine in sandbox.engines)
@@ -253,7 +253,7 @@ async def test_data_is_for_its_owner_alone_under_any_umask(terminal: Terminal) -
         ended = await end(process)
         assert ended.code == 0
         made = terminal.data_dir / "master.key"
-        assert ended.err == f"A master key was made in {made}. Keep a copy of it apart from the data.\n"
+        assert ended.err == f"Created a master key in {made}. Keep a copy of it in another place.\n"
         assert made.read_text().strip() not in ended.out + ended.err + terminal.log
         assert open_to_others | _find_open(terminal.data_dir) == {}
 
@@ -289,7 +289,7 @@ async def test_full_disk_ends_with_one_line_and_the_next_run_completes(terminal:
         said = [line for line in first.err.splitlines() if not line.startswith("a log line of tidings.")]
         assert (first.code, first.out, len(said)) == (1, "", 1)
         assert said[0].startswith("tidings: the database does not work (")
-        assert "; what was saved before is kept" in said[0]
+        assert "; everything saved before is kept" in said[0]
         assert second.code == 0
         assert set(engine.accepted) == set(sandbox.site.urls())
         assert engine.accepted.total() <= 60 + 3

@@ -71,4 +71,4 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
     """A25: a name that is not stored is bad input."""
     ended = await terminal.run("check", "nobody")
     assert ended.code == 2
-    assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows what is there"
+    assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows the sites"

@@ -100,7 +100,7 @@ async def test_a_keyword_is_watched_paused_resumed_and_removed(terminal: Termina
     (keyword,) = listed.document["keywords"]
     assert (keyword["platform"], keyword["keyword"], keyword["pages"], keyword["enabled"]) == ("weibo", TOPIC, 2, True)
     assert read_rows(shown) == [["weibo", TOPIC, "2", "paused", "never", "-", "-"]]
-    assert (idle.code, "nothing is watched" in idle.complaint) == (2, True)
+    assert (idle.code, "no keyword is watched" in idle.complaint) == (2, True)
     assert [(each.code, "is not watched on weibo" in each.complaint) for each in gone] == [(2, True)] * 3
 
 
@@ -109,7 +109,7 @@ async def test_a_keyword_is_watched_paused_resumed_and_removed(terminal: Termina
     [
         pytest.param(
             ("collect", "keywords", "add", "myspace", TOPIC),
-            "there is no platform 'myspace'; there are bilibili, weibo, xiaohongshu, web",
+            "there is no platform 'myspace'; the platforms are bilibili, weibo, xiaohongshu, web",
             id="no such platform",
         ),
         pytest.param(("collect", "keywords", "add", "weibo", "  "), "1 to 200 printable characters", id="no keyword"),
@@ -140,7 +140,7 @@ async def test_from_a_keyword_to_the_table(terminal: Terminal, weibo: SandboxWei
         "web": ["succeeded", "6", "0", "0", "0", "0", "0"],
         "weibo": ["succeeded", "10", "0", "0", "0", "0", "0"],
     }
-    assert (nothing.code, nothing.out) == (0, "Nothing is due.\n")
+    assert (nothing.code, nothing.out) == (0, "No candidate is due.\n")
     with closing(sqlite3.connect(terminal.data_dir / "tidings.db")) as connection:
         counts = connection.execute("SELECT platform, count(*) FROM tbl_source GROUP BY platform").fetchall()
     assert dict(counts) == {"web": 6, "weibo": 10}
@@ -171,7 +171,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
     assert status["candidates"]["weibo"] == {"pending": 0, "processing": 0, "collected": 9, "failed": 1}
     assert [(each["kind"], each["subject"]) for each in status["alerts"]] == [("notes_skipped", "weibo")]
     assert (kept.out, retried.out) == ("0 candidates are due again.\n", "1 candidates are due again.\n")
-    assert (second.code, after.out) == (0, "Nothing was given up.\n")
+    assert (second.code, after.out) == (0, "No candidate was given up.\n")
 
 
 async def test_without_a_cookie_a_person_is_told_what_to_do(terminal: Terminal, weibo: SandboxWeibo) -> None:
@@ -185,7 +185,7 @@ async def test_without_a_cookie_a_person_is_told_what_to_do(terminal: Terminal, 
     assert (ended.code, "no cookie for weibo can be used: there is none" in ended.out) == (1, True)
     assert told == ["no_active_cookie"]
     assert "tidings cookies add NAME --platform weibo" in status.out
-    assert "Cookies that can be used: there are none." in status.out
+    assert "Cookies that can be used: none." in status.out
     assert len(weibo.requests) == 0
 
 
@@ -231,7 +231,7 @@ async def test_what_a_killed_process_held_is_recovered(terminal: Terminal, weibo
     recovered = await terminal.run("collect", "recover")
     again = await terminal.run("collect", "recover", "--json")
     collected = await terminal.run("collect", "run")
-    assert (recovered.code, "10 records freed" in recovered.out) == (0, True)
+    assert (recovered.code, "released 10 records" in recovered.out) == (0, True)
     assert again.document == {"executions": [], "records": 0, "failed": 0}
     assert collected.code == 0
 
@@ -269,7 +269,7 @@ async def test_the_mirror_is_brought_up_to_date(terminal: Terminal) -> None:
     assert waiting["waiting"] > 0
     assert (delivered.code, delivered.document["created"], delivered.document["failures"]) == (0, 20, {})
     assert (rebuilt.code, rebuilt.out.startswith("0 created")) == (0, True)
-    assert "Feishu: nothing waits." in shown.out
+    assert "Feishu: no change waits." in shown.out
     assert DEMO_APP_SECRET not in terminal.log + delivered.out + rebuilt.out + shown.out
 
 

@@ -44,7 +44,7 @@ async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> No
         announced, repeated, changed = _read_steps(ended)
         assert announced.heading.startswith("1. Announce the site.")
         assert (announced.status, announced.accepted) == ("partial", [PAGES, PAGES - REFUSED, QUOTA])
-        assert repeated.heading.startswith("2. Announce it again. Nothing goes out twice")
+        assert repeated.heading.startswith("2. Announce it again. Nothing is sent twice")
         assert (repeated.status, repeated.accepted) == ("succeeded", [0, REFUSED, 0])
         assert changed.heading == "3. Page 2718 changes. Only that page is sent."
         assert (changed.status, changed.accepted) == ("succeeded", [1, 1, 0])

@@ -81,12 +81,12 @@ async def test_environment_alone_sets_a_site_up(terminal: Terminal) -> None:
     [
         pytest.param(["run"], {}, "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY", id="no site"),
         pytest.param(
-            ["run"], {"SITEMAP_URL": ADDRESS}, "INDEXNOW_API_KEY: it must be set where SITEMAP_URL is", id="half a site"
+            ["run"], {"SITEMAP_URL": ADDRESS}, "INDEXNOW_API_KEY: required because SITEMAP_URL is set", id="half a site"
         ),
         pytest.param(
             ["ledger", "forget", "mine", "--since", "lately"],
             {},
-            "--since: it must be a moment such as",
+            "--since: it must be a time such as",
             id="no moment",
         ),
         pytest.param(["database", "downgrade", "tomorrow", "--yes"], {}, "tomorrow", id="no revision"),
@@ -117,9 +117,9 @@ async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal
         terminal.run("sites", "show", "site.example", COOKIE_MASTER_KEY=only_new),
         terminal.run("sites", "show", "site.example", COOKIE_MASTER_KEY=only_old),
     )
-    assert before.out == "New values are encrypted with k2.\nk1: 1 values; run `tidings keys rotate`\n"
-    assert rotated.out == "1 stored keys were encrypted anew.\n"
-    assert after.out == "New values are encrypted with k2.\nk2: 1 values\n"
+    assert before.out == "New secrets are encrypted with k2.\nk1: 1 secrets; run `tidings keys rotate`\n"
+    assert rotated.out == "Encrypted 1 stored secrets again.\n"
+    assert after.out == "New secrets are encrypted with k2.\nk2: 1 secrets\n"
     assert (readable.code, readable.document["site"]["indexnowKey"]) == (0, MASK)
     assert unreadable.code == 2
     assert "is encrypted with key 'k2', which is not in the key ring (k1)" in unreadable.complaint

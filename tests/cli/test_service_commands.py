@@ -156,7 +156,7 @@ async def test_resume_tries_engines_again_that_had_refused_the_key(terminal: Ter
         ran = await shop.run()
         assert [each.document["status"] for each in refused] == ["failed", "failed"]
         assert asked == 1
-        assert resumed.out == "shop was not paused.\n1 engines that had refused its key are tried again.\n"
+        assert resumed.out == "shop was not paused.\n1 engines that refused its key are tried again.\n"
         assert (ran.code, shop.sent) == (0, (5, 0))
 
 
@@ -195,7 +195,7 @@ async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:
 
 
 REFUSED_TOKENS = [
-    (["revoke", "crawl"], 2, "--name says which"),
+    (["revoke", "crawl"], 2, "--name is needed"),
     (["revoke", "crawl", "--name", "nobody's"], 1, "there is no such token; `tidings tokens list` shows them"),
     (["new", "site"], 2, "--site belongs to the scope site, and to no other"),
     (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and to no other"),
@@ -432,18 +432,18 @@ async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> 
     ("path", "says"),
     [
         ("serve", "Run the service: HTTP API and scheduler."),
-        ("pause", "Run a site, or everything, no more by itself until `tidings resume`."),
-        ("resume", "Let a site, or everything, run by itself again."),
-        ("tokens", "Make and revoke tokens for the API."),
-        ("tokens new", "Make a token and print it, this once."),
-        ("tokens revoke", "Take a token back"),
-        ("tokens list", "Show which tokens there are"),
+        ("pause", "Stop the schedule of a site, or of everything."),
+        ("resume", "Restart the schedule of a site, or of everything."),
+        ("tokens", "Make and revoke tokens of the API."),
+        ("tokens new", "Make a token and print it. It is not shown again."),
+        ("tokens revoke", "Revoke a token."),
+        ("tokens list", "List all tokens by scope and name."),
         ("sites add", "Store a site"),
-        ("sites set", "Change some settings of a stored site; the others stay."),
-        ("run", "Run a site that is set up"),
-        ("check", "ask Bing for its quota"),
+        ("sites set", "Change some settings of a stored site. The others stay."),
+        ("run", "Run a stored site, or the environment's site, now."),
+        ("check", "asks Bing for its quota"),
         ("status", "its quota at Bing"),
-        ("ledger forget", "Undo a bad run"),
+        ("ledger forget", "Undo a bad execution"),
     ],
 )
 def test_the_help_of_each_command_says_what_it_does(path: str, says: str) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 import tidings
 from tidings.cli.options import JsonOption
@@ -14,6 +13,8 @@ from tidings.cli.session import Exit, Session, command
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidings.audit.audit import AuditSubject
     from tidings.audit.report import AuditReport, Check
     from tidings.audit.secret_finder import KnownSecret
@@ -106,13 +107,13 @@ def _find_password(settings: "Settings") -> Secret | None:
     return None if password is None or is_made_of_words(str(password)) else Secret(str(password))
 
 
-def _show(report: "AuditReport", console: Console) -> None:
+def _show(report: "AuditReport", console: "Console") -> None:
     for check in report.checks:
         _show_check(check, console)
     console.print("[bold green]passed[/]" if report.passed else "[bold red]not passed[/]")
 
 
-def _show_check(check: "Check", console: Console) -> None:
+def _show_check(check: "Check", console: "Console") -> None:
     from tidings.audit.report import ADVICE
 
     verdict = "[green]ok    [/]" if check.passed else "[red]FAILED[/]"

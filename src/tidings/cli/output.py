@@ -4,15 +4,16 @@ import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich import markup
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from tidings.core.secrets.escapes import escape_controls
+
+if TYPE_CHECKING:
+    # Rich is imported when something is shown: help, completion and usage errors do without it.
+    from rich.console import Console
+    from rich.table import Table
 
 # The width of lines that no terminal cuts.
 _WIDE: Final = 200
@@ -39,14 +40,18 @@ def print_answer(document: Any, text: str, *, as_json: bool) -> None:
         typer.echo(text)
 
 
-def make_console() -> Console:
+def make_console() -> "Console":
     """A console on standard output. If that is no terminal, lines are not cut to the width of one."""
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=_WIDE)
 
 
-def make_table(*titles: str, right: Collection[str] = ()) -> Table:
+def make_table(*titles: str, right: Collection[str] = ()) -> "Table":
     """A plain table. `right`: the titles of columns that are aligned to the right."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(title, overflow="fold", justify="right" if title in right else "left")
@@ -71,12 +76,17 @@ def format_time(time: datetime | None, *, missing: str = "-") -> str:
 
 def escape(text: str) -> str:
     """Foreign text as it is: neither markup nor a control sequence of the terminal."""
-    return markup.escape(escape_controls(text))
+    from rich.markup import escape as escape_markup
+
+    return escape_markup(escape_controls(text))
 
 
 @contextmanager
 def show_bar(title: str, *, enabled: bool) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on standard error; call it with the work done and the total."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not enabled) as progress:
         task = progress.add_task(title, total=None)

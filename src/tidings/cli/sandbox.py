@@ -19,7 +19,7 @@ async def sandbox(
     port: Annotated[int, typer.Option(help="The site's port; the others take the next ones. 0: any free ones.")] = 8801,
     pages: Annotated[int, typer.Option(help="The number of pages of the site.", min=1)] = 3000,
 ) -> None:
-    """Start stand-ins for a site, engines, Bing and platforms, to try things out.
+    """Start stand-ins for a site, engines and platforms.
 
     They answer as the real ones do. A control address sets their faults. Ctrl-C ends them.
     """

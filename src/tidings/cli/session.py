@@ -109,7 +109,7 @@ def command(
     def start(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             code = asyncio.run(run(*args, **kwargs))
-        except (BrokenPipeError, typer.Exit, typer.Abort, KeyboardInterrupt):
+        except (BrokenPipeError, typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - a person must be told of any error
             message, code = _explain(error)

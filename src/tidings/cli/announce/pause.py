@@ -13,9 +13,9 @@ SiteOrAllArgument = Annotated[str | None, typer.Argument(help="The site's id. [e
 
 @command
 async def pause(session: Session, site: SiteOrAllArgument = None, as_json: JsonOption = False) -> None:
-    """Stop the schedule of a site, or of everything, until `tidings resume`.
+    """Stop the schedule of a site, or of everything.
 
-    Executions that run now go on to their end.
+    `tidings resume` restarts it. Executions that run now go on to their end.
     """
     installation = await session.open()
     number = None if site is None else (await require_site(installation, site)).number

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_table, print_json
@@ -13,6 +12,8 @@ from tidings.cli.session import Session, command, require_site
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidings.announce.channels.bing_status import BingStatus
     from tidings.announce.ledger.undelivered import FailedPage
     from tidings.announce.status import SiteOverview
@@ -109,7 +110,7 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
     return document
 
 
-def _print(shown: AnnounceStatus, *, console: Console) -> None:
+def _print(shown: AnnounceStatus, *, console: "Console") -> None:
     from tidings.cli.announce.report import describe_quota_line
 
     _print_executions(shown.executions, console=console)
@@ -136,7 +137,7 @@ def _describe_state(overview: "SiteOverview") -> str:
     return f"[red]broken[/]{reason}{next_run}" if overview.state == "broken" else f"running{next_run}"
 
 
-def _print_executions(records: "Sequence[ExecutionRecord]", *, console: Console) -> None:
+def _print_executions(records: "Sequence[ExecutionRecord]", *, console: "Console") -> None:
     if not records:
         console.print("Nothing has run yet.")
         return

@@ -46,7 +46,10 @@ async def failed(
 
 @command
 async def retry(session: Session, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
-    """Make the candidates that were given up due again, as if they had never failed."""
+    """Try again the candidates that were given up.
+
+    They are due at once, as if they had never failed.
+    """
     require_platform(platform)
     installation = await session.open()
     count = await installation.writer.requeue(platform)

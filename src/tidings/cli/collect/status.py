@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
-
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_table, print_json
 from tidings.cli.session import Session, command
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidings.collect.crawl.cookies.table import Cookie
     from tidings.collect.feishu.mirror import MirrorStatus
     from tidings.collect.tables import CandidateStatus
@@ -69,7 +69,7 @@ class CollectStatus:
 
 @command
 async def status(session: Session, as_json: JsonOption = False) -> None:
-    """Show candidates, executions, cookies, the mirror, and what needs a person."""
+    """Show candidates, executions, cookies, mirror and alerts."""
     installation = await session.open()
     shown = await _read(installation)
     if as_json:
@@ -101,7 +101,7 @@ async def _read(installation: "Installation") -> CollectStatus:
     )
 
 
-def _print(shown: CollectStatus, *, console: Console) -> None:
+def _print(shown: CollectStatus, *, console: "Console") -> None:
     _print_candidates(shown, console=console)
     _print_executions(shown.executions, console=console)
     enabled = sum(each.enabled for each in shown.keywords)
@@ -119,7 +119,7 @@ def _print(shown: CollectStatus, *, console: Console) -> None:
         console.print(f"    {escape(each.action)}")
 
 
-def _print_candidates(shown: CollectStatus, *, console: Console) -> None:
+def _print_candidates(shown: CollectStatus, *, console: "Console") -> None:
     from tidings.collect.tables import CandidateStatus
 
     if not shown.candidates:
@@ -132,7 +132,7 @@ def _print_candidates(shown: CollectStatus, *, console: Console) -> None:
     console.print(table)
 
 
-def _print_executions(records: "Sequence[ExecutionRecord]", *, console: Console) -> None:
+def _print_executions(records: "Sequence[ExecutionRecord]", *, console: "Console") -> None:
     if not records:
         return
     console.print()

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from tidings.cli.output import make_console
 from tidings.cli.session import Exit, Session, command, fail
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tidings.settings import Settings
 
 
@@ -22,7 +23,7 @@ async def demo(
     session: Session,
     pages: Annotated[int, typer.Option(help="The number of pages of the demo's site.", min=3_100)] = 4_000,
 ) -> Exit:
-    """Try the whole job on this machine, against made-up sites and platforms.
+    """Try the whole job on this machine, with a made-up site.
 
     Announces a site to two engines and to Bing, and collects notes from two platforms. One engine and one platform have
     a bad day. Nothing leaves this machine.
@@ -67,7 +68,7 @@ def _clear(data_dir: Path) -> None:
     mark.touch()
 
 
-def _print_next_steps(data_dir: Path, *, console: Console) -> None:
+def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
     console.print(f"\nData and log are in [bold]{data_dir.absolute()}[/].\n")
     console.print("For your own site:")
     console.print(
