@@ -196,9 +196,9 @@ async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:
 
 REFUSED_TOKENS = [
     (["revoke", "crawl"], 2, "--name is needed"),
-    (["revoke", "crawl", "--name", "nobody's"], 1, "there is no such token; `tidings tokens list` shows them"),
-    (["new", "site"], 2, "--site belongs to the scope site, and to no other"),
-    (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and to no other"),
+    (["revoke", "crawl", "--name", "nobody's"], 1, "there is no such token; `tidings tokens list` shows the tokens"),
+    (["new", "site"], 2, "--site belongs to the scope site, and only to it"),
+    (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and only to it"),
     (["new", "site", "--site", "nobody"], 2, "there is no site 'nobody'"),
 ]
 

@@ -11,7 +11,7 @@ from tidings.cli.output import escape, make_console, print_json
 from tidings.cli.session import Exit, Session, command, require_site
 
 if TYPE_CHECKING:
-    from tidings.announce.site.check import Finding
+    from tidings.announce.site.check import SiteFinding
     from tidings.wiring import Installation
 
 
@@ -49,7 +49,7 @@ async def check(
     return Exit.DONE if all(each.good for each in findings) else Exit.FAILED
 
 
-async def _find(installation: "Installation", site: Site) -> "list[Finding]":
+async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]":
     from tidings.announce.channels.bing import BingApi
     from tidings.announce.channels.bing_status import check_bing, make_quota
     from tidings.announce.site.check import check_site
