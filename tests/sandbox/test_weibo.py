@@ -90,4 +90,4 @@ async def test_a_fault_can_be_aimed_at_one_post(client: ClientSession, service: 
 
 def test_a_moment_is_written_as_weibo_does() -> None:
     """C17: in China's time, with the year at the end."""
-    assert weibo.format_moment(datetime(2026, 9, 22, 2, 0, tzinfo=UTC)) == "Tue Sep 22 10:00:00 +0800 2026"
+    assert weibo.format_timestamp(datetime(2026, 9, 22, 2, 0, tzinfo=UTC)) == "Tue Sep 22 10:00:00 +0800 2026"

@@ -1,5 +1,6 @@
-"""Stand-ins for what Tidings talks to, on loopback only: they answer as the real ones do, fail on request and record
-everything. Imports nothing of the rest of Tidings."""
+"""Stand-ins for the services that Tidings talks to, on loopback only. They answer like the real ones, fail on request,
+and record every request. The sandbox imports nothing else of Tidings.
+"""
 
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind

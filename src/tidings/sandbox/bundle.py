@@ -1,5 +1,4 @@
-"""A site and what it is announced to, the engines and Bing, started and closed as one, and the entry for running
-them as a process of their own. What each of them does is in its own file."""
+"""A site, its engines, Bing and the media platforms, started and closed together, in a test or as `tidings sandbox`."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -20,23 +19,31 @@ from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where everything in a bundle is, for people to be shown."""
+    """The addresses of a running sandbox, for people and scripts."""
 
+    # Host and port of the site.
     host: str
     sitemap_url: str
     robots_url: str
+    # The IndexNow key, and the URL of its file.
     key: str
     key_location: str
+    # IndexNow endpoints by the name of the engine.
     endpoints: Mapping[str, str]
     control_url: str
+    # The base of Bing's API. None without Bing.
     bing_url: str | None = None
     bing_key: str = DEMO_BING_KEY
+    # Base URLs by the name of the platform.
     platforms: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sandbox:
-    """A running bundle, as an async context manager. With `port`, the site listens there, and the engines and
-    then Bing and the platforms on the ports behind it; otherwise each on any free one."""
+    """All stand-ins together, as an async context manager.
+
+    With `port`, the site listens there, and engines, Bing and platforms on the following ports. Without it, each
+    listens on a free port.
+    """
 
     def __init__(
         self,
@@ -59,7 +66,7 @@ class Sandbox:
         self.site.control = Control(site=self.site, engines=named, bing=bing)
 
     async def __aenter__(self) -> Self:
-        """Start all or none; raises OSError where a port is taken."""
+        """Start all or none. Raises OSError if a port is taken."""
         async with AsyncExitStack() as starting:
             for offset, stand_in in enumerate(self._stand_ins()):
                 await stand_in.start(port=self._port + offset if self._port else None)
@@ -92,8 +99,10 @@ class Sandbox:
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages, two engines, Bing and the media platforms from `port` on (0: any free ports) until
-    cancelled; `on_ready` is called once they listen. Raises OSError where a port is taken."""
+    """Run a site of `pages` pages, two engines, Bing and the media platforms until cancelled.
+
+    They listen from `port` on (0: on free ports), and `on_ready` is called then. Raises OSError if a port is taken.
+    """
     bing = SandboxBing(keys={DEMO_BING_KEY: []})
     platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
     async with Sandbox(site=SandboxSite(pages=pages), bing=bing, platforms=platforms, port=port) as sandbox:

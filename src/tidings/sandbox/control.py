@@ -1,8 +1,8 @@
-"""The sandbox steered over HTTP, for when it runs as a process of its own: what was recorded, changes to the site's
-pages, faults of a stand-in. Answers under /__sandbox/ on the site's port; its own requests are not recorded.
+"""Controls a running sandbox over HTTP: reads the recorded requests, changes pages of the site, sets and clears faults.
+Answers below /__sandbox/ on the port of the site. Control requests are not recorded.
 
-ValueError
-└── ControlError    a control request that cannot be followed
+    ValueError
+    └── ControlError    an invalid control request
 """
 
 import json
@@ -21,11 +21,11 @@ _MOST_ADDED = 10_000_000
 
 
 class ControlError(ValueError):
-    """A control request that cannot be followed."""
+    """An invalid control request."""
 
 
 class Control:
-    """Answers the control requests of one bundle."""
+    """Answers the control requests of one sandbox."""
 
     def __init__(
         self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], bing: SandboxBing | None = None
@@ -59,13 +59,13 @@ class Control:
         bing = {} if self._bing is None else {"bing": self._bing.describe(full=full)}
         return {"site": self._site.describe(full=full), "engines": engines, **bing}
 
-    def _change_pages(self, wish: Mapping[str, object]) -> dict[str, object]:
-        if unknown := wish.keys() - {"change", "add", "remove"}:
+    def _change_pages(self, changes: Mapping[str, object]) -> dict[str, object]:
+        if unknown := changes.keys() - {"change", "add", "remove"}:
             raise ControlError(f"unknown: {', '.join(sorted(unknown))}")
-        change, remove = _read_numbers(wish, "change"), _read_numbers(wish, "remove")
+        change, remove = _read_numbers(changes, "change"), _read_numbers(changes, "remove")
         if missing := [number for number in (*change, *remove) if number not in self._site.pages]:
             raise ControlError(f"the site has no page {missing[0]}")
-        added = self._site.add(_read_count(wish))
+        added = self._site.add(_read_count(changes))
         self._site.change_many(change)
         for number in remove:
             self._site.remove(number)
@@ -91,15 +91,15 @@ async def _read_object(request: web.BaseRequest) -> dict[str, object]:
     return document
 
 
-def _read_numbers(wish: Mapping[str, object], name: str) -> Sequence[int]:
-    numbers = wish.get(name, [])
+def _read_numbers(changes: Mapping[str, object], name: str) -> Sequence[int]:
+    numbers = changes.get(name, [])
     if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
         raise ControlError(f"{name} must be a list of page numbers")
     return list(dict.fromkeys(numbers))
 
 
-def _read_count(wish: Mapping[str, object]) -> int:
-    count = wish.get("add", 0)
+def _read_count(changes: Mapping[str, object]) -> int:
+    count = changes.get("add", 0)
     if type(count) is not int or not 0 <= count <= _MOST_ADDED:
         raise ControlError(f"add must be a number from 0 to {_MOST_ADDED}")
     return count

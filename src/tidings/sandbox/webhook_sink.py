@@ -1,5 +1,4 @@
-"""A receiver of webhooks: takes every POST, whatever its path, and keeps what it took word for word, so that a test can
-check a signature over exactly what came. It judges nothing; faults make it fail (`faults`)."""
+"""A receiver of webhooks. It accepts every POST and keeps the body unchanged, so that tests can verify signatures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,11 @@ from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One request's body, as text and, where it is a JSON object, as that."""
+    """The body of one request."""
 
+    # The text as it came.
     body: str
+    # The JSON object in it; empty for any other text.
     document: Mapping[str, object]
 
     @property
@@ -29,7 +30,7 @@ class Message:
 
 
 class SandboxSink(StandIn[Message]):
-    """Answers 204 to a POST and 405 to anything else. `taken` are the requests that it said yes to, in order."""
+    """Answers 204 to a POST and 405 to other methods. `taken` are the accepted requests, in order."""
 
     def __init__(self, name: str = "sink", *, port: int = 0) -> None:
         super().__init__(name, port=port)

@@ -1,6 +1,6 @@
-"""Bing's Webmaster API as far as URLs are submitted through it: accounts and their sites, the quota of each site and
-UTC day, both families of error answers, throttling, and each error answer ready to be set as a fault. The record
-never holds an API key. How faults are carried out is in `standin`."""
+"""The stand-in of Bing's Webmaster API for submitted URLs: accounts and their sites, quota per site and UTC day, both
+families of error answers, and throttling. Each error answer is a ready fault. The log never holds an API key.
+"""
 
 import json
 import re
@@ -12,11 +12,9 @@ from enum import StrEnum
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.sandbox.wire.listener import TimedRequest
 from tidings.sandbox.wire.request_log import Recorded
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
@@ -33,7 +31,7 @@ _HTML = {"Content-Type": "text/html"}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 _LONGEST_URL = 2_048
-# Finds all that `_read_key` takes for a key, so that none gets past the mask.
+# Matches everything that `_read_key` accepts as a key, so that the mask covers all.
 _KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
 
 
@@ -49,7 +47,7 @@ class ThrottleKind(StrEnum):
 
 
 def refuse(code: int | str, message: str, *, status: int = 400) -> Fault:
-    """An error answer of Bing's, as a fault."""
+    """An error answer of Bing, as a fault."""
     body = json.dumps({"ErrorCode": code, "Message": message}, separators=(",", ":"))
     return Fault(status=status, body=body)
 
@@ -69,7 +67,7 @@ INVALID_URL_DOCUMENTED = refuse("ERROR_INVALID_URL", "The URL is not valid")
 INVALID_PARAMETER = refuse(8, "ERROR!!! InvalidParameter")
 INVALID_API_KEY = refuse(3, "ERROR!!! InvalidApiKey")
 INVALID_API_KEY_DOCUMENTED = refuse("ERROR_INVALID_API_KEY", "The API key is not valid", status=401)
-# The source texts also have this form, with the number of an unknown error.
+# The source texts also show this form, with the number of an unknown error.
 INVALID_API_KEY_IN_MESSAGE = refuse(2, "ERROR_INVALID_API_KEY", status=401)
 UNAUTHORIZED = Fault(status=401)
 NOT_AUTHORIZED = refuse(14, "ERROR!!! NotAuthorized")
@@ -90,7 +88,7 @@ UNAVAILABLE = Fault(status=503, headers=_HTML, body="<html><body>Service Unavail
 RESET = Fault(FaultKind.RESET)
 RESET_AFTER_ACCEPTING = Fault(FaultKind.RESET_AFTER_ACCEPTING)
 HANG = Fault(FaultKind.HANG)
-# What the service's framework says where it cannot even read a request.
+# The answer of Bing's web framework to a request that it cannot parse.
 UNREADABLE = Fault(status=400, headers=_HTML, body="<html><body>Request Error</body></html>")
 
 _THROTTLES = {
@@ -102,16 +100,18 @@ _THROTTLES = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a request says. `fault` is what is wrong with its form, to be told after the key was checked."""
+    """The content of one request."""
 
     key: str | None = field(default=None, repr=False)
+    # The field siteUrl, of whatever type it came.
     site: object = None
     urls: tuple[str, ...] = ()
+    # What is wrong with its form. Bing checks the key first.
     fault: Fault | None = None
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What was said besides the URLs, without the key."""
+        """The fields besides the URLs, without the key."""
         if self.site is None:
             return {}
         return {"siteUrl": _mask_key(self.site) if isinstance(self.site, str) else self.site}
@@ -134,9 +134,11 @@ class _Throttle:
 
 
 class SandboxBing(StandIn[Call]):
-    """Bing with the accounts of `keys`: each key has its sites, given as origins. `now` decides which UTC day a URL
-    counts for. `reports_remaining` says whether the quota that is told on request is what remains or the total; the
-    monthly one is only told, nothing is refused by it."""
+    """Bing's API with the accounts of `keys`, which lists the origins of the sites of each key.
+
+    `now`: decides the UTC day that a URL counts for. `reports_remaining`: GetUrlSubmissionQuota answers the remaining
+    quota, else the total. `monthly_quota` is only reported and never enforced.
+    """
 
     def __init__(
         self,
@@ -165,19 +167,19 @@ class SandboxBing(StandIn[Call]):
         return self.origin + BASE_PATH
 
     def add_site(self, site: str, *, key: str) -> None:
-        """Bring a site into an account, which is made where there is none: for a site whose port was not known."""
+        """Add a site to an account, and the account if there is none. For a site whose port was unknown before."""
         self._sites.setdefault(key, set()).add(_require_site(site))
 
     def revoke(self, key: str) -> None:
-        """The key is unknown from now on."""
+        """Make a key unknown from now on."""
         del self._sites[key]
 
     def used(self, site: str, day: date | None = None) -> int:
-        """How many URLs count for a site on a UTC day (None: today)."""
+        """The URLs counted for a site on a UTC day (None: today)."""
         return self._used[_require_site(site), day or self._today()]
 
     def spend(self, site: str, count: int) -> None:
-        """Someone else used this much of today's quota, be it more than there is."""
+        """Count URLs of another client for today, also beyond the quota."""
         self._used[_require_site(site), self._today()] += count
 
     def throttle(
@@ -188,7 +190,7 @@ class SandboxBing(StandIn[Call]):
         site: str | None = None,
         lasting: timedelta = timedelta(hours=1),
     ) -> None:
-        """Refuse calls (None: of any key, for any site) until `lasting` went by without one."""
+        """Refuse calls of this key and site (None: of all) until `lasting` passes without a call."""
         of_site = None if site is None else _require_site(site)
         self._throttles.append(_Throttle(ThrottleKind(kind), key, of_site, lasting, self._now() + lasting))
 
@@ -233,13 +235,11 @@ class SandboxBing(StandIn[Call]):
         self.accepted.update(recorded.urls)
         self._used[site, self._today()] += len(recorded.urls)
 
-    def _enter(self, request: TimedRequest) -> int:
-        """The key is in the address, and must not be in the record."""
-        path, _, query = _mask_key(request.raw_path).partition("?")
-        headers = CIMultiDict((name, _mask_key(value)) for name, value in request.headers.items())
-        return self._log.arrive(
-            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
-        )
+    def mask_path(self, raw_path: str) -> str:
+        return _mask_key(raw_path)
+
+    def mask_header(self, name: str, value: str) -> str:
+        return _mask_key(value)
 
     def _find_throttle(self, call: Call) -> Fault | None:
         now = self._now()
@@ -250,7 +250,7 @@ class SandboxBing(StandIn[Call]):
         return self._choose(_THROTTLES[met[0].kind], TOO_MANY_REQUESTS) if met else None
 
     def _find_stranger(self, call: Call) -> Fault | None:
-        """What is wrong with the key, or with its right to the site."""
+        """The refusal of an unknown key, or of a key without access to the site."""
         if call.key not in self._sites:
             return self._choose(INVALID_API_KEY, INVALID_API_KEY_DOCUMENTED)
         if call.fault is not None:
@@ -260,7 +260,7 @@ class SandboxBing(StandIn[Call]):
         return None if call.origin in self._sites[call.key] else NOT_AUTHORIZED
 
     def _find_refusal(self, call: Call) -> Fault | None:
-        """What is wrong with the URLs: one bad one, or one too many, refuses all."""
+        """The refusal of the URLs: one invalid URL, or one too many, refuses the batch."""
         if not 0 < len(call.urls) <= MOST_URLS:
             return INVALID_PARAMETER
         if any(_read_origin(url) != call.origin for url in call.urls):
@@ -327,7 +327,7 @@ def _require_site(site: str) -> str:
 
 
 def _read_site(site: object) -> str | None:
-    """The origin that a site is named by, with or without a slash; None for anything else."""
+    """The origin of a site URL, with or without a slash. None for anything else."""
     origin = _read_origin(site) if isinstance(site, str) else None
     if origin is None:
         return None
@@ -336,7 +336,7 @@ def _read_site(site: object) -> str | None:
 
 
 def _read_origin(url: str) -> str | None:
-    """Scheme, host and port, the default one left out; None for what is not an http(s) URL."""
+    """Scheme, host and port, without the default port. None for anything but an http(s) URL."""
     if len(url) > _LONGEST_URL or _UNFIT.search(url):
         return None
     try:

@@ -1,5 +1,6 @@
-"""A search engine that takes IndexNow submissions and checks them as real ones do: form, key, key file, host and
-folder. The rules themselves are in `submission`; what goes wrong on request is in `faults`."""
+"""The stand-in of an IndexNow engine. It checks form, key, key file, host and folder as real engines do, by the rules
+of `indexnow_rules`.
+"""
 
 import ipaddress
 from collections import Counter
@@ -16,7 +17,7 @@ from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
 
-# Both bodies as Bing and api.indexnow.org send them; the spelling is theirs.
+# Both bodies are those of Bing and api.indexnow.org, with their spelling.
 NOT_VERIFIED_BODY = '{"errorCode":"SiteVerificationNotCompleted"}'
 FORBIDDEN_BODY = (
     '{"errorCode":"UserForbiddedToAccessSite","message":"User is unauthorized to access the site.'
@@ -43,8 +44,11 @@ class _KeyFile(Enum):
 
 
 class SandboxEngine(StandIn[Submission]):
-    """One engine. The first `pending` submissions that it takes are answered 202 instead of 200; with `rate_limit`,
-    a request that arrives sooner than that after the one before it is answered 429."""
+    """One engine.
+
+    `pending`: the number of accepted submissions that are answered 202 before the first 200. `rate_limit`: a request
+    that arrives sooner than this after the previous one is answered 429.
+    """
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class SandboxEngine(StandIn[Submission]):
 
     async def start(self, *, port: int | None = None) -> None:
         await super().start(port=port)
-        # A connection for each fetch: one kept open would show up in a site's closing.
+        # One connection per fetch: an open one would delay the closing of a site.
         connector = aiohttp.TCPConnector(force_close=True)
         agent = {"User-Agent": f"tidings-sandbox-engine/{self.name}"}
         self._client = aiohttp.ClientSession(connector=connector, timeout=_KEY_TIMEOUT, headers=agent)
@@ -146,7 +150,7 @@ class SandboxEngine(StandIn[Submission]):
 
 
 def _is_loopback(url: str) -> bool:
-    """The sandbox fetches nothing from beyond this machine, whatever a submission names."""
+    """Whether a URL is on this machine. The sandbox fetches nothing from elsewhere."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,5 +1,6 @@
-"""The rules of IndexNow as engines apply them: what a request submits, and what is wrong with it before anyone looks
-at the key file. Pure functions; fetching the key file and answering is in `indexnow`."""
+"""The rules of IndexNow as engines apply them before they fetch the key file: what a request submits, and what is wrong
+with it. Pure functions.
+"""
 
 import json
 import re
@@ -16,7 +17,7 @@ _LONGEST_URL = 2_048
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a submission is not taken, as a status and a message."""
+    """Why a submission is refused."""
 
     status: int
     message: str
@@ -24,17 +25,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a request submits. `host` is None in a GET: the URL's own counts."""
+    """The content of a request. Values of a JSON body may have any type."""
 
     urls: tuple[str, ...] = ()
     key: object = None
     key_location: object = None
+    # None in a GET, where the host of the URL counts.
     host: object = None
+    # Why the request could not be read.
     fault: Refusal | None = None
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What was said besides the URLs, under the protocol's names."""
+        """The fields besides the URLs, by the names of the protocol."""
         said = {"host": self.host, "key": self.key, "keyLocation": self.key_location}
         return {name: value for name, value in said.items() if value is not None}
 
@@ -47,7 +50,7 @@ def read_query(query: str) -> Submission:
 
 
 def read_body(body: bytes, *, content_type: str) -> Submission:
-    """The submission of a POST; one that cannot be read has a `fault`."""
+    """The submission of a POST. An unreadable one has a `fault`."""
     if content_type != "application/json":
         return Submission(fault=Refusal(400, "the content type must be application/json"))
     try:
@@ -82,7 +85,7 @@ def _check_named_host(host: object) -> Refusal | None:
 
 
 def key_file_url(submission: Submission) -> str:
-    """Where the key file is, for a submission that `find_fault` passed."""
+    """The URL of the key file, for a submission that `find_fault` accepts."""
     if isinstance(submission.key_location, str):
         return submission.key_location
     first = urlsplit(submission.urls[0])
@@ -90,7 +93,7 @@ def key_file_url(submission: Submission) -> str:
 
 
 def find_fault(submission: Submission) -> Refusal | None:
-    """The first thing that is wrong with a submission, or None."""
+    """The first fault of a submission, or None."""
     if submission.fault is not None:
         return submission.fault
     if not submission.urls:
@@ -117,7 +120,7 @@ def _check_urls(submission: Submission) -> Refusal | None:
     if isinstance(folder, Refusal):
         return folder
     covered = (f"http://{host}{folder}", f"https://{host}{folder}")
-    # Splitting each of 10,000 URLs would make the stand-in slower than its clients.
+    # Parsing each of 10,000 URLs would make the stand-in slower than its clients.
     doubtful = (url for url in submission.urls if not url.startswith(covered) or not _is_fit(url))
     refusals = (_check_url(url, host=host, folder=folder) for url in doubtful)
     return next((refusal for refusal in refusals if refusal is not None), None)
@@ -135,7 +138,7 @@ def _check_url(url: str, *, host: str, folder: str) -> Refusal | None:
 
 
 def _read_folder(location: object, host: str) -> str | Refusal:
-    """The folder that a key file vouches for."""
+    """The folder that a key file covers."""
     if location is None:
         return "/"
     split = _split_url(location) if isinstance(location, str) else None
@@ -145,7 +148,7 @@ def _read_folder(location: object, host: str) -> str | Refusal:
 
 
 def _split_url(url: str) -> SplitResult | None:
-    """None for what is not an http(s) URL."""
+    """The parts of an http(s) URL. None for anything else."""
     if not _is_fit(url):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Bilibili's web API as far as videos are searched and read: the nav answer with the keys of the day, search with a
-signature that is verified here, and one video. Each refusal is ready to be set as a fault. How faults are carried out
-is in `standin`."""
+"""The stand-in of Bilibili's web API: the nav answer with the keys of the day, search with a verified signature, and
+one video. Each refusal is a ready fault.
+"""
 
 import hashlib
 import json
@@ -22,13 +22,13 @@ DEMO_BILIBILI_COOKIE = f"SESSDATA={DEMO_BILIBILI_SESSION}; buvid3=tidings-sandbo
 
 _MOST_RESULTS = 1_000
 _FRESH = timedelta(minutes=10)
-# Where the 32 characters of the mixed key stand in the two keys of the day, written one behind the other.
+# The positions of the 32 characters of the mixed key in the two concatenated keys of the day.
 _PLACES = bytes.fromhex("2e2f1202350817200f320a1f3a032d231b2b053121092a131d1c0e270c26290d")
 _DROPPED = "!'()*"
 
 
 def refuse(code: int, message: str, *, status: int = 200) -> Fault:
-    """An answer of Bilibili's that says no, as a fault."""
+    """A refusal of Bilibili, as a fault."""
     body = json.dumps({"code": code, "message": message, "ttl": 1}, ensure_ascii=False)
     return Fault(status=status, body=body)
 
@@ -56,7 +56,7 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 
 
 class SandboxBilibili(SandboxMedia):
-    """Bilibili with the accounts of `sessions` (values of SESSDATA). `now` decides whether a signature is fresh."""
+    """Bilibili with these sessions (values of SESSDATA). `now` decides whether a signature is fresh."""
 
     session_cookie = "SESSDATA"
 
@@ -72,7 +72,7 @@ class SandboxBilibili(SandboxMedia):
         self._day = 0
 
     def rotate_keys(self) -> None:
-        """A new day: what is signed with the old keys is refused from now on."""
+        """Start a new day: signatures with the old keys are refused from now on."""
         self._day += 1
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
@@ -119,11 +119,11 @@ class SandboxBilibili(SandboxMedia):
         return _accept(_show_video(post)) if post is not None else _refuse(-404, "啥都木有")
 
     def _is_signed(self, asked: PlatformRequest) -> bool:
-        """Whether `w_rid` is what the keys of the day and the query itself give, and `wts` is of now."""
+        """Whether `w_rid` is the signature of the query with the keys of the day, and `wts` is recent."""
         pairs = [pair.partition("=") for pair in asked.raw_query.split("&")]
         values = {unquote(name): unquote(value) for name, _, value in pairs}
-        signature, stamp = values.pop("w_rid", ""), values.get("wts", "")
-        if not stamp.isdigit() or abs(self._now() - datetime.fromtimestamp(int(stamp[:12]), UTC)) > _FRESH:
+        signature, timestamp = values.pop("w_rid", ""), values.get("wts", "")
+        if not timestamp.isdigit() or abs(self._now() - datetime.fromtimestamp(int(timestamp[:12]), UTC)) > _FRESH:
             return False
         text = "&".join(f"{_encode(name)}={_encode(value)}" for name, value in sorted(values.items()))
         return hashlib.md5((text + self.mixed_key()).encode(), usedforsecurity=False).hexdigest() == signature
@@ -136,7 +136,7 @@ class SandboxBilibili(SandboxMedia):
 
 
 def mix_keys(img_key: str, sub_key: str) -> str:
-    """The key that a query is signed with."""
+    """The key for the signature of a query."""
     both = img_key + sub_key
     return "".join(map(both.__getitem__, _PLACES))
 
@@ -147,7 +147,7 @@ def name_video(number: int) -> str:
 
 
 def read_bvid(bvid: str) -> int:
-    """The number of a post, 0 for what is no bvid of ours."""
+    """The number of a post. 0 for an unknown bvid."""
     digits = bvid.removeprefix("BV1sb")
     return int(digits) if digits.isdigit() and name_video(int(digits)) == bvid else 0
 

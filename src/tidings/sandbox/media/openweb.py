@@ -1,7 +1,7 @@
-"""A small site with a blog, for the open web: an RSS and an Atom feed, article pages with menus around them, a page
-that names its feed, and robots.txt. Everything can be overridden, and each refusal is ready to be set as a fault."""
+"""The stand-in of a small web site with a blog: an RSS and an Atom feed, articles with menus around them, a home page
+that names its feed, and robots.txt. Each refusal is a ready fault.
+"""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from email.utils import format_datetime
 from html import escape
@@ -9,27 +9,25 @@ from html import escape
 from aiohttp import web
 
 from tidings.sandbox.media.posts import Post, PostLibrary
-from tidings.sandbox.site.site import Visit
-from tidings.sandbox.wire.answers import SandboxAnswer
+from tidings.sandbox.wire.answers import HTML, SandboxAnswer
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, Visit
 
 RSS_PATH = "/feed.rss"
 ATOM_PATH = "/feed.atom"
 
-_HTML = "text/html; charset=utf-8"
 
 FORBIDDEN = Fault(status=403)
 GONE = Fault(status=410)
 NOT_FOUND = Fault(status=404)
 TOO_MANY_REQUESTS = Fault(status=429)
 UNAVAILABLE = Fault(status=503)
-CAPTCHA_PAGE = Fault(status=403, headers={"Content-Type": _HTML}, body="<title>Just a moment...</title>")
+CAPTCHA_PAGE = Fault(status=403, headers={"Content-Type": HTML}, body="<title>Just a moment...</title>")
 EMPTY_BODY = Fault(status=200)
 A_FILE = Fault(status=200, headers={"Content-Type": "application/pdf"}, body="%PDF-1.7")
-# What a page is that is put together in the browser.
+# A page that scripts build in the browser.
 NO_ARTICLE = Fault(
-    status=200, headers={"Content-Type": _HTML}, body="<html><div id=app></div><script>run()</script></html>"
+    status=200, headers={"Content-Type": HTML}, body="<html><div id=app></div><script>run()</script></html>"
 )
 LOOP = Fault(status=302, headers={"Location": "/loop"})
 TO_PRIVATE = Fault(status=302, headers={"Location": "http://169.254.169.254/latest/meta-data/"})
@@ -38,13 +36,12 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 
 
 class SandboxOpenWeb(StandIn[Visit]):
-    """A blog of the library's posts. `robots` is its robots.txt; None for a site without one."""
+    """A blog of the library's posts. `robots` is its robots.txt; None: the site has none."""
 
     def __init__(self, *, library: PostLibrary | None = None, robots: str | None = None, port: int = 0) -> None:
         super().__init__("openweb", port=port)
         self.library = library or PostLibrary(30)
         self.robots = robots
-        self._overrides: dict[str, SandboxAnswer] = {}
 
     @property
     def rss_url(self) -> str:
@@ -57,36 +54,21 @@ class SandboxOpenWeb(StandIn[Visit]):
     def url(self, number: int) -> str:
         return f"{self.origin}{article_path(number)}"
 
-    def serve(
-        self,
-        path: str,
-        body: bytes | str,
-        *,
-        status: int = 200,
-        headers: Mapping[str, str] | None = None,
-        content_type: str = _HTML,
-    ) -> None:
-        """Answer `path` with exactly this, whatever lies there otherwise."""
-        raw = body.encode() if isinstance(body, str) else body
-        self._overrides[path] = SandboxAnswer(status, raw, headers or {}, content_type)
-
     def read_request(self, request: web.BaseRequest, body: bytes) -> Visit:
         return Visit(urls=(self.origin + request.raw_path,))
 
     async def judge(self, exchange: SandboxExchange, asked: Visit) -> SandboxAnswer:
         path = exchange.request.raw_path.partition("?")[0]
-        if path in self._overrides:
-            return self._overrides[path]
         if path == "/robots.txt":
             return SandboxAnswer(404) if self.robots is None else SandboxAnswer(200, self.robots.encode())
         if path == "/":
-            return SandboxAnswer(200, _render_home().encode(), {}, _HTML)
+            return SandboxAnswer(200, _render_home().encode(), {}, HTML)
         if path == RSS_PATH:
             return SandboxAnswer(200, self._render_rss().encode(), {}, "application/rss+xml")
         if path == ATOM_PATH:
             return SandboxAnswer(200, self._render_atom().encode(), {}, "application/atom+xml")
         post = next((post for post in self.library if article_path(post.number) == path), None)
-        return SandboxAnswer(404) if post is None else SandboxAnswer(200, _render_article(post).encode(), {}, _HTML)
+        return SandboxAnswer(404) if post is None else SandboxAnswer(200, _render_article(post).encode(), {}, HTML)
 
     def _render_rss(self) -> str:
         items = "".join(

@@ -1,6 +1,6 @@
-"""What the stand-ins of the media platforms share: accounts with sessions that can end, cookies that are checked and
-never recorded, a library of posts, and faults that can be aimed at one keyword or note. What each platform answers is
-in its own file."""
+"""The base of the media platforms: sessions that can end, cookies that are checked and never recorded, a library of
+posts, and faults that match one keyword or note.
+"""
 
 import re
 from abc import abstractmethod
@@ -10,10 +10,8 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from tidings.sandbox.media.posts import PostLibrary
-from tidings.sandbox.wire.listener import TimedRequest
 from tidings.sandbox.wire.stand_in import StandIn
 
 MASK = "***"
@@ -23,7 +21,7 @@ _COOKIE_VALUE = re.compile(r"=[^;]*")
 
 @dataclass(frozen=True, slots=True)
 class PlatformRequest:
-    """A request to a platform. `about` is the keyword or the note it asks for, which faults can be aimed at."""
+    """A request to a platform."""
 
     method: str
     path: str
@@ -32,6 +30,7 @@ class PlatformRequest:
     headers: Mapping[str, str] = field(repr=False)
     cookies: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    # The keyword or note that it asks for. Faults can match it.
     about: str = ""
 
     @property
@@ -44,7 +43,7 @@ class PlatformRequest:
 
 
 class SandboxMedia(StandIn[PlatformRequest]):
-    """A platform whose accounts are known by the value of one cookie, `session_cookie`."""
+    """A platform that knows its accounts by the value of one cookie, `session_cookie`."""
 
     session_cookie: str
 
@@ -63,7 +62,7 @@ class SandboxMedia(StandIn[PlatformRequest]):
         self._now = now
 
     def log_out(self, session: str) -> None:
-        """The session is unknown from now on."""
+        """End a session: it is unknown from now on."""
         self._sessions.discard(session)
 
     def is_logged_in(self, question: PlatformRequest) -> bool:
@@ -85,18 +84,10 @@ class SandboxMedia(StandIn[PlatformRequest]):
 
     @abstractmethod
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        """The keyword or the note that is asked for."""
+        """The keyword or note that a request asks for."""
 
-    def _enter(self, request: TimedRequest) -> int:
-        """The cookies are secrets, and must not be in the record."""
-        path, _, query = request.raw_path.partition("?")
-        headers = CIMultiDict(
-            (name, mask_cookies(value) if name.lower() == "cookie" else value)
-            for name, value in request.headers.items()
-        )
-        return self._log.arrive(
-            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
-        )
+    def mask_header(self, name: str, value: str) -> str:
+        return mask_cookies(value) if name.lower() == "cookie" else value
 
 
 def read_cookies(header: str) -> dict[str, str]:
@@ -105,10 +96,10 @@ def read_cookies(header: str) -> dict[str, str]:
 
 
 def mask_cookies(header: str) -> str:
-    """The names alone."""
+    """A cookie header with its names alone."""
     return _COOKIE_VALUE.sub(f"={MASK}", header)
 
 
 def format_count(count: int) -> str:
-    """As Chinese platforms show it: ten thousand is a unit."""
+    """A count as Chinese platforms show it, in units of ten thousand."""
     return str(count) if count < 10_000 else f"{count / 10_000:.1f}万"

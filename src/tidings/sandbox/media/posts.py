@@ -1,5 +1,6 @@
-"""What is on the platforms that exist only here: posts that are generated from their number, with authors, counts and
-times, and that can be searched, added and removed. How a platform shows a post is in its own file."""
+"""The posts of the media platforms: generated from their number, with authors, counts and timestamps. They can be
+searched, added and removed. Each platform shows them in its own format.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Post:
 
 
 class PostLibrary:
-    """Posts 1 to `count`, in turn about each of the TOPICS."""
+    """Posts 1 to `count`, about each of the TOPICS in rotation."""
 
     def __init__(self, count: int = 60) -> None:
         self._posts = {number: _make_post(number) for number in range(1, count + 1)}
@@ -43,7 +44,7 @@ class PostLibrary:
         return self._posts.get(number)
 
     def search(self, keyword: str) -> list[Post]:
-        """The posts whose title has the keyword in it."""
+        """The posts whose titles contain the keyword."""
         wanted = keyword.casefold()
         return [post for post in self if wanted in post.title.casefold()]
 

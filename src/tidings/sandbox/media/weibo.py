@@ -1,5 +1,4 @@
-"""Weibo's mobile API as far as posts are searched and read. Each refusal, in the many ways that Weibo refuses, is ready
-to be set as a fault. How faults are carried out is in `standin`."""
+"""The stand-in of Weibo's mobile API: search and one post. Each of Weibo's many refusals is a ready fault."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +27,7 @@ _LOGIN_URL = "https://passport.weibo.com/sso/signin?entry=wapsso"
 
 
 def refuse(ok: int, message: str, **more: object) -> Fault:
-    """An answer of Weibo's that says no, as a fault."""
+    """A refusal of Weibo, as a fault."""
     return Fault(status=200, body=json.dumps({"ok": ok, "msg": message, **more}, ensure_ascii=False))
 
 
@@ -52,7 +51,7 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 
 
 class SandboxWeibo(SandboxMedia):
-    """Weibo with the accounts of `sessions` (values of SUB)."""
+    """Weibo with these sessions (values of SUB)."""
 
     session_cookie = "SUB"
 
@@ -70,7 +69,7 @@ class SandboxWeibo(SandboxMedia):
         if path == SHOW_PATH:
             return query.get("id", "")
         container = query.get("containerid", "")
-        # Some clients write the container's own query without escapes, so that its q is one of the whole query.
+        # Some clients do not escape the query inside containerid, so that its q is a field of the whole query.
         return container.removeprefix(_CONTAINER) if container.startswith(_CONTAINER) else query.get("q", "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
@@ -90,7 +89,7 @@ class SandboxWeibo(SandboxMedia):
         if not shown:
             return answer_json({"ok": 0, "msg": "这里还没有内容", "data": {"cards": []}})
         following = int(page) + 1 if start + _PAGE_SIZE < len(found) else None
-        # The first card of a page is a group, as it is on the real one; then there is something that is no post.
+        # As on the real platform, the first card is a group, and the second is not a post.
         group = {"card_type": 11, "card_group": [shown[0], {"card_type": 4, "desc": "相关搜索"}]}
         cards = [group, {"card_type": 8, "desc": "广告"}, *shown[1:]]
         return answer_json(
@@ -116,9 +115,9 @@ def read_post(text: str) -> int:
     return int(text) - _FIRST_ID if text.isascii() and text.isdigit() else 0
 
 
-def format_moment(moment: datetime) -> str:
-    """As Weibo writes it, `Tue Sep 22 10:00:00 +0800 2026`, whatever the machine's language."""
-    local = moment.astimezone(_CHINA)
+def format_timestamp(timestamp: datetime) -> str:
+    """A timestamp in Weibo's format, `Tue Sep 22 10:00:00 +0800 2026`, in English on every machine."""
+    local = timestamp.astimezone(_CHINA)
     return f"{_DAYS[local.weekday()]} {_MONTHS[local.month - 1]} {local:%d %H:%M:%S} +0800 {local.year:04d}"
 
 
@@ -136,7 +135,7 @@ def _show_post(post: Post) -> dict[str, object]:
         "mid": name_post(post.number),
         "bid": f"Sb{post.number:07d}",
         "text": text,
-        "created_at": format_moment(post.published),
+        "created_at": format_timestamp(post.published),
         "user": {"id": post.author_id, "screen_name": post.author},
         "reposts_count": post.shares,
         "comments_count": post.comments,

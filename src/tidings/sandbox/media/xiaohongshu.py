@@ -1,5 +1,6 @@
-"""Xiaohongshu's web API as far as notes are searched and read: signatures are verified (`xhs_signature`), accounts and
-`xsec_token`s checked. Each refusal is ready to be set as a fault. How faults are carried out is in `standin`."""
+"""The stand-in of Xiaohongshu's web API: search and one note. It verifies signatures (`xiaohongshu_signature`),
+sessions and `xsec_token`s. Each refusal is a ready fault.
+"""
 
 import hashlib
 import json
@@ -25,7 +26,7 @@ _VERIFY = {"Verifytype": "124", "Verifyuuid": "sandbox-verify-uuid"}
 
 
 def refuse(code: int, message: str, *, status: int = 200) -> Fault:
-    """An answer of Xiaohongshu's that says no, as a fault."""
+    """A refusal of Xiaohongshu, as a fault."""
     body = json.dumps({"code": code, "success": False, "msg": message}, ensure_ascii=False)
     return Fault(status=status, body=body)
 
@@ -51,8 +52,7 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 
 
 class SandboxXiaohongshu(SandboxMedia):
-    """Xiaohongshu with the accounts of `sessions` (values of web_session). `now` decides whether a signature is
-    fresh."""
+    """Xiaohongshu with these sessions (values of web_session). `now` decides whether a signature is fresh."""
 
     session_cookie = "web_session"
 
@@ -85,12 +85,11 @@ class SandboxXiaohongshu(SandboxMedia):
         return self._answer_search(document) if asked.path == SEARCH_PATH else self._answer_feed(document)
 
     def _is_signed(self, asked: PlatformRequest) -> bool:
-        """Whether `x-s` was made for just this path, body, account and time."""
+        """Whether `x-s` is the signature of this path, body and account, and recent."""
         signed = read_signature(asked.headers.get("x-s", ""))
         if signed is None or not signed.fits(path=asked.path, body=asked.body, a1=asked.cookies.get("a1", "")):
             return False
-        stamp = asked.headers.get("x-t", "")
-        return stamp == str(signed.milliseconds) and abs(self._now() - signed.at) <= _FRESH
+        return asked.headers.get("x-t", "") == str(signed.milliseconds) and abs(self._now() - signed.at) <= _FRESH
 
     def _answer_search(self, document: Mapping[str, object]) -> SandboxAnswer:
         page, size = document.get("page"), document.get("page_size")
@@ -101,7 +100,7 @@ class SandboxXiaohongshu(SandboxMedia):
         items: list[object] = [_show_item(post) for post in found[start : start + size]]
         if not items:
             return _accept({"has_more": False})
-        # Suggestions stand among the notes, as they do on the real one.
+        # As on the real platform, suggestions appear among the notes.
         items.insert(1, {"id": "suggestions", "model_type": "rec_query", "rec_query": {"queries": []}})
         return _accept({"has_more": start + size < len(found), "items": items})
 
@@ -122,7 +121,7 @@ def name_note(number: int) -> str:
 
 
 def read_note(note_id: str) -> int:
-    """The number of a post, 0 for what is no id of ours."""
+    """The number of a post. 0 for an unknown id."""
     try:
         return int(note_id.removeprefix("65a0"), 16)
     except ValueError:
@@ -130,7 +129,7 @@ def read_note(note_id: str) -> int:
 
 
 def make_token(number: int) -> str:
-    """The token that a search gives for a post."""
+    """The xsec_token of a post, as a search gives it."""
     return f"AB{hashlib.blake2b(name_note(number).encode(), digest_size=20).hexdigest()}="
 
 
@@ -172,14 +171,14 @@ def _show_item(post: Post) -> dict[str, object]:
 
 def _show_note(post: Post) -> dict[str, object]:
     topics = " ".join(f"#{tag}[话题]#" for tag in post.tags)
-    stamp = int(post.published.timestamp() * 1000)
+    published = int(post.published.timestamp() * 1000)
     return {
         "note_id": name_note(post.number),
         "type": _tell_type(post),
         "title": post.title,
         "desc": f"{post.text} {topics}".strip(),
-        "time": stamp,
-        "last_update_time": stamp + 3_600_000,
+        "time": published,
+        "last_update_time": published + 3_600_000,
         "user": _show_user(post),
         "interact_info": {
             "liked_count": format_count(post.likes),

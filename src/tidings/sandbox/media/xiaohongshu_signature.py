@@ -1,5 +1,5 @@
-"""The reading side of Xiaohongshu's request signature `x-s`: what it says about the request it was made for. The layout
-and its constants are those of the web client; nothing here can make a signature.
+"""Reads Xiaohongshu's request signature `x-s`: which request it was made for. Layout and constants are those of the web
+client. This module cannot make a signature.
 
     XYS_ base64(JSON{x0…x4}), x3 = mns0301_ base64(144 bytes, masked), both with alphabets of their own; the bytes are
     version 4 · seed 4 · time 8 · other 16 · length 4 · digest 8 (masked with the seed) · 52 · a1 52 · 10 · app 10 · …
@@ -30,11 +30,15 @@ _LATEST = 10**14
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What a signature was made for. `digest` is the beginning of the MD5 of path and body."""
+    """The request that a signature was made for."""
 
+    # Milliseconds since the epoch.
     milliseconds: int
+    # Bytes of path and body.
     length: int
+    # The first 8 bytes of the MD5 of path and body.
     digest: bytes
+    # The cookie a1, up to 52 characters.
     a1: str = field(repr=False)
 
     @property
@@ -48,7 +52,7 @@ class SignedRequest:
 
 
 def read_signature(text: str) -> SignedRequest | None:
-    """None for what is no signature of this layout."""
+    """The content of a signature. None for another layout."""
     try:
         outer = json.loads(base64.b64decode(text.removeprefix("XYS_").translate(_OUTER), validate=True))
         if outer["x1"] != _APP or not text.startswith("XYS_") or not outer["x3"].startswith("mns0301_"):

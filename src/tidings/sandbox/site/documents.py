@@ -1,5 +1,6 @@
-"""Which file of the sandbox site lists which pages, and when each file last changed. Turning a file into bytes is
-delegated to `rendering`, keeping the bytes to `shelf`."""
+"""The files that list the pages of the site: which pages each lists, when it changed, and its rendered bytes.
+`rendering` makes the bytes.
+"""
 
 import gzip
 import hashlib
@@ -40,10 +41,10 @@ _CONTENT_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file at one moment: the same path and `modified` always mean the same bytes. `part` 0 is the entry, the
-    others are the children of an index."""
+    """One version of a file. Path and `modified` together identify its bytes."""
 
     path: str
+    # 0 for the entry, 1 and more for the children of an index.
     part: int
     modified: datetime
     content_type: str
@@ -67,7 +68,7 @@ class Documents:
 
     @property
     def part_count(self) -> int:
-        """How many children the index has."""
+        """The number of children of the index."""
         return -(-self._pages.highest // self._per_sitemap) if self._layout is Layout.INDEX else 0
 
     def find(self, path: str) -> Document | None:
@@ -82,16 +83,16 @@ class Documents:
         return [self.entry_path, *(self._child_path(part) for part in range(1, self.part_count + 1))]
 
     def touch(self, numbers: Iterable[int]) -> None:
-        """The pages of these numbers came, changed or went: so did the files that list them."""
+        """Mark the files that list these pages as changed."""
         parts = {(number - 1) // self._per_sitemap + 1 for number in numbers} if self._layout is Layout.INDEX else set()
         for part in parts | {0}:
-            # Last-Modified has no fractions: to change with the content, it must be a second past what was seen.
+            # Last-Modified has whole seconds, so a file that was served must move on by one to show its change.
             step = timedelta(seconds=1) if part in self._seen else timedelta(0)
             self._modified[part] = max(datetime.now(UTC).replace(microsecond=0), self._modified_at(part) + step)
             self._seen.discard(part)
 
     def render(self, document: Document, *, origin: str, everything_at: datetime | None) -> bytes:
-        """The bytes of a file; with `everything_at`, every time in it is that one."""
+        """The bytes of a file. With `everything_at`, every timestamp in it is this one."""
         if self._layout is Layout.RSS:
             return render_rss(self._pages, self._numbers(0), origin=origin, everything_at=everything_at)
         if self._layout is Layout.TEXT:
@@ -136,7 +137,7 @@ def digest_body(body: bytes) -> str:
 
 
 class RenderedDocuments:
-    """Bytes of documents, the longest unused thrown out first once `capacity` bytes are exceeded."""
+    """Rendered files, rendered once per change. Keeps at most `capacity` bytes, and the ETags of all files."""
 
     def __init__(self, *, capacity: int, render: Callable[[Document], bytes]) -> None:
         self._capacity = capacity

@@ -1,9 +1,8 @@
-"""The pages of the sandbox site: which there are and when each was last changed. Pages are numbered from 1 and
-generated from their number, so only what deviates (changed, removed) is stored and a million pages cost nothing.
-How they appear in a sitemap is in `rendering`.
+"""The pages of the site: which exist and when each changed. Pages are numbered from 1 and generated from their number,
+so only changed and removed pages take memory.
 
-LookupError
-└── NoSuchPageError    a number that the site never had, or whose page was removed
+    LookupError
+    └── NoSuchPageError    the site has no page of this number
 """
 
 import re
@@ -16,9 +15,9 @@ _THINGS = ("anchor", "bridge", "canal", "delta", "fjord", "garden", "harbour", "
 _SLUGS = [f"{quality}-{thing}-letters" for quality, thing in product(_QUALITIES, _THINGS)]
 _PATH = re.compile(r"/pages/(\d{7,12})/")
 
-# 2,500 stamps from 2019-01-01 to 2025-11-05, a day and a few minutes apart; a prime step spreads neighbours over them.
+# 2,500 timestamps from 2019-01-01 to 2025-11-05, about a day apart; a prime step spreads neighbouring pages over them.
 _FIRST = datetime(2019, 1, 1, 6, 0, tzinfo=UTC)
-_STAMPS = [_FIRST + timedelta(days=day, seconds=day * 17) for day in range(2_500)]
+_TIMESTAMPS = [_FIRST + timedelta(days=day, seconds=day * 17) for day in range(2_500)]
 _STEP = 7_919
 
 
@@ -31,23 +30,23 @@ def page_path(number: int) -> str:
 
 
 def page_number(path: str) -> int | None:
-    """The number of the page that has this path, whether the site has that page or not."""
+    """The number in the path of a page, whether that page exists or not. None for other paths."""
     found = _PATH.match(path)
     number = int(found[1]) if found else 0
     return number if number and page_path(number) == path else None
 
 
-def stamp_index(number: int) -> int:
-    return number * _STEP % len(_STAMPS)
+def timestamp_index(number: int) -> int:
+    return number * _STEP % len(_TIMESTAMPS)
 
 
-def generated_stamps() -> list[datetime]:
-    """The times that pages which were never changed carry; page n has the one at `stamp_index(n)`."""
-    return list(_STAMPS)
+def generated_timestamps() -> list[datetime]:
+    """The timestamps of unchanged pages; page n has the one at `timestamp_index(n)`."""
+    return list(_TIMESTAMPS)
 
 
 class SitePages:
-    """The set of pages. Numbers are never used again, as addresses are not."""
+    """The set of pages. The number of a removed page is not used again."""
 
     def __init__(self, count: int) -> None:
         self.highest = count
@@ -65,16 +64,16 @@ class SitePages:
 
     def lastmod(self, number: int) -> datetime:
         self._require(number)
-        return self.changed.get(number) or _STAMPS[stamp_index(number)]
+        return self.changed.get(number) or _TIMESTAMPS[timestamp_index(number)]
 
     def change(self, number: int) -> datetime:
-        """Set a page's time to now; returns it."""
+        """Set the timestamp of a page to now. Returns it."""
         self._require(number)
         self.changed[number] = datetime.now(UTC)
         return self.changed[number]
 
     def add(self, count: int) -> range:
-        """Add pages behind the last; returns their numbers."""
+        """Add pages after the last one. Returns their numbers."""
         added = range(self.highest + 1, self.highest + count + 1)
         self.highest += count
         return added

@@ -1,12 +1,13 @@
-"""Pages as the formats in which sites list them: urlset, sitemapindex, RSS and text. Pure functions from pages to
-bytes; which file holds which pages is in `documents`."""
+"""Renders pages as urlset, sitemapindex, RSS and text. Pure functions; `documents` decides which file lists which
+pages.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from email.utils import format_datetime
 from functools import cache
 
-from tidings.sandbox.site.pages import SitePages, generated_stamps, page_path, stamp_index
+from tidings.sandbox.site.pages import SitePages, generated_timestamps, page_path, timestamp_index
 
 _URLSET = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -18,19 +19,19 @@ _INDEX = '<?xml version="1.0" encoding="UTF-8"?>\n<sitemapindex xmlns="http://ww
 _EXTENDED = 10
 
 
-def format_w3c(moment: datetime) -> str:
-    """Date and time with fractional seconds, as a page that was just changed carries it."""
-    return moment.isoformat(timespec="microseconds")
+def format_w3c(timestamp: datetime) -> str:
+    """Date and time with fractional seconds, as for a page that was just changed."""
+    return timestamp.isoformat(timespec="microseconds")
 
 
-def _format_seconds(moment: datetime) -> str:
-    return moment.isoformat(timespec="seconds")
+def _format_seconds(timestamp: datetime) -> str:
+    return timestamp.isoformat(timespec="seconds")
 
 
 def render_urlset(
     pages: SitePages, numbers: range, *, origin: str, extensions: bool, everything_at: datetime | None
 ) -> bytes:
-    lastmod = _choose_stamps(pages, everything_at, changed=format_w3c, generated=_format_seconds)
+    lastmod = _choose_timestamps(pages, everything_at, changed=format_w3c, generated=_format_seconds)
     lines = [_URLSET]
     for number in pages.within(numbers):
         extra = _render_extensions(origin, number) if extensions and number % _EXTENDED == 0 else ""
@@ -50,7 +51,7 @@ def _render_extensions(origin: str, number: int) -> str:
 
 
 def render_index(children: Iterable[tuple[str, datetime]]) -> bytes:
-    """An index of children, each as its URL and the time of its last change."""
+    """An index of children, given by URL and timestamp."""
     entries = (
         f"<sitemap><loc>{url}</loc><lastmod>{_format_seconds(modified)}</lastmod></sitemap>\n"
         for url, modified in children
@@ -59,7 +60,7 @@ def render_index(children: Iterable[tuple[str, datetime]]) -> bytes:
 
 
 def render_rss(pages: SitePages, numbers: range, *, origin: str, everything_at: datetime | None) -> bytes:
-    published = _choose_stamps(pages, everything_at, changed=format_datetime, generated=format_datetime)
+    published = _choose_timestamps(pages, everything_at, changed=format_datetime, generated=format_datetime)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>\n<rss version="2.0"><channel>\n<title>Sandbox</title>'
         f"<link>{origin}/</link><description>SitePages of the sandbox site</description>\n"
@@ -78,26 +79,26 @@ def render_text(pages: SitePages, numbers: range, *, origin: str) -> bytes:
     return "".join(f"{origin}{page_path(number)}\n" for number in pages.within(numbers)).encode()
 
 
-def _choose_stamps(
+def _choose_timestamps(
     pages: SitePages,
     everything_at: datetime | None,
     *,
     changed: Callable[[datetime], str],
     generated: Callable[[datetime], str],
 ) -> Callable[[int], str]:
-    """How a page's time is written: one for all, or its own. The generated ones are written only once."""
+    """The function that writes the timestamp of a page. Generated timestamps are formatted once."""
     if everything_at is not None:
         text = changed(everything_at)
         return lambda _: text
-    written = _write_stamps(generated)
+    written = _write_timestamps(generated)
 
     def write(number: int) -> str:
-        moment = pages.changed.get(number)
-        return changed(moment) if moment is not None else written[stamp_index(number)]
+        timestamp = pages.changed.get(number)
+        return changed(timestamp) if timestamp is not None else written[timestamp_index(number)]
 
     return write
 
 
 @cache
-def _write_stamps(write: Callable[[datetime], str]) -> Sequence[str]:
-    return [write(moment) for moment in generated_stamps()]
+def _write_timestamps(write: Callable[[datetime], str]) -> Sequence[str]:
+    return [write(timestamp) for timestamp in generated_timestamps()]

@@ -1,8 +1,8 @@
-"""A web site that exists only here: robots.txt, sitemaps that answer conditional requests, the IndexNow key file and
-the pages themselves, all of which can change, vanish, be overridden or fail on request."""
+"""The stand-in of a web site: robots.txt, sitemaps with conditional requests, the IndexNow key file, and pages. Each of
+them can be changed, removed, replaced or made to fail.
+"""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
@@ -10,32 +10,20 @@ from aiohttp import web
 
 from tidings.sandbox.site.documents import Document, Documents, Layout, RenderedDocuments, digest_body
 from tidings.sandbox.site.pages import SitePages, page_number, page_path
-from tidings.sandbox.wire.answers import SandboxAnswer
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.answers import HTML, SandboxAnswer
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, Visit
 
 DEMO_KEY = "tidings-sandbox-demo-key-0f3a9c71"
 
 _MIB = 1024 * 1024
-_CONTENT_TYPES = {
-    ".xml": "application/xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".gz": "application/gzip",
-    ".json": "application/json",
-}
-_HTML = "text/html; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A request to a site: its one URL is the one that was asked for."""
-
-    urls: tuple[str, ...]
-    fields: Mapping[str, object] = field(default_factory=dict)
 
 
 class SandboxSite(StandIn[Visit]):
-    """A site of `pages` generated pages. `gzipped` makes the children of an index .xml.gz files; `cache_bytes` bounds
-    the rendered files that are kept."""
+    """A site of `pages` generated pages.
+
+    `per_sitemap`: pages per child of an index. `gzipped`: the children are .xml.gz files. `extensions`: some entries
+    have image and xhtml elements. `cache_bytes`: the most bytes of rendered files that are kept.
+    """
 
     def __init__(
         self,
@@ -58,11 +46,10 @@ class SandboxSite(StandIn[Visit]):
         )
         self._cache_bytes = cache_bytes
         self._rendered = self._new_rendered()
-        self._overrides: dict[str, SandboxAnswer] = {}
 
     async def start(self, *, port: int | None = None) -> None:
         await super().start(port=port)
-        # Rendered files name the port, which may be another one now.
+        # Rendered files contain the port, which may have changed.
         self._rendered = self._new_rendered()
 
     @property
@@ -79,14 +66,14 @@ class SandboxSite(StandIn[Visit]):
 
     @property
     def cached_bytes(self) -> int:
-        """The size of all rendered files that are kept now."""
+        """The bytes of all rendered files that are kept."""
         return self._rendered.size
 
     def url(self, number: int) -> str:
         return self.origin + page_path(number)
 
     def urls(self) -> Iterable[str]:
-        """The URLs of all pages that the site has, in order."""
+        """The URLs of all pages, in order."""
         return (self.url(number) for number in self.pages.within(range(1, self.pages.highest + 1)))
 
     def document_urls(self) -> list[str]:
@@ -97,7 +84,7 @@ class SandboxSite(StandIn[Visit]):
         return self.pages.lastmod(number)
 
     def change(self, number: int) -> datetime:
-        """Page `number` was changed just now; returns its new lastmod. Raises NoSuchPageError."""
+        """Change page `number` now. Returns its new lastmod. Raises NoSuchPageError."""
         self.change_many([number])
         return self.pages.lastmod(number)
 
@@ -108,35 +95,18 @@ class SandboxSite(StandIn[Visit]):
         self._documents.touch(changed)
 
     def add(self, count: int) -> range:
-        """Add pages behind the last; returns their numbers."""
+        """Add pages after the last one. Returns their numbers."""
         added = self.pages.add(count)
         self._documents.touch(added)
         return added
 
     def remove(self, number: int) -> None:
-        """Page `number` leaves the sitemap and answers 410 from now on. Raises NoSuchPageError."""
+        """Remove page `number` from the sitemap; it answers 410 from now on. Raises NoSuchPageError."""
         self.pages.remove(number)
         self._documents.touch([number])
 
-    def serve(
-        self,
-        path: str,
-        body: bytes | str,
-        *,
-        status: int = 200,
-        headers: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-    ) -> None:
-        """Answer `path` with exactly this, whatever lies there otherwise."""
-        raw = body.encode() if isinstance(body, str) else body
-        self._overrides[path] = SandboxAnswer(status, raw, headers or {}, content_type or _guess_type(path))
-
-    def restore(self, path: str) -> None:
-        """Undo `serve`."""
-        self._overrides.pop(path, None)
-
     def warm(self) -> None:
-        """Render all files now, as far as they may be kept, so that no request has to wait for it."""
+        """Render all files that may be kept, so that no request has to wait for it."""
         for path in self._documents.paths():
             document = self._documents.find(path)
             if document is not None:
@@ -151,8 +121,6 @@ class SandboxSite(StandIn[Visit]):
     async def judge(self, exchange: SandboxExchange, asked: Visit) -> SandboxAnswer:
         request = exchange.request
         path = request.raw_path.partition("?")[0]
-        if path in self._overrides:
-            return self._overrides[path]
         if request.method not in ("GET", "HEAD"):
             return SandboxAnswer(405, b"method not allowed\n", {"Allow": "GET, HEAD"})
         document = self._documents.find(path)
@@ -176,10 +144,10 @@ class SandboxSite(StandIn[Visit]):
             return SandboxAnswer(200, self.key.encode())
         number = 0 if path == "/" else page_number(path)
         if number is not None and (number == 0 or number in self.pages):
-            return SandboxAnswer(200, _render_page(number), {}, _HTML)
+            return SandboxAnswer(200, _render_page(number), {}, HTML)
         if number is not None and self.pages.was_removed(number):
-            return SandboxAnswer(410, b"<!doctype html><title>Gone</title>\n", {}, _HTML)
-        return SandboxAnswer(404, b"<!doctype html><title>Not found</title>\n", {}, _HTML)
+            return SandboxAnswer(410, b"<!doctype html><title>Gone</title>\n", {}, HTML)
+        return SandboxAnswer(404, b"<!doctype html><title>Not found</title>\n", {}, HTML)
 
     def _new_rendered(self) -> RenderedDocuments:
         return RenderedDocuments(
@@ -193,14 +161,10 @@ def _validators(etag: str, modified: datetime) -> dict[str, str]:
 
 
 def _is_unchanged(request: web.BaseRequest, *, etag: str, modified: datetime) -> bool:
-    """Whether the client has this version; If-None-Match decides alone where it is sent (RFC 9110, 13.2.2)."""
+    """Whether the client has this version. If-None-Match takes precedence (RFC 9110, 13.2.2)."""
     if request.if_none_match is not None:
         return any(tag.value in ("*", etag.strip('"')) for tag in request.if_none_match)
     return request.if_modified_since is not None and modified <= request.if_modified_since
-
-
-def _guess_type(path: str) -> str:
-    return next((kind for suffix, kind in _CONTENT_TYPES.items() if path.endswith(suffix)), _HTML)
 
 
 def _render_page(number: int) -> bytes:

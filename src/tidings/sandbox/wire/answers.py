@@ -12,11 +12,21 @@ from aiohttp import web
 
 from tidings.sandbox.wire.faults import Fault, FaultKind
 
+HTML = "text/html; charset=utf-8"
+
 _PIECE = 256 * 1024
+_CONTENT_TYPES = {
+    ".xml": "application/xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".gz": "application/gzip",
+    ".json": "application/json",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxAnswer:
+    """One answer of a stand-in."""
+
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -32,6 +42,11 @@ def answer_json(document: object, *, status: int = 200, headers: Mapping[str, st
     return SandboxAnswer(status, body, headers or {}, "application/json; charset=utf-8")
 
 
+def guess_content_type(path: str) -> str:
+    """The content type of a file, by the end of its path."""
+    return next((kind for suffix, kind in _CONTENT_TYPES.items() if path.endswith(suffix)), HTML)
+
+
 def answer_fault(fault: Fault) -> SandboxAnswer:
     """The answer of a fault of the kind STATUS."""
     kind = "application/json; charset=utf-8" if fault.body.startswith("{") else "text/plain; charset=utf-8"
@@ -41,7 +56,7 @@ def answer_fault(fault: Fault) -> SandboxAnswer:
 async def send_answer(
     request: web.BaseRequest, answer: SandboxAnswer, *, fault: Fault | None, on_last: Callable[[], None]
 ) -> web.StreamResponse:
-    """Send an answer, as badly as `fault` says; `on_last` is called just before its last bytes go out."""
+    """Send an answer with this fault. Calls `on_last` just before the last bytes."""
     kind = fault.kind if fault is not None else None
     if request.method == "HEAD" or (kind not in (FaultKind.DRIP, FaultKind.TRUNCATE) and len(answer.body) <= _PIECE):
         on_last()
@@ -77,15 +92,15 @@ async def _write(
 
 
 def reset_connection(request: web.BaseRequest) -> None:
-    """Close so that the client gets RST (connection reset by peer)."""
+    """Close the connection with RST (connection reset by peer)."""
     if request.transport is None:
         return
-    # A linger time of zero makes the kernel drop the connection with RST instead of FIN.
+    # With a linger time of zero, the kernel sends RST instead of FIN.
     request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     request.transport.abort()
 
 
 def close_connection(request: web.BaseRequest) -> None:
-    """Close in good order (FIN) after what was written so far."""
+    """Close the connection with FIN, after the bytes written so far."""
     if request.transport is not None:
         request.transport.close()

@@ -1,8 +1,8 @@
-"""Misbehaviour on request: what a stand-in shall do wrong (`Fault`) and which requests it hits (`Faults`).
-How each kind is carried out on the wire is in `wire` and `standin`.
+"""Faults that a stand-in shows on request: what goes wrong (`Fault`), and for which requests (`Faults`). `stand_in` and
+`answers` carry them out.
 
-ValueError
-└── FaultError    a fault described in JSON has an unknown field or a value that does not fit
+    ValueError
+    └── FaultError    a fault in JSON has an unknown field or an invalid value
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class FaultError(ValueError):
-    """A fault described in JSON cannot be understood."""
+    """A fault in JSON has an unknown field or an invalid value."""
 
 
 class FaultKind(StrEnum):
@@ -28,20 +28,27 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One misbehaviour. Of the requests that fit `path` and `matching`, the first `after` are spared, then each
-    `every`-th is hit, `times` times (None: until recovery). Every kind waits `latency` first."""
+    """One fault, and the requests that it hits."""
 
     kind: FaultKind = FaultKind.STATUS
     _: KW_ONLY
+    # The answer of the kind STATUS.
     status: int = 503
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
+    # How many requests are hit. None: all until recovery.
     times: int | None = None
+    # Hit each n-th matching request.
     every: int = 1
+    # Spare this many matching requests first.
     after: int = 0
+    # Only requests with a URL, keyword or note that contains this text.
     matching: str | None = None
+    # Only requests to this path.
     path: str | None = None
+    # How long to wait before anything else, for every kind.
     latency: timedelta = timedelta(0)
+    # The size of a piece of the kind DRIP, and the pause between two.
     drip_bytes: int = 256
     drip_pause: timedelta = timedelta(milliseconds=20)
 
@@ -52,19 +59,19 @@ class Fault:
 
 
 class Faults:
-    """The faults that are set on one stand-in, with how often each was met."""
+    """The faults of one stand-in, with the number of requests that matched each."""
 
     def __init__(self) -> None:
-        self._armed: list[_Armed] = []
+        self._armed: list[_ArmedFault] = []
 
     def arm(self, fault: Fault) -> None:
-        self._armed.append(_Armed(fault))
+        self._armed.append(_ArmedFault(fault))
 
     def clear(self) -> None:
         self._armed.clear()
 
     def strike(self, *, path: str, urls: Sequence[str]) -> Fault | None:
-        """The fault that hits this request, if any: the one set first of those whose turn it is."""
+        """The fault that hits this request: the oldest of those that apply. None where none does."""
         due = [armed for armed in self._armed if armed.fault.fits(path=path, urls=urls) and armed.meet()]
         if not due:
             return None
@@ -73,21 +80,21 @@ class Faults:
 
 
 @dataclass(slots=True)
-class _Armed:
+class _ArmedFault:
     fault: Fault
     met: int = 0
     fired: int = 0
 
     def meet(self) -> bool:
-        """Count one more fitting request; says whether it is one to be hit."""
+        """Count one more matching request. Returns whether the fault hits it."""
         self.met += 1
-        turn = self.met - self.fault.after
+        number = self.met - self.fault.after
         spent = self.fault.times is not None and self.fired >= self.fault.times
-        return turn > 0 and turn % self.fault.every == 0 and not spent
+        return number > 0 and number % self.fault.every == 0 and not spent
 
 
 def parse_fault(document: object) -> Fault:
-    """A fault from JSON: the fields of `Fault` by name, durations in seconds. Raises FaultError."""
+    """A fault from JSON: fields of `Fault` by name, durations in seconds. Raises FaultError."""
     if not isinstance(document, dict):
         raise FaultError("a fault is a JSON object")
     return Fault(**{name: _parse_field(name, value) for name, value in document.items()})

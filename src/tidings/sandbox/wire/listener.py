@@ -1,5 +1,6 @@
-"""A listening socket on 127.0.0.1 for one stand-in: stamps each request on arrival, tells when a client has gone
-away, and can drop all connections at once. Knows nothing of records and answers."""
+"""A listening socket on 127.0.0.1 for one stand-in. It adds the time of arrival to each request, reports lost
+connections, and can drop all connections at once.
+"""
 
 import asyncio
 import time
@@ -19,7 +20,7 @@ _BACKLOG = 1024
 
 
 class Listener(web.Server):
-    """One server, for one `listen` and one `stop`."""
+    """One server. `listen` and `stop` are called once each."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class Listener(web.Server):
         self._runner = web.ServerRunner(self, shutdown_timeout=0.1)
 
     async def listen(self, port: int) -> int:
-        """Returns the port in use; raises OSError where it is taken."""
+        """Returns the port. Raises OSError if it is taken."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, ADDRESS, port, backlog=_BACKLOG)
         try:
@@ -50,22 +51,22 @@ class Listener(web.Server):
         self._on_lost(handler)
 
     async def drop_connections(self) -> None:
-        """Accept no more, and end what is open without waiting for it."""
+        """Stop listening, and abort open connections without waiting."""
         for site in self._runner.sites:
             await site.stop()
         for connection in self.connections:
-            # `close` would wait for a client that never reads what was written.
+            # `close` would wait for a client that never reads its answer.
             if connection.transport is not None:
                 connection.transport.abort()
 
     async def stop(self) -> None:
         await self._runner.cleanup()
-        # The loop closes an aborted socket one turn later.
+        # The event loop closes an aborted socket in its next iteration.
         await asyncio.sleep(0)
 
 
 class TimedRequest(web.BaseRequest):
-    """A request with the time of its arrival. The handler starts a turn of the loop later than this is made."""
+    """A request with the time of its arrival. The handler starts one iteration of the event loop later."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""What a stand-in was asked: one `Recorded` for each request, in order of arrival, with the time, the URLs it
-carried, how many requests were in flight and what was answered. Waiting for requests lives here too; reading
-requests and answering them does not."""
+"""The requests of a stand-in: one `Recorded` per request, in order of arrival, with its URLs, its answer and the number
+of requests in flight. Tests wait for requests here.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,28 @@ from datetime import datetime, timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One request. `status` is None while it is unanswered, and stays None if it never was answered."""
+    """One request."""
 
+    # Arrival, in seconds of the monotonic clock.
     at: float
+    # Arrival, UTC.
     wall: datetime
     method: str
     path: str
     query: str
+    # Secrets in headers and query are masked.
     headers: Mapping[str, str]
+    # Requests in flight at its arrival, itself included.
     in_flight: int
+    # The URLs that it submits or asks for.
     urls: tuple[str, ...] = ()
+    # Its other fields, by the names of the protocol.
     fields: Mapping[str, object] = field(default_factory=dict)
+    # The status of the answer. None until there is one.
     status: int | None = None
 
     def describe(self) -> dict[str, object]:
-        """The same as JSON can carry it."""
+        """The request as JSON."""
         return {
             "at": self.at,
             "wall": self.wall.isoformat(),
@@ -40,8 +47,11 @@ class Recorded:
 
 
 class RequestLog:
-    """All requests of one stand-in. A request is in flight from its arrival until just before its answer is sent,
-    so that a client that sends its next one on seeing the answer is never counted twice."""
+    """All requests of one stand-in.
+
+    A request is in flight from its arrival until just before its last bytes are sent. A client that waits for each
+    answer thus never has two in flight.
+    """
 
     def __init__(self) -> None:
         self.max_in_flight = 0
@@ -63,7 +73,7 @@ class RequestLog:
     def arrive(
         self, *, at: float, wall: datetime, method: str, path: str, query: str, headers: Mapping[str, str]
     ) -> int:
-        """Enter a request whose head was read; returns its number."""
+        """Record a request whose head was read. Returns its number."""
         number = len(self._requests)
         self._in_flight.add(number)
         self._idle.clear()
@@ -81,7 +91,7 @@ class RequestLog:
         return number
 
     async def complete(self, number: int, *, urls: tuple[str, ...], fields: Mapping[str, object]) -> Recorded:
-        """Note what a request's body said, now that all of it was read, and wake those who wait for it."""
+        """Record the content of a request that was read to its end, and wake the waiting tests."""
         entry = self._replace(number, replace(self._requests[number], urls=urls, fields=fields))
         self._complete += 1
         async with self._changed:
@@ -92,19 +102,19 @@ class RequestLog:
         return self._replace(number, replace(self._requests[number], status=status))
 
     def leave(self, number: int) -> None:
-        """The request is no longer in flight: it is about to be answered, or its connection is gone."""
+        """The request is no longer in flight: its answer is about to end, or its connection is lost."""
         self._in_flight.discard(number)
         if not self._in_flight:
             self._idle.set()
 
     def gap_before(self, number: int) -> timedelta | None:
-        """The time between a request and the one that arrived before it."""
+        """The time since the request before this one. None for the first."""
         if number == 0:
             return None
         return timedelta(seconds=self._requests[number].at - self._requests[number - 1].at)
 
     async def wait_for(self, count: int, *, timeout: timedelta) -> None:
-        """Return once `count` requests were read completely; raises TimeoutError."""
+        """Wait until `count` requests were read to their ends. Raises TimeoutError."""
         try:
             async with asyncio.timeout(timeout.total_seconds()), self._changed:
                 await self._changed.wait_for(lambda: self._complete >= count)
@@ -112,7 +122,7 @@ class RequestLog:
             raise TimeoutError(f"{self._complete} of {count} requests came within {timeout}") from None
 
     async def wait_until_idle(self, *, timeout: timedelta) -> None:
-        """Return once no request is in flight; raises TimeoutError."""
+        """Wait until no request is in flight. Raises TimeoutError."""
         async with asyncio.timeout(timeout.total_seconds()):
             await self._idle.wait()
 

@@ -1,5 +1,6 @@
-"""What every stand-in is: one HTTP server on 127.0.0.1 that records each request, calls the hooks, misbehaves on
-request and closes at once, whatever hangs on it. What a stand-in answers is its own file's business."""
+"""The base of every stand-in: an HTTP server on 127.0.0.1 that records requests, calls hooks and shows faults. It
+closes at once, whatever waits on it. Each stand-in decides its own answers.
+"""
 
 import asyncio
 import inspect
@@ -10,8 +11,16 @@ from datetime import timedelta
 from typing import Generic, Protocol, Self, TypeVar
 
 from aiohttp import web
+from multidict import CIMultiDict
 
-from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, close_connection, reset_connection, send_answer
+from tidings.sandbox.wire.answers import (
+    SandboxAnswer,
+    answer_fault,
+    close_connection,
+    guess_content_type,
+    reset_connection,
+    send_answer,
+)
 from tidings.sandbox.wire.faults import Fault, FaultKind, Faults
 from tidings.sandbox.wire.listener import ADDRESS, Listener, TimedRequest
 from tidings.sandbox.wire.request_log import Recorded, RequestLog
@@ -19,11 +28,11 @@ from tidings.sandbox.wire.request_log import Recorded, RequestLog
 CONTROL_PREFIX = "/__sandbox/"
 
 Hook = Callable[[Recorded], Awaitable[None] | None]
-Control = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+ControlHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Asked(Protocol):
-    """What a request says: the URLs it is about, and its other fields."""
+    """The content of a request: its URLs and its other fields."""
 
     @property
     def urls(self) -> tuple[str, ...]: ...
@@ -32,9 +41,18 @@ class Asked(Protocol):
     def fields(self) -> Mapping[str, object]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A request to a web site."""
+
+    # The one URL that was asked for.
+    urls: tuple[str, ...]
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SandboxExchange:
-    """One request on its way to an answer."""
+    """One request until its answer."""
 
     request: web.BaseRequest
     number: int
@@ -46,17 +64,20 @@ A = TypeVar("A", bound=Asked)
 
 
 class StandIn(ABC, Generic[A]):
-    """A server on its own port (0: any that is free, kept over a restart). Subclasses say what a request tells
-    (`read_request`), what it gets (`judge`) and what follows from that (`settle`)."""
+    """A server on its own port (0: a free one, kept over a restart).
+
+    Subclasses read a request (`read_request`), choose its answer (`judge`) and change their state (`settle`).
+    """
 
     def __init__(self, name: str, *, port: int = 0) -> None:
         self.name = name
         self.on_request: Hook | None = None
         self.on_answer: Hook | None = None
-        self.control: Control | None = None
+        self.control: ControlHandler | None = None
         self._port = port
         self._log = RequestLog()
         self._faults = Faults()
+        self._served: dict[str, SandboxAnswer] = {}
         self._open: dict[web.RequestHandler, SandboxExchange] = {}
         self._listener: Listener | None = None
 
@@ -68,7 +89,7 @@ class StandIn(ABC, Generic[A]):
         await self.close()
 
     async def start(self, *, port: int | None = None) -> None:
-        """Listen; raises OSError where the port is taken."""
+        """Start to listen. Raises OSError if the port is taken."""
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already listening")
         listener = Listener(self._handle, on_lost=self._note_lost)
@@ -76,7 +97,7 @@ class StandIn(ABC, Generic[A]):
         self._listener = listener
 
     async def close(self) -> None:
-        """Stop listening and drop every connection at once, with whatever is waiting on it."""
+        """Stop listening and drop every connection at once."""
         listener, self._listener = self._listener, None
         if listener is None:
             return
@@ -100,7 +121,7 @@ class StandIn(ABC, Generic[A]):
 
     @property
     def requests(self) -> Sequence[Recorded]:
-        """Every request so far, in order of arrival."""
+        """All requests so far, in order of arrival."""
         return self._log.requests
 
     @property
@@ -112,35 +133,60 @@ class StandIn(ABC, Generic[A]):
         return self._log.max_in_flight
 
     async def wait_for_requests(self, count: int, *, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Return once `count` requests have arrived with their bodies; raises TimeoutError."""
+        """Wait until `count` requests have arrived with their bodies. Raises TimeoutError."""
         await self._log.wait_for(count, timeout=timeout)
 
     async def wait_until_idle(self, *, timeout: timedelta = timedelta(seconds=10)) -> None:
-        """Return once no request is in flight; raises TimeoutError."""
+        """Wait until no request is in flight. Raises TimeoutError."""
         await self._log.wait_until_idle(timeout=timeout)
 
     def misbehave(self, fault: Fault) -> None:
         self._faults.arm(fault)
 
     def recover(self) -> None:
-        """Clear all faults; what already hangs goes on hanging."""
+        """Clear all faults. A request that hangs already goes on hanging."""
         self._faults.clear()
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        """What was asked of this stand-in, as JSON can carry it; `full` has each request."""
+        """The recorded requests as JSON: their number, and with `full` each of them."""
         counts: dict[str, object] = {"requests": len(self.requests), "maxInFlight": self.max_in_flight}
         return counts | ({"record": [entry.describe() for entry in self.requests]} if full else {})
 
+    def serve(
+        self,
+        path: str,
+        body: bytes | str,
+        *,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> None:
+        """Answer `path` with exactly this from now on."""
+        raw = body.encode() if isinstance(body, str) else body
+        self._served[path] = SandboxAnswer(status, raw, headers or {}, content_type or guess_content_type(path))
+
+    def restore(self, path: str) -> None:
+        """Undo `serve`."""
+        self._served.pop(path, None)
+
+    def mask_path(self, raw_path: str) -> str:
+        """Path and query as they are recorded, without secrets."""
+        return raw_path
+
+    def mask_header(self, name: str, value: str) -> str:
+        """The value of a header as it is recorded, without secrets."""
+        return value
+
     @abstractmethod
     def read_request(self, request: web.BaseRequest, body: bytes) -> A:
-        """What is asked, as far as it can be read."""
+        """The content of a request, as far as it can be read."""
 
     @abstractmethod
     async def judge(self, exchange: SandboxExchange, asked: A) -> SandboxAnswer:
-        """What the real one would answer."""
+        """The answer that the real service would give."""
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
-        """Note what a judgement means; called even where its answer will never be sent."""
+        """Change the state after an answer was chosen. Also called when a fault keeps the answer from being sent."""
 
     async def _handle(self, request: TimedRequest) -> web.StreamResponse:
         if self.control is not None and request.path.startswith(CONTROL_PREFIX):
@@ -150,7 +196,7 @@ class StandIn(ABC, Generic[A]):
         try:
             return await self._serve(exchange)
         except (ConnectionError, web.RequestPayloadError):
-            return web.Response()  # the client is gone: nobody will see this
+            return web.Response()  # The client is gone.
         finally:
             self._leave(exchange)
             del self._open[request.protocol]
@@ -168,7 +214,12 @@ class StandIn(ABC, Generic[A]):
 
     async def _answer(self, exchange: SandboxExchange, asked: A, fault: Fault | None) -> web.StreamResponse:
         scripted = fault is not None and fault.kind is FaultKind.STATUS
-        answer = answer_fault(fault) if fault is not None and scripted else await self.judge(exchange, asked)
+        if fault is not None and scripted:
+            answer = answer_fault(fault)
+        elif (served := self._served.get(exchange.request.raw_path.partition("?")[0])) is not None:
+            answer = served
+        else:
+            answer = await self.judge(exchange, asked)
         self.settle(self.requests[exchange.number], status=answer.status)
         silent = fault is not None and fault.kind is FaultKind.RESET_AFTER_ACCEPTING
         if not silent and not exchange.lost.is_set():
@@ -189,16 +240,17 @@ class StandIn(ABC, Generic[A]):
         return web.Response()
 
     def _enter(self, request: TimedRequest) -> int:
-        path, _, query = request.raw_path.partition("?")
+        path, _, query = self.mask_path(request.raw_path).partition("?")
+        headers = CIMultiDict((name, self.mask_header(name, value)) for name, value in request.headers.items())
         return self._log.arrive(
-            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=request.headers
+            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
         )
 
     def _leave(self, exchange: SandboxExchange) -> None:
         self._log.leave(exchange.number)
 
     async def _cancel_exchanges(self) -> None:
-        # A hook may close the stand-in it is called by: that one must not wait for itself.
+        # A hook may close its own stand-in, which must not wait for itself.
         spared = (None, asyncio.current_task())
         tasks = [exchange.task for exchange in self._open.values() if exchange.task not in spared]
         for task in tasks:
