@@ -13,29 +13,30 @@ from sqlalchemy import select
 from tests.collect.crawl_stage import session_of
 from tests.collect.platform_stage import USER_AGENT
 from tests.collect.workflow_stage import begin, read_candidates, read_sources
-from tests.stage import LOOPBACK
+from tests.stage import LOOPBACK, make_installation
 from tests.waiting import Held
 from tidings.collect.alerts import CollectMonitor
 from tidings.collect.crawl.cookies.table import Cookie
-from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, make_crawler
+from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.runner import CollectRunner
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write import Keyword, Keywords, NewCandidate, Writer
 from tidings.collect.write.cookies import CookieRecords, make_cookie
-from tidings.core.alerts import Alerts, WebhookDestination, new_webhook_secret
+from tidings.core.alerts import Alerts, new_webhook_secret
 from tidings.core.clock import Clock
-from tidings.core.db.database import Database, open_database, open_read_only_database
+from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Executions, executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo, name_post
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.settings import CollectSettings, CrawlSettings
+from tidings.wiring import Installation, make_collect_monitor, make_collect_runner, open_crawler
 
 SOON = 60.0
 ACCOUNTS = ("one", "two", "three", "four")
@@ -48,20 +49,45 @@ MINUTE = timedelta(minutes=1)
 class RunnerStage:
     """All that collects, and all that it talks to."""
 
-    database: Database
-    clock: Clock
-    keys: KeyRing
+    installation: Installation
     crawler: Crawler
-    writer: Writer
-    keywords: Keywords
-    cookies: CookieRecords
-    executions: Executions
-    alerts: Alerts
     monitor: CollectMonitor
     runner: CollectRunner
     weibo: SandboxWeibo
     blog: SandboxOpenWeb
     sink: SandboxSink
+
+    @property
+    def database(self) -> Database:
+        return self.installation.database
+
+    @property
+    def clock(self) -> Clock:
+        return self.installation.clock
+
+    @property
+    def keys(self) -> KeyRing:
+        return self.installation.keys
+
+    @property
+    def writer(self) -> Writer:
+        return self.installation.writer
+
+    @property
+    def keywords(self) -> Keywords:
+        return self.installation.keywords
+
+    @property
+    def cookies(self) -> CookieRecords:
+        return self.installation.cookies
+
+    @property
+    def executions(self) -> Executions:
+        return self.installation.executions
+
+    @property
+    def alerts(self) -> Alerts:
+        return self.installation.alerts
 
     def make_stop(self) -> Stop:
         return Stop(clock=self.clock)
@@ -144,50 +170,47 @@ def read_meta(row: Any) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_runner(
-    database_url: str, *, clock: Clock, keys: KeyRing, process_lock: ProcessLock, **options: Any
+    database_url: str,
+    *,
+    clock: Clock,
+    keys: KeyRing,
+    process_lock: ProcessLock,
+    request_timeout: float = 10,
+    **options: Any,
 ) -> AsyncIterator[RunnerStage]:
-    """Set a stage up; `options` go to the runner. The blog is what the platform `web` searches."""
+    """Set a stage up; `options` are fields of CollectSettings. The blog is what the platform `web` searches."""
     async with AsyncExitStack() as stack:
         weibo = await stack.enter_async_context(SandboxWeibo(sessions=[session_of(name) for name in ACCOUNTS]))
         blog = await stack.enter_async_context(SandboxOpenWeb())
         sink = await stack.enter_async_context(SandboxSink())
-        database, reader = open_database(database_url), open_read_only_database(database_url)
+        database = open_database(database_url)
         stack.push_async_callback(database.close)
-        stack.push_async_callback(reader.close)
-        client = await stack.enter_async_context(
-            GuardedClient(user_agent=USER_AGENT, allow_networks=LOOPBACK, connections_per_host=MOST_ITEMS)
-        )
-        none = timedelta(0)
-        crawler = make_crawler(
-            reader,
-            keys=keys,
+        client = await stack.enter_async_context(GuardedClient(user_agent=USER_AGENT, allow_networks=LOOPBACK))
+        installation = make_installation(
+            database,
             clock=clock,
-            redactor=Redactor(),
             client=client,
-            user_agent=USER_AGENT,
-            base_urls={"weibo": weibo.origin},
-            feeds=[blog.rss_url],
-            platform_interval=none,
-            cookie_interval=none,
-            request_timeout=timedelta(seconds=options.pop("request_timeout", 10)),
-        )
-        made = Executions(database, clock=clock, process_lock=process_lock)
-        writer = Writer(database, executions=made, clock=clock)
-        keywords = Keywords(database, clock=clock)
-        hook = WebhookDestination(sink.url, secret=new_webhook_secret(), client=client, clock=clock)
-        alerts = Alerts(database, clock=clock, destinations=[hook])
-        yield RunnerStage(
-            database=database,
-            clock=clock,
+            process_lock=process_lock,
             keys=keys,
+            database_url=Secret(database_url),
+            retry_scale=1,
+            webhook_url=Secret(sink.url),
+            webhook_secret=new_webhook_secret(),
+            crawl=CrawlSettings(
+                base_urls={"weibo": weibo.origin},
+                feeds=(blog.rss_url,),
+                platform_interval=timedelta(0),
+                cookie_interval=timedelta(0),
+                request_timeout=timedelta(seconds=request_timeout),
+            ),
+            collect=CollectSettings(**options),
+        )
+        crawler = await stack.enter_async_context(open_crawler(installation))
+        yield RunnerStage(
+            installation=installation,
             crawler=crawler,
-            writer=writer,
-            keywords=keywords,
-            cookies=CookieRecords(database, keys=keys, clock=clock),
-            executions=made,
-            alerts=alerts,
-            monitor=CollectMonitor(database, alerts=alerts, keys=keys, clock=clock, needs_cookie=crawler.needs_cookie),
-            runner=CollectRunner(crawler=crawler, writer=writer, keywords=keywords, executions=made, **options),
+            monitor=make_collect_monitor(installation, crawler=crawler),
+            runner=make_collect_runner(installation, crawler=crawler),
             weibo=weibo,
             blog=blog,
             sink=sink,
