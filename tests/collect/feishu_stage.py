@@ -10,9 +10,9 @@ from typing import Any, Protocol
 from sqlalchemy import delete, insert, select, update
 
 from tidings.collect.feishu.client import FeishuTarget
-from tidings.collect.feishu.fields import MIRRORED_TABLES, OWNER_FIELD, drop_empty
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.tables import candidates, mirror_outbox, mirror_state, sources
+from tidings.collect.feishu.rows import MIRRORED_TABLES, OWNER_FIELD, drop_empty
+from tidings.collect.tables import candidates, mirror_failures, mirror_outbox, mirror_state, sources
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database
@@ -174,6 +174,12 @@ def read_mirrored(service: SandboxBitable) -> dict[str, list[Fields]]:
 async def count_waiting(database: Database) -> int:
     async with database.read() as connection:
         return len((await connection.execute(select(mirror_outbox.c.id))).all())
+
+
+async def list_refused(database: Database) -> list[Any]:
+    """The rows that Feishu did not take."""
+    async with database.read() as connection:
+        return list(await connection.execute(select(mirror_failures)))
 
 
 def list_calls(service: SandboxBitable, *paths: str) -> list[str]:

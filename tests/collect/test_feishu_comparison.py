@@ -28,8 +28,8 @@ from tests.collect.feishu_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.feishu.errors import FeishuErrorKind
-from tidings.collect.feishu.fields import MIRRORED_TABLES
 from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.feishu.rows import MIRRORED_TABLES
 from tidings.collect.tables import candidates, mirror_intents, mirror_outbox, mirror_records, mirror_state, sources
 from tidings.core.alerts import Alerts
 from tidings.core.db.database import Database, open_database, prepare_database
@@ -37,9 +37,7 @@ from tidings.core.executions import executions
 from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import SandboxBitable, refuse
 
-pytestmark = pytest.mark.slow
-
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.one_database
 
 
 @pytest.fixture
@@ -62,10 +60,11 @@ async def change_unseen(database: Database) -> None:
 
 
 async def list_subjects(database: Database, clock: FakeClock) -> list[str]:
-    return [told.subject for told in await Alerts(database, clock=clock, destinations=()).list_open()]
+    return [alert.subject for alert in await Alerts(database, clock=clock, destinations=()).list_open()]
 
 
 @pytest.mark.parametrize("is_restarted", [True, False], ids=["by the next process", "within the hour"])
+@pytest.mark.both_databases
 async def test_what_changed_without_a_marker_is_delivered(
     mirror: FeishuMirror,
     database: Database,
@@ -106,7 +105,7 @@ async def test_a_comparison_asks_nothing_of_feishu_and_marks_nothing_twice(
     assert await count_waiting(database) == 2
 
 
-@ON_SQLITE
+@pytest.mark.both_databases
 async def test_a_long_table_is_compared_block_by_block(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
@@ -125,6 +124,7 @@ async def test_a_long_table_is_compared_block_by_block(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_a_row_that_was_given_up_is_tried_again_within_the_hour(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
@@ -153,6 +153,7 @@ async def test_a_field_that_is_made_anew_is_filled(
     assert [row.get("title") for row in service.rows(CANDIDATES)] == ["candidate a", "candidate b", "candidate c"]
 
 
+@pytest.mark.both_databases
 async def test_a_release_with_another_field_writes_all_rows_again(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
@@ -250,7 +251,8 @@ async def test_a_record_of_which_a_person_empties_a_cell_is_still_ours(
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_a_process_with_another_target_waits_and_tells(
+@pytest.mark.both_databases
+async def test_a_process_with_another_target_waits_and_raises_an_alert(
     database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
     """C21: or both would write everything again and again; ten minutes after the last delivery it takes over."""
@@ -272,7 +274,6 @@ async def test_a_process_with_another_target_waits_and_tells(
     assert (await first.rebuild()).failures == {}
 
 
-@ON_SQLITE
 async def test_a_round_that_could_not_be_ended_is_ended_before_the_next(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -290,7 +291,7 @@ async def test_a_round_that_could_not_be_ended_is_ended_before_the_next(
         assert (await connection.execute(select(executions.c.id))).all() == []
 
 
-async def test_a_fault_of_our_own_in_one_table_is_told_and_the_other_goes_on(
+async def test_a_bug_that_concerns_one_table_raises_an_alert_and_the_other_continues(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21, C24: something is in the database that nobody has thought of."""
@@ -321,7 +322,6 @@ async def test_an_update_that_may_have_been_done_is_written_again(
     assert read_mirrored(service) == await read_expected(database)
 
 
-@ON_SQLITE
 async def test_no_request_and_no_page_is_too_large_for_the_loop(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -339,7 +339,6 @@ async def test_no_request_and_no_page_is_too_large_for_the_loop(
     assert len(searched) >= 4
 
 
-@ON_SQLITE
 async def test_records_that_are_gone_by_the_hundred_are_looked_up_by_the_hundred(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:

@@ -18,6 +18,7 @@ from tests.collect.feishu_stage import (
     change_candidates,
     count_waiting,
     list_calls,
+    list_refused,
     make_service,
     make_target,
     put_candidates,
@@ -39,7 +40,7 @@ from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_database]
 
 NAMES = [f"n{number}" for number in range(8)]
 PASSING = {
@@ -51,12 +52,6 @@ PASSING = {
 }
 REFUSED = [*range(1254060, 1254070), 1254130]
 BLOCKING = [99991403, 1254302, 1254608, 1254040, 1254041]
-
-
-@pytest.fixture
-def database_url(sqlite_url: str) -> str:
-    """One database: `test_feishu_mirror` and `test_feishu_comparison` run the mirror's SQL on both."""
-    return sqlite_url
 
 
 @pytest.fixture
@@ -119,6 +114,7 @@ async def test_what_does_not_pass_in_seconds_is_left_for_later(
 
 
 @pytest.mark.parametrize("path", [BATCH_CREATE, BATCH_UPDATE])
+@pytest.mark.both_databases
 async def test_of_a_batch_only_the_row_at_fault_is_given_up(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
 ) -> None:
@@ -132,9 +128,9 @@ async def test_of_a_batch_only_the_row_at_fault_is_given_up(
     assert (delivered.refused, delivered.created + delivered.updated, delivered.failures) == (1, 7, {})
     assert (await mirror.describe()).refused == 1
     assert await count_waiting(database) == 0
-    [told] = await list_conditions(database, clock)
-    assert (told.kind, told.subject, told.count) == (CollectAlert.MIRROR_FAILED, candidates.name, 1)
-    assert told.reason.startswith("weibo:n3: ")
+    [alert] = await list_conditions(database, clock)
+    assert (alert.kind, alert.subject, alert.count) == (CollectAlert.MIRROR_FAILED, candidates.name, 1)
+    assert alert.reason.startswith("weibo:n3: ")
     service.recover()
     await change_candidates(database, ["n3"], status="failed")
     assert (await mirror.deliver()).refused == 0
@@ -151,7 +147,7 @@ async def test_a_row_is_given_up_for_each_code_that_is_about_a_value(
         await put_candidates(database, [f"n{code}"])
         service.misbehave(replace(refuse(code), path=BATCH_CREATE, matching=f"weibo:n{code}"))
         assert (await mirror.deliver()).refused == 1
-        last = next(row for row in await mirror.list_refused() if row.note_id == f"n{code}")
+        last = next(row for row in await list_refused(database) if row.note_id == f"n{code}")
         assert str(code) in last.reason
         assert last.action
     assert (await mirror.describe()).refused == len(REFUSED)
@@ -160,7 +156,7 @@ async def test_a_row_is_given_up_for_each_code_that_is_about_a_value(
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_what_needs_a_person_stops_the_table_and_is_told_once(
+async def test_an_error_that_needs_a_person_stops_the_table_and_raises_one_alert(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21, C24: every row still waits; the alert is over when it works again."""
@@ -171,9 +167,9 @@ async def test_what_needs_a_person_stops_the_table_and_is_told_once(
         for _ in range(2):
             failed = (await mirror.deliver()).failures[candidates.name]
         assert (failed.kind, failed.code) == (FeishuErrorKind.BLOCKED, code)
-        [told] = await list_conditions(database, clock)
-        assert str(code) in told.reason
-        assert told.action
+        [alert] = await list_conditions(database, clock)
+        assert str(code) in alert.reason
+        assert alert.action
         assert (len(list_calls(service)) - asked, await count_waiting(database)) == (2, len(NAMES))
         service.recover()
         await mirror.deliver()
@@ -197,8 +193,8 @@ async def test_a_full_table_takes_what_fits_and_goes_on_with_what_it_has(
     rows = {row["key"]: row for row in service.rows(CANDIDATES)}
     assert (len(rows), rows["weibo:old1"]["status"], "weibo:old2" in rows) == (60, "collected", False)
     assert len(list_calls(service)) < 60
-    [told] = await list_conditions(database, clock)
-    assert ((await mirror.describe()).waiting, "full" in told.reason) == (589, True)
+    [alert] = await list_conditions(database, clock)
+    assert ((await mirror.describe()).waiting, "full" in alert.reason) == (589, True)
     service.table(CANDIDATES).most_records = 20_000
     assert (await mirror.deliver()).failures == {}
     assert await list_conditions(database, clock) == []
@@ -226,7 +222,7 @@ async def test_one_row_that_is_refused_for_whatever_reason_stops_no_other(
     service.misbehave(replace(fault, path=path, matching="weibo:n3"))
     delivered = await mirror.deliver()
     assert (delivered.created + delivered.updated, delivered.refused, delivered.failures) == (7, 1, {})
-    [refused] = await mirror.list_refused()
+    [refused] = await list_refused(database)
     assert (refused.note_id, bool(refused.reason), bool(refused.action)) == ("n3", True, True)
     service.recover()
     await change_candidates(database, ["n3"], status="failed")
@@ -258,7 +254,7 @@ async def test_an_unknown_code_for_every_row_is_the_tables_fault(
     failed = (await mirror.deliver()).failures[candidates.name]
     assert (failed.kind, (await mirror.describe()).refused) == (FeishuErrorKind.BLOCKED, 0)
     assert ((await mirror.describe()).waiting, len(list_calls(service)) < 40) == (count, True)
-    assert [told.subject for told in await list_conditions(database, clock)] == [candidates.name]
+    assert [alert.subject for alert in await list_conditions(database, clock)] == [candidates.name]
     service.recover()
     await mirror.deliver()
     assert read_mirrored(service) == await read_expected(database)
@@ -314,7 +310,7 @@ async def test_a_field_that_cannot_be_found_at_all_stops_the_table(
     await put_candidates(database, ["a"])
     service.misbehave(replace(refuse(1254045), path=BATCH_CREATE))
     assert (await mirror.deliver()).failures[candidates.name].code == 1254045
-    assert [told.kind for told in await list_conditions(database, clock)] == [CollectAlert.MIRROR_FAILED]
+    assert [alert.kind for alert in await list_conditions(database, clock)] == [CollectAlert.MIRROR_FAILED]
     assert await count_waiting(database) == 1
 
 
@@ -550,6 +546,7 @@ async def test_a_create_whose_records_are_gone_before_its_answer_was_seen_is_don
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_an_outage_of_an_hour_with_restarts_ends_equal(
     database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
@@ -558,7 +555,7 @@ async def test_an_outage_of_an_hour_with_restarts_ends_equal(
     await make_mirror(service, clock=clock).deliver()
     faults = (bitable.ANSWER_LOST, bitable.RESET, bitable.UNAVAILABLE, bitable.TOO_MANY_REQUESTS)
     alerts = Alerts(database, clock=clock, destinations=())
-    told = []
+    alert_counts = []
     for minute in range(0, 60, 4):
         service.recover()
         service.misbehave(faults[minute // 4 % len(faults)])
@@ -569,13 +566,13 @@ async def test_an_outage_of_an_hour_with_restarts_ends_equal(
         # A new object each time: what a process knows dies with it.
         await make_mirror(service, clock=clock).deliver()
         await alerts.deliver()
-        told.append(len(await list_conditions(database, clock)))
+        alert_counts.append(len(await list_conditions(database, clock)))
         clock.advance(timedelta(minutes=4))
     service.recover()
     last = await make_mirror(service, clock=clock).deliver()
     assert last.failures == {}
     assert read_mirrored(service) == await read_expected(database)
-    assert (sorted(told), told[0], max(told)) == (told, 0, 1)
+    assert (sorted(alert_counts), alert_counts[0], max(alert_counts)) == (alert_counts, 0, 1)
     assert await list_conditions(database, clock) == []
 
 

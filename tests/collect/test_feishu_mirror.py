@@ -31,8 +31,8 @@ from tests.collect.feishu_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.feishu.client import FeishuTarget, FeishuTargetError
-from tidings.collect.feishu.fields import LONGEST_TEXT
 from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.feishu.rows import LONGEST_TEXT
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, executions
@@ -43,7 +43,7 @@ from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.one_database
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def mirror(database: Database, service: SandboxBitable, make_mirror: MirrorMaker
     return make_mirror(service, clock=clock)
 
 
+@pytest.mark.both_databases
 async def test_rows_are_created_updated_and_deleted_in_feishu(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -97,6 +98,7 @@ async def test_a_value_that_is_gone_is_gone_in_feishu_too(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_many_changes_of_a_row_are_one_request(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -133,6 +135,7 @@ async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_only_the_markers_that_were_taken_are_removed(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -152,7 +155,7 @@ async def test_only_the_markers_that_were_taken_are_removed(
     assert read_mirrored(service) == await read_expected(database)
 
 
-async def test_missing_fields_are_made_and_a_wrong_one_is_told(
+async def test_missing_fields_are_created_and_a_wrong_type_stops_the_table(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
     """C21: a table needs no more than to be there; a field of another type stops it, with a reason."""
@@ -197,6 +200,7 @@ async def test_a_record_that_a_person_removes_is_created_anew(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_a_new_target_gets_everything(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
@@ -223,6 +227,7 @@ async def test_a_table_that_is_not_mirrored_is_left_alone(
     assert (len(service.rows(CANDIDATES)), len(service.rows(SOURCES))) == (1, 0)
 
 
+@pytest.mark.both_databases
 async def test_a_rebuild_makes_equal_whatever_stands_there(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -243,6 +248,7 @@ async def test_a_rebuild_makes_equal_whatever_stands_there(
     assert rows[1:] == (await read_expected(database))[CANDIDATES]
 
 
+@pytest.mark.both_databases
 async def test_a_lost_map_makes_no_duplicates(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
@@ -272,6 +278,7 @@ async def test_a_large_table_is_read_page_by_page(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_of_two_who_deliver_at_once_one_does(
     database: Database, service: SandboxBitable, make_mirror: MirrorMaker
 ) -> None:
@@ -303,6 +310,7 @@ async def test_a_rebuild_waits_for_a_round_that_is_under_way(
     assert (await rebuilding).created == 1
 
 
+@pytest.mark.both_databases
 async def test_one_that_lost_the_right_to_deliver_leaves_the_latest_state_to_the_other(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
@@ -376,6 +384,7 @@ async def test_odd_content_is_shown_as_far_as_it_can_be(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.both_databases
 async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: FeishuMirror, database: Database) -> None:
     """C21: made and removed before anyone looked."""
     await mirror.deliver()
@@ -387,7 +396,7 @@ async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Feish
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         ({"base_url": "http://feishu.example"}, "https://"),
         ({"base_url": "https://user@feishu.example"}, "https://"),
@@ -398,7 +407,7 @@ async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Feish
         ({"tables": {"tbl_candidate": "tblX", "tbl_source": "tblX"}}, "same one"),
     ],
 )
-def test_a_target_that_cannot_work_is_refused(changes: dict[str, object], told: str) -> None:
+def test_a_target_that_cannot_work_is_refused(changes: dict[str, object], reason: str) -> None:
     """C21: and the secret goes nowhere but to Feishu, over TLS."""
     good: dict[str, object] = {
         "app_id": "cli_x",
@@ -407,11 +416,12 @@ def test_a_target_that_cannot_work_is_refused(changes: dict[str, object], told: 
         "tables": {"tbl_candidate": "tblX"},
     }
     assert FeishuTarget(**good).base_url == "https://open.feishu.cn"  # type: ignore[arg-type]
-    with pytest.raises(FeishuTargetError, match=told):
+    with pytest.raises(FeishuTargetError, match=reason):
         FeishuTarget(**good | changes)  # type: ignore[arg-type]
 
 
-async def test_the_state_of_the_mirror_is_told(
+@pytest.mark.both_databases
+async def test_the_status_shows_pending_changes_and_the_last_error(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
     """C21: what waits, since when, and what went wrong last."""

@@ -45,7 +45,7 @@ from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_database]
 
 SOON = 60.0
 # Instead of half an hour.
@@ -113,6 +113,7 @@ async def has_intent(database: Database) -> bool:
         return (await connection.execute(select(mirror_intents.c.table_name))).first() is not None
 
 
+@pytest.mark.both_databases
 async def test_a_process_that_is_killed_anywhere_leaves_each_row_once(
     database: Database, database_url: str, service: SandboxBitable, tmp_path: Path, make_mirror: MirrorMaker
 ) -> None:

@@ -20,14 +20,9 @@ from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import TOKEN_PATH, refuse
 from tidings.sandbox.wire.faults import Fault
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.one_database]
 
 CANARY = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4f6"
-
-
-@pytest.fixture
-def database_url(sqlite_url: str) -> str:
-    return sqlite_url
 
 
 @pytest.fixture
@@ -59,10 +54,10 @@ async def test_no_secret_gets_out_whatever_happens(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """C7, C23: every error on the way, answers that repeat what was sent, and a good end."""
-    told: list[str] = []
+    shown: list[str] = []
     async with make_service(app_secret=CANARY) as service:
         target = make_target(service, secret=CANARY)
-        told += [repr(target), repr(asdict(target)["app_secret"]), str(target)]
+        shown += [repr(target), repr(asdict(target)["app_secret"]), str(target)]
         impatient = timedelta(seconds=1)
         mirror = make_mirror(service, clock=clock, target=target, redactor=redactor, timeout=impatient)
         await put_candidates(database, ["a", "b"])
@@ -81,17 +76,17 @@ async def test_no_secret_gets_out_whatever_happens(
             delivered = await mirror.deliver()
             assert delivered.failures
             for error in delivered.failures.values():
-                told += [repr(error), "".join(traceback.format_exception(error)), error.action]
+                shown += [repr(error), "".join(traceback.format_exception(error)), error.action]
                 get_logger("test").error("failed", exc_info=error)
-            told.append(repr(await mirror.describe()))
+            shown.append(repr(await mirror.describe()))
             service.recover()
         assert (await mirror.deliver()).failures == {}
         tokens = service.tokens
         assert len(tokens) > 1
-        told.append(repr(service.describe(full=True)))
+        shown.append(repr(service.describe(full=True)))
     alerts = Alerts(database, clock=clock, destinations=())
-    told += [repr(await alerts.list_open()), await read_database(database), log.getvalue(), *capfd.readouterr()]
+    shown += [repr(await alerts.list_open()), await read_database(database), log.getvalue(), *capfd.readouterr()]
     assert "mirror.retried" in log.getvalue()
     for secret in (CANARY, *tokens):
-        assert find_traces("\n".join(told), secret) == set()
+        assert find_traces("\n".join(shown), secret) == set()
     assert all(redactor.recognises(token) for token in tokens)

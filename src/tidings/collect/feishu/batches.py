@@ -13,8 +13,8 @@ from typing import Final
 
 from tidings.collect.feishu.client import MOST_RECORDS, BitableClient
 from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
-from tidings.collect.feishu.fields import RowKey, drop_empty
-from tidings.collect.feishu.store import CreateIntent, MirrorStore, RowChange
+from tidings.collect.feishu.rows import CreateIntent, RowChange, RowKey, drop_empty
+from tidings.collect.feishu.store import MirrorStore
 from tidings.core.logs.logger import get_logger
 
 # Feishu does not document how large a request may be; encoding one blocks the event loop.

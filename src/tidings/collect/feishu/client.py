@@ -25,7 +25,7 @@ from tidings.collect.feishu.errors import (
     make_unreadable,
     next_delay,
 )
-from tidings.collect.feishu.fields import KEY_FIELD, MIRRORED_TABLES, OWNER_FIELD, Cell, FieldType
+from tidings.collect.feishu.rows import KEY_FIELD, MIRRORED_TABLES, OWNER_FIELD, Cell, FieldType
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.client import FetchError, GuardedClient, RefusedError

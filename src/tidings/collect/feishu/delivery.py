@@ -12,14 +12,14 @@ from itertools import count
 from tidings.collect.feishu.batches import BatchSender, RecordCounts, WriteKind
 from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FoundRecord
 from tidings.collect.feishu.errors import (
+    MISSING_KEY,
     FeishuError,
     FeishuErrorKind,
-    make_missing_key,
     make_wrong_type,
     next_delay,
 )
-from tidings.collect.feishu.fields import KEY_FIELD, RowKey, parse_key, sign_fields
-from tidings.collect.feishu.store import MirrorStore, RowChange
+from tidings.collect.feishu.rows import KEY_FIELD, RowChange, RowKey, parse_key, sign_fields
+from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import mirror_records
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
@@ -89,9 +89,9 @@ class TableDelivery:
 
     async def deliver(self) -> None:
         """Deliver every change that is pending now."""
-        if not await self._store.has_pending():
-            return
         self._newest = await self._store.find_newest_entry()
+        if not self._newest and await self._store.find_intent() is None:
+            return
         await self._repeat(self._deliver_page)
         await self._sender.finish()
 
@@ -197,7 +197,7 @@ class TableDelivery:
         present = await self._client.list_fields(self._table_id)
         if KEY_FIELD not in present and same_target and await self._store.has_records():
             # A new key field would be empty, and every row would be created once more.
-            raise make_missing_key()
+            raise FeishuError(MISSING_KEY)
         for field, found in present.items():
             if field in wanted and found.type != wanted[field]:
                 raise make_wrong_type(field, wanted=wanted[field].name.capitalize())

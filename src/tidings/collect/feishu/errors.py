@@ -88,12 +88,14 @@ _UNSETTLED: Final = CodeRule(_Kind.UNSETTLED, "Feishu does not show the last cha
 _UNKNOWN: Final = CodeRule(_Kind.UNCLEAR, "an error code that Tidings does not know", _REPORT)
 _LARGE: Final = CodeRule(_Kind.UNCLEAR, "the request is larger than Feishu takes", _REPORT)
 _FORBIDDEN: Final = CodeRule(_Kind.BLOCKED, "the app may not write to the table", _PERMISSION)
-_NO_KEY: Final = CodeRule(
+# The key field was renamed or removed although the table has records.
+MISSING_KEY: Final = CodeRule(
     _Kind.BLOCKED,
     "the field key is missing, so records cannot be matched with rows",
     "Rename the field back to key; or empty the table, then run: tidings collect mirror --rebuild",
 )
-_OTHER_TARGET: Final = CodeRule(
+# Two processes with different settings would overwrite each other's records.
+OTHER_TARGET: Final = CodeRule(
     _Kind.BLOCKED,
     "another process mirrors this table to another base or table",
     "Give every process the same FEISHU_ settings. This process takes over ten minutes after the other's last "
@@ -215,16 +217,6 @@ def make_wrong_type(name: str, *, wanted: str) -> FeishuError:
     """A field exists with another type than the mirror writes."""
     action = f"Change the type of the field to {wanted}, or rename it: Tidings then creates its own"
     return FeishuError(CodeRule(_Kind.BLOCKED, f"the field {name} is not of the type {wanted}", action))
-
-
-def make_missing_key() -> FeishuError:
-    """The key field was renamed or removed although the table has records."""
-    return FeishuError(_NO_KEY)
-
-
-def make_other_target() -> FeishuError:
-    """Two processes with different settings would overwrite each other's records."""
-    return FeishuError(_OTHER_TARGET)
 
 
 def _read_reset(value: str | None) -> timedelta | None:

@@ -18,13 +18,13 @@ from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.feishu.batches import RecordCounts
 from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
 from tidings.collect.feishu.delivery import TableDelivery
-from tidings.collect.feishu.errors import PASSING, FeishuError, make_internal_error, make_other_target
-from tidings.collect.feishu.fields import MIRRORED_TABLES, RowKey
+from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
+from tidings.collect.feishu.rows import MIRRORED_TABLES, RowKey
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import MIRROR, mirror_failures, mirror_intents, mirror_outbox, mirror_state
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.backoff import Backoff
-from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
@@ -82,19 +82,6 @@ class MirrorStatus:
     last_error: str | None
     failed_at: datetime | None
     delivered_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRow:
-    """A row that Feishu did not take."""
-
-    table_name: str
-    platform: str
-    note_id: str
-    reason: str
-    # What a person can do.
-    action: str
-    failed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +183,6 @@ class FeishuMirror:
             delivered_at=read_timestamp(max((row.delivered_at for row in rows if row.delivered_at), default=None)),
         )
 
-    async def list_refused(self, *, limit: int = 100) -> list[RefusedRow]:
-        """The rows that Feishu did not take, the newest first."""
-        statement = select(mirror_failures).order_by(mirror_failures.c.failed_at.desc()).limit(limit)
-        async with self._database.read() as connection:
-            rows = [row._asdict() for row in await connection.execute(statement)]
-        return [RefusedRow(**row | {"failed_at": from_milliseconds(row["failed_at"])}) for row in rows]
-
     async def _list_due(self) -> list[str]:
         """The tables with pending changes, with a create of unknown outcome, with a new target, or due to compare."""
         targets = select(mirror_state.c.table_name, mirror_state.c.target)
@@ -267,7 +247,7 @@ class FeishuMirror:
         failure = None
         try:
             if not await self._choose_target(store, delivery, rebuild=rebuild):
-                return delivery.counts, make_other_target()
+                return delivery.counts, FeishuError(OTHER_TARGET)
             if self._is_compare_due(name):
                 await delivery.compare()
                 self._compared_at[name] = self._clock.now()
@@ -290,7 +270,7 @@ class FeishuMirror:
         is_same, since = state.target == target, state.delivered_at
         is_taken = not is_same and since is not None and abs(self._clock.now() - since) < TARGET_KEPT_FOR
         if is_taken and not rebuild:
-            await self._update_target_alert(store, make_other_target())
+            await self._update_target_alert(store, FeishuError(OTHER_TARGET))
             return False
         if rebuild or not is_same:
             self._prepared.discard(name)

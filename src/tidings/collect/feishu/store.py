@@ -18,14 +18,21 @@ from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, insert, se
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.feishu.errors import FeishuError
-from tidings.collect.feishu.fields import Cell, MirroredTable, RenderedRow, RowKey
+from tidings.collect.feishu.rows import (
+    ChangePage,
+    CreateIntent,
+    MirroredTable,
+    RenderedRow,
+    RowChange,
+    RowKey,
+    group_entries,
+)
 from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_records, mirror_state
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions
 
-# A page of changes ends after this many rows, or with the block that exceeds this many characters.
-_MOST_KEYS: Final = 500
+# A page of changes ends with the block that exceeds this many characters.
 _MOST_CHARACTERS: Final = 1_000_000
 # More than keys, because a row may have changed often.
 _MOST_ENTRIES: Final = 5_000
@@ -43,54 +50,6 @@ class MirrorState:
     # The fingerprint of the target; empty before the first delivery.
     target: str = ""
     delivered_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """A row that changed and has to be delivered."""
-
-    key: RowKey
-    # The ids of its outbox entries.
-    entries: tuple[int, ...] = ()
-    # Its present content. None: the row was deleted.
-    content: RenderedRow | None = None
-    # Its record in Feishu, if known.
-    record_id: str | None = None
-    # The digest of the record's content; empty if unknown.
-    known_digest: str = ""
-    # A request of unknown outcome concerned this row: search before anything is sent.
-    in_doubt: bool = False
-    # Entries that stay after the delivery: the doubt is so new that a search may not show its outcome yet.
-    kept_entries: tuple[int, ...] = ()
-
-    @property
-    def is_new(self) -> bool:
-        return self.content is not None and self.record_id is None
-
-    @property
-    def is_delivered(self) -> bool:
-        """Whether Feishu shows the present content already."""
-        if self.content is None:
-            return self.record_id is None
-        return self.record_id is not None and self.content.digest == self.known_digest
-
-
-@dataclass(frozen=True, slots=True)
-class ChangePage:
-    """Some of the pending changes, in the order of their oldest entries."""
-
-    changes: list[RowChange]
-    # The page covers every entry up to this id.
-    last_entry: int
-
-
-@dataclass(frozen=True, slots=True)
-class CreateIntent:
-    """A create that is about to be sent, or whose outcome is unknown."""
-
-    client_token: str
-    # What is created, in the order of the request.
-    rows: Mapping[RowKey, Mapping[str, Cell]]
 
 
 class MirrorStore:
@@ -155,17 +114,10 @@ class MirrorStore:
                 await self._add_entries(connection, self._in_flight, in_doubt=True)
             self._in_flight = set()
 
-    async def has_pending(self) -> bool:
-        """Whether a change is pending, or the outcome of a create unknown."""
-        return await self._has_any(mirror_outbox, mirror_intents)
-
     async def has_records(self) -> bool:
         """Whether a record exists in Feishu, or may exist."""
-        return await self._has_any(mirror_records, mirror_intents)
-
-    async def _has_any(self, *tables: Table) -> bool:
         async with self._database.read() as connection:
-            for table in tables:
+            for table in (mirror_records, mirror_intents):
                 some = select(table.c.table_name).where(table.c.table_name == self.table_name).limit(1)
                 if (await connection.execute(some)).first() is not None:
                     return True
@@ -191,7 +143,7 @@ class MirrorStore:
         )
         settled_before = to_milliseconds(self._clock.now() - _LONGEST_LAG)
         async with self._database.read() as connection:
-            changes, last = _group_entries(await connection.execute(pending), settled_before=settled_before)
+            changes, last = group_entries(await connection.execute(pending), settled_before=settled_before)
         if not changes:
             return None
         keys, block = list(changes), self.table.block
@@ -414,26 +366,3 @@ class MirrorStore:
             and_(table.c.table_name == self.table_name, table.c.platform == name, table.c.note_id.in_(ids))
             for name, ids in ids_by_platform.items()
         ]
-
-
-def _group_entries(entries: Iterable[Any], *, settled_before: int) -> tuple[dict[RowKey, RowChange], int]:
-    """The changes of a page by their rows, and the last entry that they cover.
-
-    Doubts that are newer than `settled_before` (milliseconds) are kept.
-    """
-    changes: dict[RowKey, RowChange] = {}
-    last = 0
-    for entry in entries:
-        key = RowKey(entry.platform, entry.note_id)
-        if key not in changes and len(changes) == _MOST_KEYS:
-            break
-        change = changes.get(key, RowChange(key))
-        kept = (entry.id,) if entry.in_doubt and entry.created_at > settled_before else ()
-        changes[key] = replace(
-            change,
-            entries=(*change.entries, entry.id),
-            in_doubt=change.in_doubt or bool(entry.in_doubt),
-            kept_entries=(*change.kept_entries, *kept),
-        )
-        last = entry.id
-    return changes, last

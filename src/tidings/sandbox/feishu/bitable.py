@@ -1,6 +1,5 @@
-"""Feishu's Bitable as far as a mirror needs it: tokens that end, records by one and by the batch, searches, fields,
-`client_token`, two writes at once that are told apart, and each refusal ready to be set as a fault. What the tables
-hold is in `bitable_tables`, how faults are carried out in `standin`."""
+"""The server of Feishu's Bitable API: access tokens that expire, records one by one and in batches, searches, fields,
+`client_token`, and refusal of concurrent writes. Each of Feishu's refusals is ready to be set as a fault."""
 
 import asyncio
 import json
@@ -33,7 +32,7 @@ _APPS_PATH: Final = "/open-apis/bitable/v1/apps/"
 
 
 def refuse(code: int, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None) -> Fault:
-    """An answer of Feishu's that says no, as a fault."""
+    """A fault that answers with one of Feishu's error codes."""
     return Fault(status=status, headers=headers or {}, body=json.dumps({"code": code, "msg": message, "data": {}}))
 
 
@@ -62,7 +61,7 @@ ANSWER_LOST = Fault(FaultKind.RESET_AFTER_ACCEPTING)
 
 @dataclass(frozen=True, slots=True)
 class BitableRequest:
-    """A request to Feishu. `urls` are the texts of primary fields and the record ids it is about, to aim faults at."""
+    """A request to Feishu. `urls` are the keys and record ids that it concerns; faults can match them."""
 
     method: str
     path: str
@@ -74,7 +73,7 @@ class BitableRequest:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What the record shows of it: how many bytes and records, and under which client_token."""
+        """For the request log: the number of bytes and records, and the client_token."""
         named = self.document.get("records")
         count = {"bytes": self.size} | ({"records": len(named)} if isinstance(named, list) else {})
         return count | {name: self.query[name] for name in ("client_token",) if name in self.query}
@@ -82,20 +81,22 @@ class BitableRequest:
 
 @dataclass(slots=True)
 class _OpenTable:
-    """A table with what is going on at it."""
+    """A table and the requests to it."""
 
     table: BitableTable
     writes: RateGate
     searches: RateGate
     is_written: bool = False
-    # What was answered under each client_token, and to which request.
+    # For each client_token, the request and its answer.
     answered: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
 
 
 class SandboxBitable(StandIn[BitableRequest]):
-    """One base, `app_token`, with `tables` (id → fields; the first is the primary one), open to one app. A token is
-    good for `token_lifetime`; a write takes `write_time`, and another one on the table meanwhile is refused. A record
-    is shown by searches once it is `search_delay` old. Without `limits` it takes as much as comes."""
+    """One base, `app_token`, with `tables` (id → fields; the first field is the primary one), for one app.
+
+    An access token is valid for `token_lifetime`. A write takes `write_time`; a concurrent write to the same table is
+    refused. Searches show a record once it is `search_delay` old. Without `limits` nothing is refused for its size or
+    rate."""
 
     def __init__(
         self,
@@ -130,24 +131,24 @@ class SandboxBitable(StandIn[BitableRequest]):
         self._now = now
 
     def table(self, table_id: str) -> BitableTable:
-        """A table, to look into it or to do what a person does."""
+        """A table, to read it or to change it as a person would."""
         return self._tables[table_id].table
 
     def rows(self, table_id: str) -> list[Fields]:
-        """What stands in a table, in order of creation."""
+        """The records of a table, in order of creation."""
         return list(self.table(table_id).records.values())
 
     @property
     def tokens(self) -> list[str]:
-        """Every token that was given out and has not been taken back."""
+        """Every access token that was issued and not expired by `expire_tokens`."""
         return list(self._tokens)
 
     def expire_tokens(self) -> None:
-        """No token that was given out is good any longer."""
+        """Expire every access token."""
         self._tokens.clear()
 
     def forget_client_tokens(self) -> None:
-        """Too long ago: a client_token that comes again is a new one."""
+        """Forget every client_token, as Feishu does after some time."""
         for opened in self._tables.values():
             opened.answered.clear()
 
@@ -195,7 +196,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         return answer_json({"code": 0, "msg": "ok", "tenant_access_token": token, "expire": expire})
 
     async def _answer_app(self, asked: BitableRequest) -> dict[str, object] | None:
-        """What the base answers; None for what is no address of its."""
+        """The `data` of the answer; None for an unknown path."""
         if not asked.path.startswith(_APPS_PATH):
             return None
         self._check_token(asked.token)
@@ -255,7 +256,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         return None
 
     async def _create_once(self, opened: _OpenTable, asked: BitableRequest) -> dict[str, object]:
-        """Under a client_token that is known nothing is created again."""
+        """Create records. A known client_token creates nothing and returns the earlier answer."""
         token, body = asked.query.get("client_token"), json.dumps(asked.document, sort_keys=True)
         if token is None:
             return await self._write(opened, lambda: {"records": opened.table.create(_read_records(asked.document))})

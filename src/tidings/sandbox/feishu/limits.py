@@ -1,5 +1,5 @@
-"""How much the stand-in for Feishu's Bitable takes: so many writes and searches a second for each table, and so many
-bytes at once. The rates are those that Feishu documents; how large a request may be it does not say.
+"""Limits of the stand-in: writes and searches for each table and second, and the size of a request. The rates are
+Feishu's documented ones. Feishu does not document a size.
 """
 
 from collections import deque
@@ -15,6 +15,8 @@ _RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
 @dataclass(frozen=True, slots=True)
 class BitableLimits:
+    """Limits of one base."""
+
     writes_a_second: int = 50
     searches_a_second: int = 20
     most_bytes: int = 2_000_000
@@ -24,7 +26,7 @@ DOCUMENTED_LIMITS: Final = BitableLimits()
 
 
 class RateGate:
-    """Lets so many through within any second; None: all."""
+    """Passes at most this many requests within any second; None passes all."""
 
     def __init__(self, most: int | None, *, now: Callable[[], datetime]) -> None:
         self._most = most
@@ -32,7 +34,7 @@ class RateGate:
         self._passed: deque[datetime] = deque()
 
     def pass_one(self) -> None:
-        """Raises RefusalError, with the seconds after which there is room again, for one too many."""
+        """Raise RefusalError for a request above the limit, with the seconds to wait."""
         if self._most is None:
             return
         now = self._now()

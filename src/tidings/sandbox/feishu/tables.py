@@ -1,8 +1,7 @@
-"""The tables of the stand-in for Feishu's Bitable: fields with their types, records, searches, and what is refused in
-the words and numbers of the real one. Who may ask, and when, is in `bitable`.
+"""The tables of the stand-in: fields with types, records, searches, and Feishu's own error codes and messages.
 
 Exception
-└── RefusalError    an answer of Bitable's that says no: its code, its message and its HTTP status
+└── RefusalError
 """
 
 import itertools
@@ -49,7 +48,7 @@ class BitableFieldType(IntEnum):
 
 
 class RefusalError(Exception):
-    """An answer that says no."""
+    """An answer with an error code, a message and an HTTP status."""
 
     def __init__(
         self, code: int, message: str | None = None, *, status: int = 200, headers: Mapping[str, str] | None = None
@@ -65,7 +64,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# What a value of each type must be, and the code for what is not.
+# The check of a value of each type, and the error code if it fails.
 _CHECKS: Final[Mapping[BitableFieldType, tuple[Callable[[object], bool], int]]] = {
     BitableFieldType.TEXT: (lambda value: isinstance(value, str), 1254060),
     BitableFieldType.NUMBER: (_is_number, 1254061),
@@ -75,7 +74,7 @@ _CHECKS: Final[Mapping[BitableFieldType, tuple[Callable[[object], bool], int]]] 
 
 
 class BitableTable:
-    """One table. The first field is the primary one. A batch is done as a whole or not at all."""
+    """One table. The first field is the primary one. A batch succeeds or fails as a whole."""
 
     def __init__(
         self,
@@ -127,7 +126,7 @@ class BitableTable:
         return [{"deleted": True, "record_id": record_id} for record_id in record_ids]
 
     def search(self, body: Mapping[str, object], *, page_size: str, page_token: str) -> dict[str, object]:
-        """A page of what fits, oldest first, as search shows it: a text comes in pieces, a number as it is."""
+        """A page of matching records, oldest first. A text is a list of pieces, a number a number."""
         size, start = _read_number(page_size), _read_number(page_token.removeprefix("page-") or "0")
         if not 0 < size <= _LARGEST_PAGE:
             raise RefusalError(99992402, "field validation failed", status=400)
@@ -140,11 +139,11 @@ class BitableTable:
         return {"items": items, "has_more": more, "total": len(found), **following}
 
     def hide(self, record_ids: Iterable[str]) -> None:
-        """Let searches show these only after the delay from now on."""
+        """Let searches show these records only after the delay, counted from now."""
         self._created |= dict.fromkeys(record_ids, self._now())
 
     def look_up(self, record_ids: object) -> dict[str, object]:
-        """Records by their ids, however new."""
+        """Records by their ids, also new ones."""
         if not isinstance(record_ids, list) or not record_ids:
             raise RefusalError(1254001)
         if len(record_ids) > _MOST_LOOKED_UP:
@@ -165,12 +164,12 @@ class BitableTable:
         if name in self.fields:
             raise RefusalError(1254014)
         self.fields[name] = BitableFieldType(int(str(kind)))
-        # One that is made anew is another field, even under a name that was there before.
+        # A field that is created again gets another id.
         self._field_ids.pop(name, None)
         return {"field_id": self._name_field(name), "field_name": name, "type": kind, "is_primary": False}
 
     def check(self, fields: Mapping[str, object]) -> None:
-        """Raises RefusalError for an unknown field and for a value that does not fit."""
+        """Raise RefusalError for an unknown field, or a value of another type."""
         for name, value in fields.items():
             fits, code = _CHECKS[self._find_type(name)]
             if value is not None and not fits(value):
@@ -226,7 +225,7 @@ class BitableTable:
 
     def _read_condition(self, condition: object) -> Callable[[Fields], bool]:
         match condition:
-            # Nothing says that capitals are told apart here, so whoever asks must look again.
+            # Feishu does not document whether case matters, so callers must compare again.
             case {"field_name": str(name), "operator": "is", "value": [str(wanted)]}:
                 self._find_type(name)
                 return lambda fields: str(fields.get(name, "")).lower() == wanted.lower()

@@ -1,4 +1,4 @@
-"""The mirrored tables: their fields in Feishu, and a row as the values of those fields. Pure.
+"""The mirrored tables and their rows: fields in Feishu, a row as the values of those fields, and pending changes. Pure.
 
 To mirror a further table, add one `MirroredTable` to `MIRRORED_TABLES`, and its setting. Timestamps are number fields
 (milliseconds), because Feishu compares its dates by the day alone.
@@ -6,8 +6,8 @@ To mirror a further table, add one `MirroredTable` to `MIRRORED_TABLES`, and its
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,9 @@ KEY_FIELD: Final = "key"
 OWNER_FIELD: Final = "managed_by"
 # Half of Feishu's limit, because an emoji may count as two.
 LONGEST_TEXT: Final = 50_000
+
+# A page of changes has at most this many rows.
+_MOST_ROWS: Final = 500
 
 # A cell's value. None is empty.
 Cell = str | int | None
@@ -81,6 +84,54 @@ class MirroredTable:
         digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16, person=b"tidings.mirror")
         digest.update(signature.encode())
         return RenderedRow(fields, digest.hexdigest(), len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row that changed and has to be delivered."""
+
+    key: RowKey
+    # The ids of its outbox entries.
+    entries: tuple[int, ...] = ()
+    # Its present content. None: the row was deleted.
+    content: RenderedRow | None = None
+    # Its record in Feishu, if known.
+    record_id: str | None = None
+    # The digest of the record's content; empty if unknown.
+    known_digest: str = ""
+    # A request of unknown outcome concerned this row: search before anything is sent.
+    in_doubt: bool = False
+    # Entries that stay after the delivery: the doubt is so new that a search may not show its outcome yet.
+    kept_entries: tuple[int, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        return self.content is not None and self.record_id is None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether Feishu shows the present content already."""
+        if self.content is None:
+            return self.record_id is None
+        return self.record_id is not None and self.content.digest == self.known_digest
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Some of the pending changes, in the order of their oldest entries."""
+
+    changes: list[RowChange]
+    # The page covers every entry up to this id.
+    last_entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIntent:
+    """A create that is about to be sent, or whose outcome is unknown."""
+
+    client_token: str
+    # What is created, in the order of the request.
+    rows: Mapping[RowKey, Mapping[str, Cell]]
 
 
 def read_candidate(row: Row[Any]) -> dict[str, Cell]:
@@ -162,6 +213,29 @@ def sign_fields(fields: Mapping[str, tuple[int, str]]) -> str:
     """A signature of the fields in Feishu, with their types and ids."""
     text = json.dumps(sorted(fields.items())).encode()
     return hashlib.blake2b(text, digest_size=16, person=b"tidings.fields").hexdigest()
+
+
+def group_entries(entries: Iterable[Any], *, settled_before: int) -> tuple[dict[RowKey, RowChange], int]:
+    """The changes of a page by their rows, and the last entry that they cover.
+
+    Doubts that are newer than `settled_before` (milliseconds) are kept.
+    """
+    changes: dict[RowKey, RowChange] = {}
+    last = 0
+    for entry in entries:
+        key = RowKey(entry.platform, entry.note_id)
+        if key not in changes and len(changes) == _MOST_ROWS:
+            break
+        change = changes.get(key, RowChange(key))
+        kept = (entry.id,) if entry.in_doubt and entry.created_at > settled_before else ()
+        changes[key] = replace(
+            change,
+            entries=(*change.entries, entry.id),
+            in_doubt=change.in_doubt or bool(entry.in_doubt),
+            kept_entries=(*change.kept_entries, *kept),
+        )
+        last = entry.id
+    return changes, last
 
 
 def _read_common(row: Row[Any]) -> dict[str, Cell]:
