@@ -1,5 +1,5 @@
-"""Rows that differ although no marker tells of it, and what is told apart from what: our records from people's own and
-from another installation's, one target from another."""
+"""Rows that changed without an outbox entry; our records beside those of people and of other installations; and two
+targets."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -15,6 +15,7 @@ from tests.collect.feishu_stage import (
     CANDIDATES,
     SEARCH,
     MirrorMaker,
+    build_mirror,
     change_candidates,
     count_waiting,
     list_calls,
@@ -33,9 +34,11 @@ from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import candidates
 from tidings.core.alerts import Alerts, OpenCondition
 from tidings.core.db.database import Database
+from tidings.core.net.client import GuardedClient
 from tidings.core.stop import Stop
 from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import SandboxBitable, refuse
+from tidings.sandbox.feishu.limits import BitableLimits
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
@@ -118,7 +121,7 @@ async def test_what_does_not_pass_in_seconds_is_left_for_later(
 async def test_of_a_batch_only_the_row_at_fault_is_given_up(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, path: str
 ) -> None:
-    """C8, C21: it is kept with its reason and told once; when it changes it is tried again, and that it works told."""
+    """C8, C21: its reason is stored, with one alert; when it changes it is tried again, and the alert resolved."""
     await put_candidates(database, NAMES)
     if path == BATCH_UPDATE:
         await mirror.deliver()
@@ -180,7 +183,7 @@ async def test_an_error_that_needs_a_person_stops_the_table_and_raises_one_alert
 async def test_a_full_table_takes_what_fits_and_goes_on_with_what_it_has(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
-    """C21, C24: 1254103 stops nothing but creates, however many wait before the rest; told once, over when it is."""
+    """C21, C24: 1254103 stops nothing but creates, however many wait before the rest; one alert, resolved afterwards."""
     await put_candidates(database, [f"old{number}" for number in range(50)])
     await mirror.deliver()
     service.table(CANDIDATES).most_records = 60
@@ -247,7 +250,7 @@ async def test_a_request_that_is_too_large_goes_in_parts(
 async def test_an_unknown_code_for_every_row_is_the_tables_fault(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, fault: Fault, count: int
 ) -> None:
-    """C21, C24: nothing is given up, a person is told, and it does not take hundreds of requests to find that out."""
+    """C21, C24: no row is given up, an alert is raised, and finding out takes few requests."""
     await mirror.deliver()
     await put_candidates(database, [f"n{number}" for number in range(count)])
     service.misbehave(replace(fault, path=BATCH_CREATE))
@@ -278,7 +281,7 @@ async def test_a_kind_of_write_that_is_not_taken_stops_no_other_kind(
 async def test_a_type_that_a_person_changes_gives_up_no_row(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
-    """C21: every row would be refused; it is the table's fault, and told so."""
+    """C21: Feishu would refuse every row, so the error is the table's."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
     service.table(CANDIDATES).fields["retries"] = BitableFieldType.TEXT
@@ -550,7 +553,7 @@ async def test_a_create_whose_records_are_gone_before_its_answer_was_seen_is_don
 async def test_an_outage_of_an_hour_with_restarts_ends_equal(
     database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
 ) -> None:
-    """C21, C24: told once after half an hour and once when it is over; each row once, in its latest state."""
+    """C21, C24: one alert after half an hour, resolved when it is over; each row once, in its latest state."""
     await put_candidates(database, NAMES)
     await make_mirror(service, clock=clock).deliver()
     faults = (bitable.ANSWER_LOST, bitable.RESET, bitable.UNAVAILABLE, bitable.TOO_MANY_REQUESTS)
@@ -599,6 +602,30 @@ async def test_in_an_outage_the_loop_asks_less_and_less_often(
     assert 10 <= len(service.requests) - asked <= 20
     assert clock.now() - began <= timedelta(hours=1, minutes=6)
     assert read_mirrored(service) == await read_expected(database)
+
+
+async def test_an_address_that_the_guard_refuses_names_the_setting(
+    database: Database, service: SandboxBitable, tmp_path: Path
+) -> None:
+    """C21: every request goes through the guard; the action names what to set."""
+    await put_candidates(database, ["a"])
+    async with GuardedClient(user_agent="tests") as strict:
+        mirror = build_mirror(service, database=database, folder=tmp_path, client=strict)
+        failed = (await mirror.deliver()).failures[candidates.name]
+    assert (failed.kind, service.requests) == (FeishuErrorKind.BLOCKED, [])
+    assert "TIDINGS_ALLOW_NETWORKS" in failed.action
+
+
+async def test_a_listing_with_more_pages_than_searches_a_second_ends(
+    database: Database, make_mirror: MirrorMaker, clock: FakeClock
+) -> None:
+    """C21: a page that is refused for the rate is asked for again, not the whole listing."""
+    async with make_service(limits=BitableLimits(searches_a_second=1), now=clock.now) as service:
+        for _ in range(5):
+            service.table(CANDIDATES).create([{"key": "a line of a person's own"}] * 500)
+        await put_candidates(database, ["a"])
+        result = await make_mirror(service, clock=clock).rebuild()
+        assert (result.created, result.failures) == (1, {})
 
 
 def test_every_code_has_a_meaning_and_where_a_person_is_needed_an_action() -> None:

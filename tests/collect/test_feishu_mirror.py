@@ -102,7 +102,7 @@ async def test_a_value_that_is_gone_is_gone_in_feishu_too(
 async def test_many_changes_of_a_row_are_one_request(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:
-    """C21: only the latest state is told; what was made and removed meanwhile is not told at all."""
+    """C21: only the latest state is sent; a row that was created and removed meanwhile is not sent at all."""
     await put_candidates(database, ["a", "b"])
     await remove_candidates(database, ["b"])
     for retry in range(20):
@@ -338,7 +338,7 @@ async def test_one_that_lost_the_right_to_deliver_leaves_the_latest_state_to_the
 async def test_the_loop_delivers_what_comes_and_stops_when_asked(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
-    """C21: within seconds, and without being told that there is something."""
+    """C21: within seconds, and without being woken."""
     stop, created = Stop(clock=clock), asyncio.Event()
     service.on_answer = lambda entry: created.set() if entry.path == BATCH_CREATE else None
     running = asyncio.create_task(mirror.run(stop))

@@ -71,7 +71,7 @@ async def caller(client: ClientSession, service: SandboxBitable) -> Caller:
 async def test_a_token_is_given_for_the_secret_and_ends(
     client: ClientSession, service: SandboxBitable, caller: Caller, clock: FakeClock
 ) -> None:
-    """C21: an expired one, an unknown one and none are told apart from a wrong secret."""
+    """C21: an expired token, an unknown one and none have other codes than a wrong secret."""
     assert (await caller.search())[0] == 0
     clock.advance(timedelta(minutes=119))
     assert (await caller.search())[0] == 0
@@ -238,8 +238,8 @@ async def test_the_record_holds_what_was_asked_and_no_secret(service: SandboxBit
     token = str(uuid.uuid4())
     await caller.create({"key": "a"}, {"key": "b"}, client_token=token)
     last = service.requests[-1]
-    told = {"bytes": 65, "records": 2, "client_token": token}
-    assert (last.fields, last.urls) == (told, ("a", "b"))
+    fields = {"bytes": 65, "records": 2, "client_token": token}
+    assert (last.fields, last.urls) == (fields, ("a", "b"))
     shown = repr(service.describe(full=True))
     assert DEMO_APP_SECRET not in shown
     assert caller.token not in shown
