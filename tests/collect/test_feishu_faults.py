@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -183,7 +184,7 @@ async def test_an_error_that_needs_a_person_stops_the_table_and_raises_one_alert
 async def test_a_full_table_takes_what_fits_and_goes_on_with_what_it_has(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
-    """C21, C24: 1254103 stops nothing but creates, however many wait before the rest; one alert, resolved afterwards."""
+    """C21, C24: 1254103 stops nothing but creates, however many rows wait before others; one alert."""
     await put_candidates(database, [f"old{number}" for number in range(50)])
     await mirror.deliver()
     service.table(CANDIDATES).most_records = 60
