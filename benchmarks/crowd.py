@@ -22,7 +22,7 @@ WARM_UP = 20
 PLATFORM = "platform-1"
 
 # What is given back is due again at once, however often that happens to it.
-_LIMITS = WriterLimits(most_failures=1_000_000, backoff=(timedelta(0),))
+_LIMITS = WriterLimits(most_retries=1_000_000, backoff=(timedelta(0),))
 
 
 @dataclass(frozen=True, slots=True)

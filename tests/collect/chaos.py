@@ -31,7 +31,7 @@ from tidings.core.process_lock import ProcessLock
 
 LOCK = timedelta(milliseconds=500)
 # A record may meet any number of deaths here.
-LIMITS = WriterLimits(lock_timeout=LOCK, most_failures=1_000_000, backoff=())
+LIMITS = WriterLimits(lock_timeout=LOCK, most_retries=1_000_000, backoff=())
 PROCESSES = 8
 BATCH = 2
 PATIENCE = timedelta(seconds=150)

@@ -142,7 +142,7 @@ async def test_a_cookie_that_cannot_be_used_is_not_lent_until_it_can(
     assert message == f"no cookie for bilibili can be used: {told}"
     await add_cookies(cookie_records, "two")
     assert await use(pool) == "two"
-    assert "1 already tried" in await refuse(use(pool, exclude=("two",)), ErrorCode.COOKIE_EXHAUSTED)
+    assert "1 excluded" in await refuse(use(pool, exclude=("two",)), ErrorCode.COOKIE_EXHAUSTED)
 
 
 async def test_a_cooling_cookie_is_lent_again_when_its_time_has_passed(
@@ -349,7 +349,7 @@ async def test_a_row_with_a_broken_value_keeps_no_other_cookie_from_use(
     pool = pool_of()
     assert [await use(pool) for _ in range(3)] == ["good"] * 3
     told = await refuse(use(pool, exclude=("good",)), ErrorCode.COOKIE_EXHAUSTED)
-    assert told.endswith("1 unreadable, 1 already tried")
+    assert told.endswith("1 unreadable, 1 excluded")
     lines = [line for line in map(json.loads, log.getvalue().splitlines()) if line["event"] == "cookie.unreadable"]
     assert [line["cookie_name"] for line in lines] == ["broken"]
     await change_row(database, "broken", **{name: before[name] for name in values})

@@ -102,4 +102,4 @@ async def test_idle_hosts_are_forgotten(clock: FakeClock) -> None:
     for number in range(10_000):
         await pace.wait_turn(f"{number}.example.org")
         clock.advance(SECOND)
-    assert len(pace._lanes) <= 4_096
+    assert len(pace._queues) <= 4_096

@@ -194,17 +194,17 @@ async def test_what_an_ended_execution_left_locked_is_free_at_the_next_recovery(
 async def test_a_record_that_kills_its_worker_ends_as_failed(
     writer: Writer, database: Database, clock: FakeClock
 ) -> None:
-    """C10: timed out counts as failed; the third time it is given up, and nobody gets it again."""
-    for number in range(3):
+    """C10: a lock that timed out counts as a failure; the fourth is the last, and nobody gets the record again."""
+    for number in range(4):
         execution = await begin(writer, f"collect-{number}")
         if number == 0:
             await writer.add_candidates(execution, make_candidates("a"))
         assert len(await writer.lease(execution)) == 1
         clock.advance(LOCK + SECOND)
         recovered = await writer.recover()
-        assert (recovered.records, recovered.failed) == (1, 1 if number == 2 else 0)
+        assert (recovered.records, recovered.failed) == (1, 1 if number == 3 else 0)
     row = (await read_candidates(database))["a"]
-    assert (row.status, row.retry_count, row.last_error_code) == ("failed", 3, "TIMEOUT_ERROR")
+    assert (row.status, row.retry_count, row.last_error_code) == ("failed", 4, "TIMEOUT_ERROR")
     assert await writer.lease(await begin(writer)) == []
 
 

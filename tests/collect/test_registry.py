@@ -125,7 +125,7 @@ async def test_a_platform_without_cookies_never_blames_one(
         ("import no_such_module_at_all", "it cannot be loaded (ModuleNotFoundError)"),
         ("Offered = 3", "it cannot be loaded (TypeError)"),
         ("class Offered:\n    def __init__(self, tools): pass", "it lacks name, needs_cookie, search or detail"),
-        (WHOLE.replace("NAME", "other"), "its name is not the one it is installed under"),
+        (WHOLE.replace("NAME", "other"), "its name differs from its entry point"),
     ],
 )
 def test_a_package_that_does_not_work_is_refused_by_name_and_harms_no_other(
@@ -139,7 +139,7 @@ def test_a_package_that_does_not_work_is_refused_by_name_and_harms_no_other(
     with pytest.raises(CrawlError) as raised:
         platforms.get("broken")
     assert raised.value.code == ErrorCode.PLATFORM_ERROR
-    remedy = "pip install --upgrade tidings-broken brings what it needs"
+    remedy = "try pip install --upgrade tidings-broken"
     assert raised.value.message == f"platform broken of package tidings-broken: {reason}; {remedy}"
     assert platforms.get("weibo").name == "weibo"
 

@@ -277,21 +277,21 @@ async def test_a_note_that_fails_is_repeated_by_the_table_while_the_others_are_k
     assert used == 1 + len(stage.list_asked())
 
 
-async def test_a_candidate_that_fails_three_times_is_given_up(stage: RunnerStage, clock: StageClock) -> None:
+async def test_a_candidate_that_fails_four_times_is_given_up(stage: RunnerStage, clock: StageClock) -> None:
     """C10: each failure is all the tries that its rule allows; in between it rests."""
     await stage.add_cookies("one")
     await stage.discover()
     note_id = sorted(await stage.read_candidates())[0]
     stage.weibo.misbehave(_aim(sandbox.UNAVAILABLE, note_id))
     counts = []
-    for _ in range(3):
+    for _ in range(4):
         await collect(stage)
         counts.append((await stage.read_candidates())[note_id].retry_count)
         assert await stage.runner.collect(stage.make_stop()) == []
         clock.advance(MINUTE)
-    assert counts == [1, 2, 3]
+    assert counts == [1, 2, 3, 4]
     assert await stage.count_statuses() == {"collected": 9, "failed": 1}
-    assert sum(note_id in request.query for request in stage.list_asked()) == 9
+    assert sum(note_id in request.query for request in stage.list_asked()) == 12
 
 
 async def test_a_note_is_collected_at_the_third_try_past_two_refused_cookies(stage: RunnerStage) -> None:

@@ -82,7 +82,7 @@ async def seed(stage: RunnerStage, *note_ids: str) -> None:
 
 
 async def test_a_note_that_no_table_takes_fails_alone_and_is_given_up(stage: RunnerStage, clock: StageClock) -> None:
-    """C8, C10: a platform of somebody else's gives it; its batch is collected, and the third failure is its last."""
+    """C8, C10: a platform of somebody else's gives it; its batch is collected, and the fourth failure is its last."""
     await stage.add_cookies("one")
     broken = make_note("first", platform="weibo")
     object.__setattr__(broken, "url", None)
@@ -93,28 +93,28 @@ async def test_a_note_that_no_table_takes_fails_alone_and_is_given_up(stage: Run
     (report,) = await runner.collect(stage.make_stop())
     assert report.counts == {SettledAction.CREATED: 1, SettledAction.RETRY: 1}
     assert [row.title for row in await stage.read_sources()] == ["ab ?"]
-    for _ in range(2):
+    for _ in range(3):
         clock.advance(MINUTE)
         await runner.collect(stage.make_stop())
     row = (await stage.read_candidates())["first"]
-    assert (row.status, row.retry_count, row.last_error_code) == ("failed", 3, "INTERNAL_ERROR")
+    assert (row.status, row.retry_count, row.last_error_code) == ("failed", 4, "INTERNAL_ERROR")
 
 
 async def test_a_cookie_is_judged_by_its_answers_in_their_order(stage: RunnerStage, clock: StageClock) -> None:
-    """C9, C18: two refusals, a success, two refusals, a success: never three in a row, so it goes on working."""
+    """C9, C18: two refusals, a success, two refusals, a success: never three in a row, so it stays active."""
     await stage.add_cookies("one")
-    answers = iter("FFSFFSFFSS")
+    answers = iter("FFSFFSFF")
 
     def answer(note_id: str) -> Note:
         if next(answers) == "F":
             raise CrawlError(ErrorCode.COOKIE_INVALID, "the session is over", blames_cookie=True)
         return make_note(note_id, platform="weibo")
 
-    await seed(stage, "a", "b", "c", "d")
+    await seed(stage, *"abcdefgh")
     (report,) = await make_own_runner(stage, OddPlatform(_give(answer)), clock).collect(stage.make_stop())
     cookie = await stage.find_cookie("one")
-    assert report.counts == {SettledAction.CREATED: 4}
-    assert (cookie.state.status, cookie.state.daily_used, cookie.state.total_errors) == ("active", 10, 6)
+    assert report.counts == {SettledAction.CREATED: 2, SettledAction.RETRY: 6}
+    assert (cookie.state.status, cookie.state.daily_used, cookie.state.total_errors) == ("active", 8, 6)
 
 
 async def test_what_has_come_by_the_stop_is_kept_and_its_cookies_are_counted(

@@ -135,7 +135,8 @@ async def test_a_captcha_is_told_at_once_and_is_over_when_the_cookie_has_rested(
 
 
 @pytest.mark.parametrize(
-    ("status", "word"), [("invalid", "errors in all"), ("banned", "while it rested"), ("nonsense", "cannot be read")]
+    ("status", "word"),
+    [("invalid", "errors in all"), ("banned", "while it cooled"), ("nonsense", "cannot be decrypted")],
 )
 async def test_a_cookie_that_was_given_up_is_told_until_a_person_acts(
     stage: RunnerStage, status: str, word: str

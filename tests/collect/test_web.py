@@ -141,7 +141,7 @@ async def test_a_slow_feed_does_not_sink_the_search(site: SandboxOpenWeb, client
         async with asyncio.timeout(limit.total_seconds()):
             page = await Web(replace(tools, feeds=(slow, site.rss_url))).search("tea", page=1, cookie=None)
     assert [hit.url for hit in page.hits] == [site.url(number) for number in (3, 8, 13, 18, 23, 28)]
-    failed = [(event["feed"], event["code"]) for event in events if event["event"] == "web.feed_failed"]
+    failed = [(event["feed"], event["code"]) for event in events if event["event"] == "feed.failed"]
     assert failed == [(slow, ErrorCode.TIMEOUT_ERROR)]
     async with asyncio.timeout(limit.total_seconds()):
         with pytest.raises(CrawlError) as raised:

@@ -198,29 +198,29 @@ async def test_what_stands_in_the_table_already_is_skipped_and_the_candidate_is_
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))
-@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
 def test_every_code_has_its_verdict(code: ErrorCode, before: int) -> None:
-    """C10, C15: counted below three and tried again after 5, 15 s; hopeless at once; not its fault: uncounted."""
+    """C10, C15: tried again after 5, 15 and 45 s; then failed; hopeless at once; a pause is uncounted."""
     at = datetime(2026, 11, 15, tzinfo=UTC)
     verdict = judge_failure(Failed(note_id="a", code=code), retry_count=before, at=at, limits=WriterLimits())
     expected: tuple[SettledAction, int, datetime | None]
     if RULES[code].action is Action.PAUSE:
         expected = (SettledAction.RELEASED, before, at)
-    elif code in (ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND) or before == 2:
+    elif code in (ErrorCode.INVALID_INPUT, ErrorCode.NOT_FOUND) or before == 3:
         expected = (SettledAction.FAILED, before + 1, None)
     else:
-        expected = (SettledAction.RETRY, before + 1, at + (5 * SECOND, 15 * SECOND)[before])
+        expected = (SettledAction.RETRY, before + 1, at + (5 * SECOND, 15 * SECOND, 45 * SECOND)[before])
     assert (verdict.action, verdict.retry_count, verdict.retry_at) == expected
 
 
 async def test_a_failed_candidate_rests_and_is_then_leased_again(
     writer: Writer, database: Database, clock: FakeClock
 ) -> None:
-    """C10, C15: after the backoff, with its count and the reason in the row; never more than three times."""
+    """C10, C15: after the backoff, with its count and the reason in the row; three retries are four attempts."""
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
     failure = Failed(note_id="a", code=ErrorCode.NETWORK_ERROR, message="the line is dead" * 100)
-    for rest in (timedelta(seconds=5), timedelta(seconds=15)):
+    for rest in (5 * SECOND, 15 * SECOND, 45 * SECOND):
         assert len(await writer.lease(execution)) == 1
         (settled,) = await writer.settle(execution, PLATFORM, [failure])
         assert settled.action is SettledAction.RETRY
@@ -230,7 +230,7 @@ async def test_a_failed_candidate_rests_and_is_then_leased_again(
     assert len(await writer.lease(execution)) == 1
     (settled,) = await writer.settle(execution, PLATFORM, [failure])
     row = (await read_candidates(database))["a"]
-    assert (settled.action, row.status, row.retry_count) == ("failed", "failed", 3)
+    assert (settled.action, row.status, row.retry_count) == ("failed", "failed", 4)
     assert row.last_error_code == "NETWORK_ERROR"
     assert row.last_error.startswith("the line is dead")
 

@@ -197,7 +197,7 @@ async def test_three_asked_and_one_times_out(make_stage: StageMaker, crawl: Craw
         ("/crawler/search", {**SEARCH, "page": "1"}, "page: "),
         ("/crawler/search", {**SEARCH, "keyword": "x" * 201}, "keyword: "),
         ("/crawler/search", {**SEARCH, "keyword": "\t"}, "the keyword must have"),
-        ("/crawler/search", {**SEARCH, "platform": CANARY}, "there is no such platform"),
+        ("/crawler/search", {**SEARCH, "platform": CANARY}, "unknown platform"),
         ("/crawler/search", [SEARCH], "body: "),
         ("/crawler/detail", {"platform": "weibo"}, "note_id or url is required"),
         ("/crawler/detail", {"platform": "weibo", "note_id": None, "url": None}, "note_id or url is required"),

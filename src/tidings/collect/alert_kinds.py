@@ -1,4 +1,4 @@
-"""The alerts of collect. `alerts`, `write.failures` and the mirror raise them."""
+"""The alerts of collect. `alerts` and the mirror raise them."""
 
 from tidings.core.alerts.kinds import AlertKind, AlertLevel
 

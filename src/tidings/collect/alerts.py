@@ -1,5 +1,5 @@
-"""What a person is told about collecting: conditions that are looked for once a minute and held or ended. What holds is
-kept, told once and told to be over once by `core.alerts`; here is only what it takes for a condition to hold.
+"""The conditions of collect that people are notified of. A monitor checks them every minute, raises an alert for each
+that holds and resolves those that no longer do. `core.alerts` makes sure that each is notified once.
 """
 
 from collections import Counter, defaultdict
@@ -35,8 +35,8 @@ from tidings.core.secrets.escapes import escape_controls
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 
-# The kinds that `Watch.look` raises and resolves.
-_WATCHED: Final = frozenset(CollectAlert) - {CollectAlert.WORKFLOW_FAILED, CollectAlert.MIRROR_FAILED}
+# The kinds that `CollectMonitor.check` raises and resolves.
+_MONITORED: Final = frozenset(CollectAlert) - {CollectAlert.WORKFLOW_FAILED, CollectAlert.MIRROR_FAILED}
 SUBJECT: Final = "collect"
 RATE_WINDOW: Final = timedelta(minutes=10)
 RATE_LASTS: Final = timedelta(minutes=10)
@@ -45,7 +45,7 @@ LEAST_TRIES: Final = 5
 MOST_PENDING: Final = 500
 PENDING_LASTS: Final = timedelta(minutes=30)
 SKIPPED_WINDOW: Final = timedelta(hours=1)
-# What may go well at the next discovery is told when it did not, twice.
+# A search that may succeed at the next discovery is notified after two failures.
 SEARCH_LASTS: Final = timedelta(hours=2)
 STATISTICS_KEPT: Final = timedelta(days=1)
 RECOVER: Final = "recover"
@@ -59,30 +59,34 @@ _WELL: Final = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL})
 
 @dataclass(frozen=True, slots=True)
 class CollectCondition:
-    """A condition that holds now, and how long it has to before people are told."""
+    """A condition that holds now."""
 
     alert: Alert
+    # How long it must hold before people are notified.
     after: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectSnapshot:
-    """All that is looked at."""
+    """Everything that the conditions depend on, read at one time."""
 
+    # Platforms with pending or processing candidates.
     waiting: set[str]
     searches: Sequence[WatchedSearch]
     cookies: Sequence[Cookie]
     rate: SuccessRate
+    # Pending candidates, counted up to MOST_PENDING + 1.
     pending: int
+    # Candidates that were skipped within SKIPPED_WINDOW, by platform and code.
     skipped: dict[str, dict[str, int]]
 
     @property
     def busy(self) -> set[str]:
-        """The platforms that there is something to do at."""
+        """The platforms with keywords or candidates."""
         return self.waiting | {search.platform for search in self.searches}
 
     def is_idle(self, workflow: str) -> bool:
-        """Whether a workflow has nothing to do, so that it will not come to an end that could be told of."""
+        """Whether a workflow has nothing to do, so that no execution of it will resolve its alert."""
         name, _, platform = workflow.partition(":")
         if name == "discover":
             return not self.searches
@@ -90,7 +94,8 @@ class CollectSnapshot:
 
 
 class CollectMonitor:
-    """Looks. `needs_cookie` says of a platform whether it does; it raises CrawlError for one that there is not."""
+    """Checks the conditions. `needs_cookie` tells whether a platform needs one, and raises CrawlError if the platform
+    does not exist."""
 
     def __init__(
         self,
@@ -108,33 +113,33 @@ class CollectMonitor:
         self._needs_cookie = needs_cookie
 
     async def check(self) -> None:
-        """Hold what holds, end what no longer does, and forget the figures of yesterday."""
+        """Raise and resolve the alerts of all conditions, and delete statistics older than a day."""
         now = self._clock.now()
         async with self._database.read() as connection:
-            standing = await _read_standing(connection, at=now)
-        findings = list(self._examine(standing, at=now))
-        told = {(each.alert.kind, escape_controls(each.alert.subject)) for each in findings}
+            snapshot = await _read_snapshot(connection, at=now)
+        conditions = list(self._examine(snapshot, at=now))
+        holding = {(each.alert.kind, escape_controls(each.alert.subject)) for each in conditions}
 
         def is_over(kind: str, subject: str) -> bool:
             if kind == CollectAlert.WORKFLOW_FAILED:
-                return standing.is_idle(subject)
-            return kind in _WATCHED and (kind, subject) not in told
+                return snapshot.is_idle(subject)
+            return kind in _MONITORED and (kind, subject) not in holding
 
         async with self._database.write() as connection:
-            if not is_judged(standing.rate) and await self._alerts.has_fired(
+            if not is_judged(snapshot.rate) and await self._alerts.has_fired(
                 connection, CollectAlert.SUCCESS_RATE, SUBJECT
             ):
-                # Too little was tried to say that it is well again.
-                told.add((CollectAlert.SUCCESS_RATE, SUBJECT))
-            for finding in findings:
-                await self._alerts.raise_alert(connection, finding.alert, after=finding.after)
+                # Too few tries to say that the rate is good again.
+                holding.add((CollectAlert.SUCCESS_RATE, SUBJECT))
+            for condition in conditions:
+                await self._alerts.raise_alert(connection, condition.alert, after=condition.after)
             await self._alerts.resolve_matching(connection, is_over)
             old = collect_minutes.c.minute <= count_minutes(now - STATISTICS_KEPT)
             await connection.execute(delete(collect_minutes).where(old))
         self._alerts.wake()
 
     async def record_end(self, ended: EndedExecution) -> None:
-        """Tell of a workflow that broke as a whole, once; it is over when it next comes to its end."""
+        """Raise the alert of a workflow that failed, or resolve it when an execution succeeds."""
         database, alerts = self._database, self._alerts
         if ended.status is ExecutionStatus.FAILED:
             await report_failure(
@@ -144,26 +149,26 @@ class CollectMonitor:
             await record_end(ended.workflow, ended.status, database=database, alerts=alerts)
 
     async def record_recovery(self) -> None:
-        """The recovery was done, which has no execution to tell of it."""
+        """Resolve the alert of a failed recovery, which has no execution of its own."""
         await record_end(RECOVER, ExecutionStatus.SUCCEEDED, database=self._database, alerts=self._alerts)
 
-    def _examine(self, standing: CollectSnapshot, *, at: datetime) -> Iterator[CollectCondition]:
-        obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in standing.cookies}
-        for platform in sorted(standing.busy | {each.platform for each in standing.cookies}):
-            mine = [obstacles[each.name] for each in standing.cookies if each.platform == platform]
+    def _examine(self, snapshot: CollectSnapshot, *, at: datetime) -> Iterator[CollectCondition]:
+        obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in snapshot.cookies}
+        for platform in sorted(snapshot.busy | {each.platform for each in snapshot.cookies}):
+            mine = [obstacles[each.name] for each in snapshot.cookies if each.platform == platform]
             if all(mine) and self._asks_with_cookie(platform):
                 yield _describe_exhaustion(platform, [obstacle for obstacle in mine if obstacle])
-        for cookie in standing.cookies:
+        for cookie in snapshot.cookies:
             obstacle = obstacles[cookie.name]
             if obstacle is not None and obstacle != _USED_UP:
                 yield _describe_rest(cookie, obstacle)
-        if is_judged(standing.rate) and is_bad(standing.rate):
-            yield _describe_rate(standing.rate)
-        if standing.pending > MOST_PENDING:
+        if is_judged(snapshot.rate) and is_bad(snapshot.rate):
+            yield _describe_rate(snapshot.rate)
+        if snapshot.pending > MOST_PENDING:
             yield _describe_pending()
-        for platform, counts in standing.skipped.items():
+        for platform, counts in snapshot.skipped.items():
             yield _describe_skipped(platform, counts)
-        yield from _describe_searches(standing.searches)
+        yield from _describe_searches(snapshot.searches)
 
     def _asks_with_cookie(self, platform: str) -> bool:
         try:
@@ -197,7 +202,7 @@ async def record_end(workflow_name: str, status: ExecutionStatus, *, database: D
     alerts.wake()
 
 
-async def _read_standing(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:
+async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:
     return CollectSnapshot(
         waiting=await list_waiting_platforms(connection),
         searches=await list_searches(connection),
@@ -209,7 +214,7 @@ async def _read_standing(connection: AsyncConnection, *, at: datetime) -> Collec
 
 
 def find_obstacle(cookie: Cookie, *, at: datetime, keys: KeyRing) -> str | None:
-    """Why a cookie cannot be used now, in a word or two."""
+    """Why a cookie cannot be used now, in a word or two; None if it can."""
     state = settle_state(cookie.state, at=at)
     if state.status is not CookieStatus.ACTIVE:
         return state.status.value
@@ -227,8 +232,7 @@ def is_bad(rate: SuccessRate) -> bool:
 
 
 def is_judged(rate: SuccessRate) -> bool:
-    """Whether the rate says anything. A few tries that all went well do; where nothing was tried for a day, there is
-    nothing left to be told of."""
+    """Whether the rate can be judged: at least LEAST_TRIES tries, a few good ones, or none for a whole day."""
     if rate.tries == 0:
         return not rate.is_known
     return rate.tries >= LEAST_TRIES or not is_bad(rate)
@@ -236,15 +240,15 @@ def is_judged(rate: SuccessRate) -> bool:
 
 def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCondition:
     counts = Counter(obstacles)
-    told = ", ".join(f"{count} {obstacle}" for obstacle, count in counts.items()) or "there is none"
+    reasons = ", ".join(f"{count} {obstacle}" for obstacle, count in counts.items()) or "there is none"
     return CollectCondition(
         Alert(
             kind=CollectAlert.NO_ACTIVE_COOKIE,
             subject=platform,
-            reason=f"no cookie for {platform} can be used ({told}); nothing is collected there meanwhile",
+            reason=f"no cookie for {platform} can be used ({reasons}); nothing is collected there until one can",
             action=(
                 f"Log in with a browser and store the cookie: `tidings cookies add NAME --platform {platform}`. "
-                "`tidings cookies list` shows how those that are there stand."
+                "`tidings cookies list` shows the status of each cookie."
             ),
             count=counts.total(),
         )
@@ -254,10 +258,10 @@ def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCond
 def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
     state = cookie.state
     reasons = {
-        CookieStatus.COOLING: "it rests after {0.consecutive_errors:,} errors in a row, or a captcha",
-        CookieStatus.INVALID: "it was given up after {0.total_errors:,} errors in all",
-        CookieStatus.BANNED: "it was given up, since it failed again while it rested",
-        CookieStatus.UNREADABLE: "it cannot be read: its row or its master key is not the one it was stored with",
+        CookieStatus.COOLING: "it cools after {0.consecutive_errors:,} errors in a row, or a captcha",
+        CookieStatus.INVALID: "it is invalid after {0.total_errors:,} errors in all",
+        CookieStatus.BANNED: "it is banned, because it failed again while it cooled",
+        CookieStatus.UNREADABLE: "it cannot be decrypted: its row is damaged or its master key is missing",
     }
     until = "" if state.cooling_until is None else f"; until {to_text(state.cooling_until)}"
     return CollectCondition(
@@ -268,7 +272,7 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
             action=(
                 f"Open {cookie.platform} in a browser with this account; solve the captcha if it asks for one, or log "
                 f"in again. `tidings cookies add {cookie.name} --platform {cookie.platform}` replaces the cookie, "
-                f"`tidings cookies enable {cookie.name}` puts it back to work as it is."
+                f"`tidings cookies enable {cookie.name}` uses it again unchanged."
             ),
         )
     )
@@ -281,12 +285,12 @@ def _describe_rate(rate: SuccessRate) -> CollectCondition:
             kind=CollectAlert.SUCCESS_RATE,
             subject=SUBJECT,
             reason=(
-                f"{rate.succeeded:,} of {rate.tries:,} tries went well within {minutes} minutes "
+                f"{rate.succeeded:,} of {rate.tries:,} tries succeeded within {minutes} minutes "
                 f"({rate.succeeded / rate.tries:.0%})"
             ),
             action=(
-                "`tidings collect status` shows where it fails, `tidings collect failed` why; "
-                "`tidings collect retry` tries again what was given up."
+                "`tidings collect status` shows the platforms that fail, `tidings collect failed` the reasons; "
+                "`tidings collect retry` tries failed candidates again."
             ),
             count=rate.failed,
         ),
@@ -299,10 +303,10 @@ def _describe_pending() -> CollectCondition:
         Alert(
             kind=CollectAlert.MANY_PENDING,
             subject=SUBJECT,
-            reason=f"more than {MOST_PENDING:,} candidates wait to be collected",
+            reason=f"more than {MOST_PENDING:,} candidates are pending",
             action=(
-                "Check with `tidings collect status` that collecting runs. More cookies read more at a time; fewer "
-                "keywords, or fewer pages of each, find less."
+                "Check with `tidings collect status` that collecting runs. More cookies read more notes in parallel; "
+                "fewer keywords or pages find fewer candidates."
             ),
         ),
         after=PENDING_LASTS,
@@ -311,15 +315,15 @@ def _describe_pending() -> CollectCondition:
 
 def _describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition:
     total = sum(counts.values())
-    told = ", ".join(f"{count:,} {code}" for code, count in counts.items())
+    reasons = ", ".join(f"{count:,} {code}" for code, count in counts.items())
     return CollectCondition(
         Alert(
             kind=CollectAlert.NOTES_SKIPPED,
             subject=platform,
-            reason=f"{total:,} candidates were given up within the last hour ({told})",
+            reason=f"{total:,} candidates failed within the last hour ({reasons})",
             action=(
-                f"`tidings collect failed --platform {platform}` lists them and why; one that was deleted "
-                "needs nothing. `tidings collect retry` tries them again."
+                f"`tidings collect failed --platform {platform}` lists them with reasons; a deleted note needs no "
+                "action. `tidings collect retry` tries them again."
             ),
             count=total,
         )
@@ -327,23 +331,23 @@ def _describe_skipped(platform: str, counts: dict[str, int]) -> CollectCondition
 
 
 def _describe_searches(searches: Sequence[WatchedSearch]) -> Iterator[CollectCondition]:
-    """Keywords whose last search failed, by platform. A want of cookies is told as such."""
+    """One condition per platform with failed searches. A missing cookie has a condition of its own."""
     failed: dict[str, list[tuple[str, ErrorCode]]] = defaultdict(list)
     for search in searches:
         if search.code is not None and RULES[search.code].action is not Action.PAUSE:
             failed[search.platform].append((search.keyword, search.code))
     for platform, keywords in failed.items():
-        told = ", ".join(f"{keyword} ({code})" for keyword, code in keywords[:3])
+        names = ", ".join(f"{keyword} ({code})" for keyword, code in keywords[:3])
         more = f" and {len(keywords) - 3:,} more" if len(keywords) > 3 else ""
         is_certain = any(RULES[code].alerts for _, code in keywords)
         yield CollectCondition(
             Alert(
                 kind=CollectAlert.SEARCH_FAILED,
                 subject=platform,
-                reason=f"the last search for these keywords failed: {told}{more}",
+                reason=f"the last search for these keywords failed: {names}{more}",
                 action=(
-                    "`tidings collect keywords list` shows all of them; `tidings collect discover` tries again now and "
-                    "says what is wrong."
+                    "`tidings collect keywords list` shows all of them; `tidings collect discover` searches again now "
+                    "and prints the errors."
                 ),
                 count=len(keywords),
             ),

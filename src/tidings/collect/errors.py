@@ -1,8 +1,6 @@
-"""What can go wrong when content is collected: the error codes with the rule for each, and the one exception that
-carries a code. Whoever knows the fact raises; nobody looks into a message later.
+"""The error codes of collect, the rule for each code, and CrawlError, the one exception that carries a code.
 
-    Exception
-    └── CrawlError    a code, what to tell a person, whether the cookie is to blame, and whether for a captcha
+The code that knows the fact raises; nobody parses a message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +10,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from tidings.core.backoff import Backoff
+
 
 class ErrorCode(StrEnum):
-    """What a caller branches on. The last four belong to the API itself; no workflow retries them."""
+    """What a caller branches on. The last four are the API's own; no workflow retries them."""
 
     COOKIE_EXHAUSTED = "COOKIE_EXHAUSTED"
     COOKIE_INVALID = "COOKIE_INVALID"
@@ -30,7 +30,7 @@ class ErrorCode(StrEnum):
 
 
 class Action(StrEnum):
-    """What a workflow does about an error."""
+    """How a workflow treats an error."""
 
     PAUSE = "pause"
     SWITCH_COOKIE = "switch_cookie"
@@ -42,13 +42,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRule:
-    """How one code is dealt with. A retry is a further attempt; `backs_off` says that it waits first; `gives_up` that a
-    candidate is given up at once, because no later try can change it."""
+    """The rule for one code."""
 
     action: Action
+    # Further attempts after the first one.
     most_retries: int = 0
+    # Whether a retry waits first.
     backs_off: bool = False
+    # Whether a person is notified.
     alerts: bool = False
+    # Whether a candidate fails for good at once, because no later attempt can succeed.
     gives_up: bool = False
 
     @property
@@ -56,6 +59,7 @@ class ErrorRule:
         return self.most_retries > 0
 
 
+_NO_CHANGES: Final[Mapping[ErrorCode, int]] = MappingProxyType({})
 BACKOFF: Final = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
 
 RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
@@ -75,14 +79,11 @@ RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
 )
 
 
-_AS_IN_THE_TABLE: Final[Mapping[ErrorCode, int]] = MappingProxyType({})
-
-
 class CrawlError(Exception):
-    """A search or a detail brought no result. The message is for a person and holds nothing of an answer's body.
+    """A search or a detail without a result. The message is for a person and holds nothing of a platform's answer.
 
-    `blames_cookie` is True where the answer is about the account: what counts against the cookie in the pool. `captcha`
-    says more: the account is softly blocked until a person solves a captcha, so the cookie must rest at once.
+    `blames_cookie`: the platform refused the account, which counts against the cookie. `captcha`: the platform also
+    asks for a captcha, so the cookie must cool at once.
     """
 
     def __init__(self, code: ErrorCode, message: str, *, blames_cookie: bool = False, captcha: bool = False) -> None:
@@ -105,13 +106,12 @@ def next_delay(
     *,
     retry: int,
     backoff: Sequence[timedelta] = BACKOFF,
-    retries: Mapping[ErrorCode, int] = _AS_IN_THE_TABLE,
+    retries: Mapping[ErrorCode, int] = _NO_CHANGES,
 ) -> timedelta | None:
-    """The wait before retry number `retry` (from 1), or None to give up. The last wait repeats.
+    """The wait before retry number `retry` (from 1), or None to give up.
 
-    `retries` are other numbers of most retries than the table's, for the codes that it names.
+    `retries` overrides the table's number of retries for the codes that it names.
     """
     rule = RULES[code]
-    if retry > retries.get(code, rule.most_retries):
-        return None
-    return backoff[min(retry, len(backoff)) - 1] if rule.backs_off and backoff else timedelta(0)
+    waits = backoff if rule.backs_off else ()
+    return Backoff(waits, most_retries=retries.get(code, rule.most_retries)).next_delay(retry)

@@ -1,7 +1,7 @@
-"""The one note model, whatever platform a note comes from, and the cleaning that leads to it: counts such as `1.2万`,
-dates in the five ways that platforms write them, and HTML snippets. Pure. How a platform is asked is in `platforms`.
+"""The note model that all platforms share, and the parsing that fills it: counts such as `1.2万`, timestamps in five
+formats, and HTML snippets. Pure functions; `crawl.platforms` does the requests.
 
-What cannot be read becomes None: a count that is not known is not 0, and no date is better than a wrong one.
+A value that cannot be parsed becomes None: an unknown count is not 0, and no date is better than a wrong one.
 """
 
 import html
@@ -33,7 +33,7 @@ _UNITS: Final = {
     "亿": 10**8,
     "億": 10**8,
 }
-# What stands in place of a number as long as nobody has pressed the button.
+# The button's label, which some platforms show instead of 0.
 _LABELS: Final = frozenset({"赞", "点赞", "收藏", "评论", "分享", "转发", "抢首评"})
 
 _NUMBER: Final = re.compile(r"-?\d{1,18}(?:\.\d+)?")
@@ -66,7 +66,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What the platform counts; None is not known."""
+    """Counters of the platform; None is unknown."""
 
     views: int | None = None
     likes: int | None = None
@@ -79,25 +79,32 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One post, video or article. `text` is plain, with line breaks; times are UTC."""
+    """One post, video or article."""
 
     platform: str
+    # The platform's own id; for the open web a hash of the URL.
     note_id: str
     url: str
     kind: NoteKind
     title: str
+    # Plain text with line breaks.
     text: str = ""
     author: Author = field(default_factory=Author)
+    # UTC.
     published_at: datetime | None = None
+    # UTC; the last edit, if the platform says so.
     updated_at: datetime | None = None
     counts: Counts = field(default_factory=Counts)
     tags: tuple[str, ...] = ()
+    # URLs.
     images: tuple[str, ...] = ()
+    # Of a video.
     duration: timedelta | None = None
+    # Where the platform says the post was written.
     place: str = ""
 
     def describe(self) -> dict[str, object]:
-        """The note as JSON can carry it."""
+        """The note as a JSON object."""
         return {
             "platform": self.platform,
             "note_id": self.note_id,
@@ -117,7 +124,7 @@ class Note:
 
 
 def read_note(described: Mapping[str, Any]) -> Note:
-    """The inverse of `Note.describe`, for what was checked to have its shape; a date that is none becomes None."""
+    """The inverse of `Note.describe` for a validated object. An invalid date becomes None."""
     names = ("platform", "note_id", "url", "title", "text", "place")
     seconds = described["duration_seconds"]
     return Note(
@@ -134,7 +141,7 @@ def read_note(described: Mapping[str, Any]) -> Note:
 
 
 def parse_count(value: object) -> int | None:
-    """A count as platforms write it: 12, "1,234", "1.2万", "10w+", "1亿"; a button's label is 0. None for the rest."""
+    """Parse a count: 12, "1,234", "1.2万", "10w+", "1亿". A button's label is 0; anything else is None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -152,30 +159,30 @@ def parse_count(value: object) -> int | None:
 
 
 def parse_platform_timestamp(value: object) -> datetime | None:
-    """A moment in UTC from seconds or milliseconds since 1970, Weibo's format, RFC 822 or W3C (ISO 8601).
+    """Parse a timestamp: seconds or milliseconds since 1970, Weibo's format, RFC 822, or W3C (ISO 8601).
 
-    A text without a zone is taken as UTC. None for anything else, and for what lies outside 1970 to 9999.
+    A text without a time zone is UTC. Returns None for anything else, and outside the years 1970 to 9999.
     """
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return _read_stamp(value)
+        return _read_epoch(value)
     if not isinstance(value, str):
         return None
     text = value[:64].strip()
     if _NUMBER.fullmatch(text) and len(text) > 4:
-        return _read_stamp(float(text))
-    moment = parse_timestamp(_complete_day(text)) or _read_rfc822(text)
-    return moment if moment is not None and moment >= _EPOCH else None
+        return _read_epoch(float(text))
+    timestamp = parse_timestamp(_complete_day(text)) or _read_rfc822(text)
+    return timestamp if timestamp is not None and timestamp >= _EPOCH else None
 
 
 def clean_text(value: object) -> str:
-    """Plain text without what databases and terminals choke on; anything but text and numbers becomes empty."""
+    """Plain text without control characters and half characters. Values other than text and integers become empty."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
         return ""
-    # Half an emoji (a lone surrogate) is legal in JSON and in no encoding.
+    # JSON allows half an emoji (a lone surrogate); no encoding does.
     whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _UNPRINTABLE.sub("", whole.replace("\r\n", "\n").replace("\r", "\n"))
     lines = (_SPACES.sub(" ", line).strip() for line in text.split("\n"))
@@ -183,7 +190,7 @@ def clean_text(value: object) -> str:
 
 
 def clean_html(value: object) -> str:
-    """The text of an HTML snippet: entities decoded, line breaks kept, an image replaced by its `alt` (an emoji)."""
+    """The text of an HTML snippet. Entities are decoded, line breaks kept, and images replaced by their `alt`."""
     if not isinstance(value, str):
         return clean_text(value)
     pieces, position, hidden = [], 0, ""
@@ -191,7 +198,7 @@ def clean_html(value: object) -> str:
         if not hidden:
             pieces.append(value[position : tag.start()])
         position = tag.end()
-        hidden = _note_hidden(tag, hidden)
+        hidden = _find_hiding(tag, hidden)
         if not hidden:
             pieces.append(_replace_tag(tag))
     pieces.append("" if hidden else value[position:])
@@ -199,13 +206,13 @@ def clean_html(value: object) -> str:
 
 
 def shorten_title(text: str, *, length: int = 80) -> str:
-    """The first line, cut: the title of a note that has none."""
+    """The first line, cut to `length` characters: the title of a note without one."""
     line = text.split("\n", 1)[0]
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def _read_stamp(stamp: float) -> datetime | None:
-    seconds = stamp / 1000 if stamp >= _LEAST_MILLISECONDS else stamp
+def _read_epoch(value: float) -> datetime | None:
+    seconds = value / 1000 if value >= _LEAST_MILLISECONDS else value
     try:
         return _EPOCH + timedelta(seconds=seconds) if seconds > 0 else None
     except (OverflowError, ValueError):
@@ -213,26 +220,26 @@ def _read_stamp(stamp: float) -> datetime | None:
 
 
 def _complete_day(text: str) -> str:
-    """W3C allows a year or a month alone."""
+    """W3C allows a year or a month alone: complete it to its first day."""
     found = _MONTH.fullmatch(text)
     return f"{found[1]}-{found[2] or '01'}-01" if found else text
 
 
 def _read_rfc822(text: str) -> datetime | None:
-    # Weibo's is the same with the year at the end. `strptime` would depend on the machine's language.
+    # Weibo writes the year at the end. `strptime` would depend on the locale.
     weibo = _WEIBO.fullmatch(text)
     if weibo:
         month, day, time, zone, year = weibo.groups()
         text = f"{day} {month} {year} {time} {zone}"
     try:
-        moment = parsedate_to_datetime(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        timestamp = parsedate_to_datetime(text)
+        return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
     except (ValueError, OverflowError, TypeError):
         return None
 
 
-def _note_hidden(tag: re.Match[str], hidden: str) -> str:
-    """What hides the text from here on: a comment, or an element that is never shown; empty for nothing."""
+def _find_hiding(tag: re.Match[str], hidden: str) -> str:
+    """The comment or element that hides the text after this tag; empty if the text is visible."""
     name = (tag[2] or tag[0]).lower()
     if hidden:
         ends = name == "-->" if hidden == "<!--" else (tag[1] == "/" and name == hidden)

@@ -1,5 +1,5 @@
-"""How collecting stands, read from the tables: for people who ask, and for the conditions that are told to them. It
-writes nothing, and what is asked every minute stays quick however long the tables are.
+"""Status of collect, read from the tables: for the commands and for the monitor. Writes nothing. The queries that the
+monitor runs every minute use an index, so they stay fast on large tables.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,11 @@ _FIND_WAITING: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class SuccessRate:
-    """How many tries went well and how many did not. `is_known`: there were tries at all within the last day."""
+    """Tries within a window."""
 
     succeeded: int
     failed: int
+    # Whether anything was tried within the last day.
     is_known: bool
 
     @property
@@ -49,34 +50,37 @@ class SuccessRate:
 
 @dataclass(frozen=True, slots=True)
 class WatchedSearch:
-    """A keyword that is watched; `code` is why its last search failed."""
+    """An enabled keyword."""
 
     platform: str
     keyword: str
+    # Why its last search failed; None if it did not.
     code: ErrorCode | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCandidate:
-    """A candidate that was given up."""
+    """A candidate with status `failed`."""
 
     platform: str
     note_id: str
     note_url: str
     title: str
+    # How many attempts failed.
     retry_count: int
+    # The last error.
     code: str | None
     message: str | None
     failed_at: datetime
 
 
 async def list_waiting_platforms(connection: AsyncConnection) -> set[str]:
-    """The platforms with candidates that wait, or are being read."""
+    """The platforms with pending or processing candidates."""
     return set((await connection.execute(_FIND_WAITING)).scalars())
 
 
 async def list_searches(connection: AsyncConnection) -> list[WatchedSearch]:
-    """Every keyword that is enabled, and what went wrong with its last search, if anything did."""
+    """Every enabled keyword with the error of its last search."""
     statement = (
         select(watched_keywords.c.platform, watched_keywords.c.keyword, watched_keywords.c.last_error_code)
         .where(watched_keywords.c.enabled)
@@ -101,13 +105,13 @@ async def read_rate(connection: AsyncConnection, *, at: datetime, window: timede
     return SuccessRate(int(row[0]), int(row[1]), is_known=row[2] > 0)
 
 
-def count_minutes(moment: datetime) -> int:
-    """The minute of a moment, as the figures count them."""
-    return to_milliseconds(moment) // 60_000
+def count_minutes(timestamp: datetime) -> int:
+    """The number of the minute since 1970, the key of `collect_minutes`."""
+    return to_milliseconds(timestamp) // 60_000
 
 
 async def count_pending(connection: AsyncConnection, *, most: int) -> int:
-    """How many candidates wait; it stops counting at `most`."""
+    """The number of pending candidates, counted up to `most`."""
     some = select(candidates.c.note_id).where(_is_pending).limit(most).subquery()
     return int((await connection.execute(select(func.count()).select_from(some))).scalar_one())
 
@@ -115,7 +119,7 @@ async def count_pending(connection: AsyncConnection, *, most: int) -> int:
 async def count_failed_by(
     connection: AsyncConnection, codes: Sequence[ErrorCode], *, since: datetime
 ) -> dict[str, dict[str, int]]:
-    """How many candidates were given up since then for one of these codes: by platform, then by code."""
+    """The number of candidates that failed with one of these codes since then, by platform and code."""
     statement = (
         select(candidates.c.platform, candidates.c.last_error_code, func.count())
         .where(
@@ -133,7 +137,7 @@ async def count_failed_by(
 
 
 async def count_candidates(connection: AsyncConnection) -> dict[str, dict[CandidateStatus, int]]:
-    """How many candidates there are: by platform, then by status. It reads the whole table."""
+    """The number of candidates by platform and status. Reads the whole table."""
     statement = (
         select(candidates.c.platform, candidates.c.status, func.count())
         .group_by(candidates.c.platform, candidates.c.status)
@@ -146,7 +150,7 @@ async def count_candidates(connection: AsyncConnection) -> dict[str, dict[Candid
 
 
 async def list_failed(connection: AsyncConnection, *, platform: str | None = None, limit: int) -> list[FailedCandidate]:
-    """What was given up, the latest first."""
+    """Failed candidates, the latest first."""
     statement = select(candidates).where(_has_failed).order_by(candidates.c.updated_at.desc()).limit(limit)
     if platform is not None:
         statement = statement.where(candidates.c.platform == platform)

@@ -1,7 +1,7 @@
-"""The tables of collected content: what is watched, what was found, what was collected, and what Feishu has yet to be
-told. Definitions only: who writes is in `workflow` and `feishu`. Moments are milliseconds since 1970.
+"""The tables of collect: keywords, candidates, sources (collected notes), statistics and the mirror's outbox.
 
-Nothing of the crawl API knows this file. Its one table, the cookies', is defined in `cookies.rows`.
+Definitions only; `write` and `feishu` write the rows. Timestamps are milliseconds since 1970. The crawl API does not
+import this file: its only table is in `crawl.cookies.table`.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from tidings.core.db.database import RowId, metadata
 
-# The workflows of the other pipeline, which are none of collect's.
+# The names of announce's workflows begin with this.
 OTHER_WORKFLOWS: Final = "announce:"
 # The kinds of collect's executions: its workflows, and the mirror.
 COLLECT: Final = "collect"
@@ -51,13 +51,13 @@ candidates = Table(
     Column("note_url", Text, nullable=False),
     Column("title", Text, nullable=False),
     Column("status", Text, nullable=False),
-    # The public id of the execution that works on it.
+    # The public id of the execution that leased it.
     Column("processing_lock", Text),
     Column("locked_at", BigInteger),
     Column("retry_count", Integer, nullable=False),
     Column("source_keyword", Text, nullable=False),
     Column("exec_meta", Text, nullable=False),
-    # From when on it may be leased.
+    # It may be leased from this time on.
     Column("due_at", BigInteger, nullable=False),
     Column("last_error_code", Text),
     Column("last_error", Text),
@@ -81,7 +81,7 @@ sources = Table(
     Column("title", Text, nullable=False),
     Column("author_name", Text, nullable=False),
     Column("published_at", BigInteger),
-    # The whole note, as JSON.
+    # The note as JSON.
     Column("content", Text, nullable=False),
     Column("processing_lock", Text),
     Column("locked_at", BigInteger),
@@ -111,7 +111,7 @@ watched_keywords = Table(
     sqlite_autoincrement=True,
 )
 
-# How many tries succeeded and failed in each minute, counted since 1970.
+# Tries that succeeded and failed in each minute since 1970.
 collect_minutes = Table(
     "collect_minutes",
     metadata,
@@ -120,7 +120,7 @@ collect_minutes = Table(
     Column("failed", Integer, nullable=False),
 )
 
-# That a row has changed. What it says by now is read when the mirror is told.
+# Rows that changed. The mirror reads the present row when it sends.
 mirror_outbox = Table(
     "mirror_outbox",
     metadata,
@@ -129,14 +129,14 @@ mirror_outbox = Table(
     Column("platform", Text, nullable=False),
     Column("note_id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    # What stands in the mirror may be anything, for something was sent that nobody knows the outcome of.
+    # A request for this row was sent with an unknown result: the mirror must look the record up first.
     Column("in_doubt", Boolean),
     Index("mirror_outbox_order", "table_name", "id"),
     Index("mirror_outbox_rows", "table_name", "platform", "note_id"),
     sqlite_autoincrement=True,
 )
 
-# Which record of the mirror a row is.
+# The mirror's record of each row.
 mirror_records = Table(
     "mirror_records",
     metadata,
@@ -185,8 +185,8 @@ mirror_state = Table(
     Column("failed_at", BigInteger),
 )
 
-# The platforms with something pending, as a table expression `pending(platform)`: a jump for each, where a DISTINCT
-# would read every pending row. It ends with a row of NULL.
+# The platforms with pending candidates, as a table expression `pending(platform)`. It jumps from platform to platform
+# in the index, where DISTINCT would read every pending row. The last row is NULL.
 PENDING_PLATFORMS: Final = """
     pending(platform) AS (
         SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
@@ -196,7 +196,7 @@ PENDING_PLATFORMS: Final = """
     )
 """
 
-# Written in one line, as the migration does: SQLite keeps the text of a view.
+# One line, as in the migration: SQLite stores the text of a view.
 _EXECUTION_VIEW: Final = (
     "tbl_crawl_execution AS SELECT workflow_name, public_id AS execution_id, status, started_at, heartbeat_at, "
     "completed_at, items_processed, items_failed FROM executions "

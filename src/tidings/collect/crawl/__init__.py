@@ -1,1 +1,1 @@
-"""The reading half of collect: platforms, cookies on loan, and the crawler. It never writes to the database."""
+"""The reading half of collect: the crawler, the platforms and the cookie pool. It never writes to the database."""

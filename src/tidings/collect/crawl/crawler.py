@@ -1,9 +1,8 @@
-"""The crawl API without its HTTP: search, the detail of one note, the details of a batch. It lends each question a
-cookie where the platform needs one, holds it to its time, and always answers: whatever goes wrong is in the envelope.
+"""The crawl API without HTTP: search, the detail of one note, the details of a batch. It leases a cookie for each
+request if the platform needs one, enforces the time limit, and always answers: every error is in the envelope.
 
-It only reads. What became of a cookie is told in the answer (`cookie_used`, the error's code and `captcha`), and the
-workflow, which alone writes, counts it. Nothing is tried twice here: when and with what to try again is the workflow's
-decision.
+It only reads. The answer reports the use of a cookie (`cookie_used`, the error's code and `captcha`), and the
+workflow, which alone writes, records it. Nothing is tried twice here; the workflow decides about retries.
 """
 
 import asyncio
@@ -52,8 +51,8 @@ from tidings.core.secrets.secret import Secret
 MOST_ITEMS: Final = 50
 
 _DEFAULT_RULES: Final = CookieRules()
-_CUT_OFF: Final = make_error(ErrorCode.TIMEOUT_ERROR, "it was cut off before there was an answer")
-_INTERNAL: Final = "the server failed on this question; its log has the cause, under the request id"
+_CUT_OFF: Final = make_error(ErrorCode.TIMEOUT_ERROR, "the request was cancelled before there was an answer")
+_INTERNAL: Final = "the server failed on this request; its log has the cause, under the request id"
 
 _log = get_logger(__name__)
 
@@ -63,10 +62,11 @@ OnItem = Callable[[int, BatchItem[Note]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlLimits:
-    """How long an answer may take, all in all: waiting for a cookie and for a turn included."""
+    """How long an answer may take, with all waits for a cookie and for the pace."""
 
     search: timedelta = timedelta(seconds=30)
     detail: timedelta = timedelta(seconds=15)
+    # All items together.
     batch: timedelta = timedelta(seconds=60)
 
 
@@ -75,10 +75,11 @@ _DEFAULT_LIMITS: Final = CrawlLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedNote:
-    """A note as a caller names it: by its id, or by its URL."""
+    """A note that a caller names by its id or its URL."""
 
     note_id: str | None = None
     url: str | None = None
+    # Xiaohongshu's token of the search that found the note.
     xsec_token: str | None = None
 
     @property
@@ -87,7 +88,7 @@ class WantedNote:
 
     @property
     def reference(self) -> NoteReference:
-        """What a platform is asked for. Raises CrawlError where nothing is named."""
+        """The reference for the platform. Raises CrawlError if neither id nor URL is given."""
         if not self.id:
             raise CrawlError(ErrorCode.INVALID_INPUT, "a note is named by note_id or url")
         note_id = self.note_id or _read_note_id(self.url or "")
@@ -96,15 +97,16 @@ class WantedNote:
 
 @dataclass(frozen=True, slots=True)
 class _Question(Generic[Found]):
-    """`check` raises CrawlError for what no platform can be asked, before a cookie is spent on it."""
+    """One request to a platform."""
 
+    # Raises CrawlError for invalid input, before a cookie is used for it.
     check: Callable[[], object]
     ask: Callable[[Platform, Secret | None], Awaitable[Found]]
 
 
 @dataclass(slots=True)
 class _Trace:
-    """What is known of a question whatever becomes of it."""
+    """What is known about a request, also if it fails."""
 
     platform: str = "?"
     waits_for_cookie: bool = False
@@ -112,10 +114,10 @@ class _Trace:
 
 
 class Crawler:
-    """Asks platforms. Every question is answered in its time, and raises nothing.
+    """Sends requests to platforms. Every method answers within its limit and raises nothing.
 
-    `find_platform` raises CrawlError for a platform that there is not. The pool has to be as patient as the longest
-    limit, or a batch would give up items that only wait for their turn.
+    `find_platform` raises CrawlError for an unknown platform. The pool's patience must be at least the longest limit,
+    or items of a batch would fail while they wait for a cookie.
     """
 
     def __init__(
@@ -137,13 +139,12 @@ class Crawler:
         self._recognisers: dict[str, tuple[str, Redactor]] = {}
 
     async def close(self) -> None:
-        """Let go of what the platforms hold; nothing is asked afterwards."""
+        """Release what the platforms hold. Send nothing afterwards."""
         if self._close is not None:
             await self._close()
 
     def needs_cookie(self, platform: str) -> bool:
-        """Whether nothing is asked of this platform without a cookie. Raises CrawlError where there is none of this
-        name, or it cannot be loaded."""
+        """Whether this platform needs a cookie. Raises CrawlError if it is unknown or cannot be loaded."""
         return self._find_platform(platform).needs_cookie
 
     async def search(
@@ -179,13 +180,17 @@ class Crawler:
         """
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
-            tell = on_item or (lambda _place, _item: None)
-            # Not `gather`: one that is cancelled would not wait for the others to tell what they had asked.
+            report = on_item or (lambda _place, _item: None)
+            # Not `gather`: when it is cancelled, it does not wait until the items have reported their cookies.
             async with asyncio.TaskGroup() as group:
                 asked = [
                     group.create_task(
                         self._answer_item(
-                            platform, note, until=until, exclude=exclude_cookies, tell=functools.partial(tell, place)
+                            platform,
+                            note,
+                            until=until,
+                            exclude=exclude_cookies,
+                            report=functools.partial(report, place),
                         )
                     )
                     for place, note in enumerate(notes)
@@ -204,7 +209,7 @@ class Crawler:
             trace = _Trace()
             found = await self._try(platform, question, trace=trace, until=until, exclude=exclude)
             meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
-            _note_end(event, trace, found, ms=meta.latency_ms)
+            _log_end(event, trace, found, ms=meta.latency_ms)
             if isinstance(found, ErrorInfo):
                 return wrap_error(found, meta=meta)
             return wrap_data(found, meta=meta)
@@ -216,24 +221,24 @@ class Crawler:
         *,
         until: float,
         exclude: Collection[str],
-        tell: Callable[[BatchItem[Note]], None],
+        report: Callable[[BatchItem[Note]], None],
     ) -> BatchItem[Note]:
         began, trace = self._clock.monotonic(), _Trace()
         try:
             found = await self._try(platform, _ask_about(note), trace=trace, until=until, exclude=exclude)
         except asyncio.CancelledError:
             if trace.cookie_used is not None:
-                tell(_make_item(note, _CUT_OFF, trace))
+                report(_make_item(note, _CUT_OFF, trace))
             raise
-        _note_end("crawl.item", trace, found, ms=self._measure(began))
+        _log_end("crawl.item", trace, found, ms=self._measure(began))
         item = _make_item(note, found, trace)
-        tell(item)
+        report(item)
         return item
 
     async def _try(
         self, platform: str, question: _Question[Found], *, trace: _Trace, until: float, exclude: Collection[str]
     ) -> Found | ErrorInfo:
-        """What was found by this moment of the loop's clock, or why nothing was."""
+        """The result, or the error. `until` is a time of the loop's clock."""
         try:
             async with asyncio.timeout_at(until) as limit:
                 return await self._ask(platform, question, trace=trace, exclude=exclude)
@@ -241,7 +246,7 @@ class Crawler:
             if error.captcha:
                 _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
             return make_error(error.code, self._redactor.redact(error.message), captcha=error.captcha)
-        except Exception as error:  # noqa: BLE001 - a platform may be anybody's code, and a batch has other items
+        except Exception as error:  # noqa: BLE001 - a platform may be the user's own code, and a batch has other items
             if isinstance(error, TimeoutError) and limit.expired():
                 return make_error(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
             _log.error("crawl.failed", platform=trace.platform, exc_info=error)
@@ -263,7 +268,7 @@ class Crawler:
             return found
 
     def _recognise(self, cookie: LeasedCookie) -> Redactor:
-        """What sees a cookie, or a value of it, in any spelling: a note is passed on to people and tables."""
+        """A redactor that finds this cookie or a part of it in any encoding: notes reach people and tables."""
         known = self._recognisers.get(cookie.name)
         if known is None or known[0] != cookie.secret.fingerprint:
             known = self._recognisers[cookie.name] = (cookie.secret.fingerprint, Redactor([cookie.secret]))
@@ -289,20 +294,20 @@ def make_crawler(
     rules: CookieRules = _DEFAULT_RULES,
     limits: CrawlLimits = _DEFAULT_LIMITS,
 ) -> Crawler:
-    """The crawler with all platforms there are. Raises TypeError for a database that can be written to.
+    """Build the crawler with all platforms. Raises TypeError for a writable database.
 
-    The client sends `user_agent` too, and has to allow as many connections to one host as requests shall be under way
-    there at once (MOST_ITEMS is enough for a batch). `base_urls` are other addresses of platforms, by name.
+    The client must send the same `user_agent` and allow as many connections to one host as there are parallel requests
+    (MOST_ITEMS for a batch). `base_urls` replaces the addresses of platforms, by name.
     """
     if hasattr(database, "write"):
-        raise TypeError("what crawls only reads: open its database with open_read_only_database")
+        raise TypeError("the crawler only reads: open its database with open_read_only_database")
     pool = CookiePool(
         database,
         keys=keys,
         clock=clock,
         redactor=redactor,
         rules=rules,
-        # Each question has its own limit, which tells the same in the end.
+        # Each request has its own limit, which gives the same error earlier.
         patience=max(limits.search, limits.detail, limits.batch),
     )
     pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval)
@@ -341,7 +346,7 @@ def _make_item(note: WantedNote, found: Note | ErrorInfo, trace: _Trace) -> Batc
 
 
 def _read_note_id(url: str) -> str:
-    """The last part of the path, which is the id on every platform that has ids; the URL itself where there is none."""
+    """The last part of the path, which is the id on every platform with ids; without a path the URL itself."""
     try:
         parts = [part for part in urlsplit(url).path.split("/") if part]
     except ValueError:
@@ -356,16 +361,16 @@ def _explain_timeout(trace: _Trace) -> str:
 
 
 def _write_strings(found: SearchPage | Note) -> str:
-    """All that was found, with no escapes but those that the redactor sees through."""
-    told = (
+    """All text of a result, with no escapes except those that the redactor understands."""
+    parts = (
         found.describe()
         if isinstance(found, Note)
         else [(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits]
     )
-    return json.dumps(told, ensure_ascii=False)
+    return json.dumps(parts, ensure_ascii=False)
 
 
-def _note_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:
+def _log_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:
     code = found.code.value if isinstance(found, ErrorInfo) else None
     log = _log.info if code is None else _log.warning
     log(event, platform=trace.platform, code=code, cookie_used=trace.cookie_used, ms=ms)

@@ -1,5 +1,5 @@
-"""The writing half of collect: locks, leases, idempotent writes. `Writer` is the way in, `Keywords` says what is
-watched. Nothing of the crawl API knows this package."""
+"""The writing half of collect: locks, leases and idempotent writes. `Writer` is its entry point. The crawl API never
+imports this package."""
 
 from tidings.collect.write.keywords import Keyword, Keywords
 from tidings.collect.write.values import (

@@ -1,8 +1,6 @@
-"""Where cookies are set up: added, listed, put back to work, removed, and encrypted anew. Part of the writing half; how
-their uses are counted is in `outcomes`.
+"""Writes the table of cookies: add, list, enable, remove, encrypt with a new key, and record the outcome of each use.
 
-    ValueError
-    └── CookieError    what was given breaks a rule; the message names the rule and never repeats the cookie
+The crawl API cannot write. It reports the cookie and the error of each request, and the writer records them here.
 """
 
 import re
@@ -44,7 +42,7 @@ from tidings.core.secrets.secret import Secret
 DEFAULT_PRIORITY: Final = 0
 DEFAULT_DAILY_LIMIT: Final = 200
 
-# The name is shown in answers and logs, so nothing that could be a cookie is one.
+# Answers and logs show the name, so a cookie's value must not match.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _PAIR: Final = re.compile(r"[^\s=;,]+=[^;]*")
@@ -64,7 +62,7 @@ _WRITTEN: Final = (
     "last_used_at",
     "updated_at",
 )
-# Made once: it is part of every batch that is written.
+# Built once: every batch runs it.
 _write_state: Final = (
     update(cookies)
     .where(cookies.c.cookie_name == bindparam("of_name"))
@@ -75,17 +73,20 @@ log = get_logger(__name__)
 
 
 class CookieError(ValueError):
-    """A cookie, or what is said about it, breaks a rule."""
+    """A value breaks a rule. The message names the rule and never repeats the cookie."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewCookie:
-    """A cookie as it is set up. `make_cookie` builds it by the rules."""
+    """A cookie to be stored. `make_cookie` checks the rules."""
 
     name: str
     platform: str
+    # The value of the Cookie header.
     secret: Secret
+    # The highest is used first.
     priority: int = DEFAULT_PRIORITY
+    # Uses in one UTC day.
     daily_limit: int = DEFAULT_DAILY_LIMIT
 
 
@@ -97,7 +98,7 @@ def make_cookie(
     priority: int = DEFAULT_PRIORITY,
     daily_limit: int = DEFAULT_DAILY_LIMIT,
 ) -> NewCookie:
-    """A cookie to be stored; `secret` is the value of a Cookie header. Raises CookieError."""
+    """Check and build a cookie. Raises CookieError."""
     if not _NAME.fullmatch(name):
         raise CookieError("the name must have 1 to 64 letters, digits, dots, dashes or underscores")
     if not _PLATFORM.fullmatch(platform):
@@ -110,7 +111,7 @@ def make_cookie(
 
 
 def _clean_cookie(secret: Secret) -> Secret:
-    """The bare header value. A pasted `Cookie:` in front and white space around are taken off."""
+    """The header value without a leading `Cookie:` and surrounding white space."""
     text = _HEADER_NAME.sub("", secret.reveal().strip(), count=1).strip() if secret else ""
     if _UNFIT.search(text):
         raise CookieError("the cookie must be one line of printable ASCII characters")
@@ -128,9 +129,9 @@ class CookieRecords:
         self._clock = clock
 
     async def add(self, new: NewCookie) -> bool:
-        """Store a cookie, ready for use; True where there was one of this name, which it replaces.
+        """Store a cookie as active. Returns True if it replaced one of the same name.
 
-        The account is the same one then, so what it was used today stays counted. Raises CookieError where the name
+        A replaced cookie keeps its uses of today, because the account is the same. Raises CookieError if the name
         belongs to another platform.
         """
         now = self._clock.now()
@@ -142,14 +143,14 @@ class CookieRecords:
         return replaced
 
     async def list_all(self) -> list[Cookie]:
-        """Every cookie by name, with its state as it counts now."""
+        """Every cookie by name, with its present state."""
         now = self._clock.now()
         async with self._database.read() as connection:
             found = await read_cookies(connection)
         return [replace(cookie, state=settle_state(cookie.state, at=now)) for cookie in found]
 
     async def enable(self, name: str) -> bool:
-        """Put a cookie back to work, whatever was held against it; False where there is none."""
+        """Make a cookie active and forget its errors. Returns False if there is none of this name."""
         now = self._clock.now()
         async with self._database.write() as connection:
             cookie = await lock_cookie(connection, name)
@@ -159,17 +160,17 @@ class CookieRecords:
         return cookie is not None
 
     async def remove(self, name: str) -> bool:
-        """Delete a cookie; False where there is none."""
+        """Delete a cookie. Returns False if there is none of this name."""
         async with self._database.write() as connection:
             removed = (await connection.execute(delete(cookies).where(cookies.c.cookie_name == name))).rowcount > 0
         log.info("cookie.removed", cookie_name=name, found=removed)
         return removed
 
     async def rotate_keys(self) -> int:
-        """Encrypt with the newest master key what an older one, or Fernet, has encrypted. Returns how many.
+        """Encrypt cookies of older master keys, or of Fernet, with the newest key. Returns how many.
 
-        Safe to repeat: each cookie and its key's id change in one transaction. One that cannot be read stays as it is,
-        and its KeyRingError is raised when all others are done.
+        Safe to repeat: each cookie and its key id change in one transaction. A cookie that cannot be decrypted stays
+        unchanged, and its KeyRingError is raised after all others are done.
         """
         rotated, failure = 0, None
         async with self._database.read() as connection:
@@ -184,7 +185,7 @@ class CookieRecords:
         return rotated
 
     async def count_key_ids(self) -> dict[str, int]:
-        """How many cookies each master key has encrypted."""
+        """The number of cookies that each master key encrypted."""
         column = cookies.c.encryption_key_id
         async with self._database.read() as connection:
             rows = await connection.execute(select(column, func.count()).group_by(column).order_by(column))
@@ -200,7 +201,7 @@ class CookieRecords:
     async def _replace(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> None:
         before = await lock_cookie(connection, new.name)
         if before is None:
-            # Removed in this moment: as if that had come after us.
+            # Removed between insert and lock: treat it as removed after us.
             return
         if before.platform != new.platform:
             raise CookieError(f"there is a cookie {new.name} for {before.platform}; remove it, or choose another name")
@@ -228,7 +229,7 @@ class CookieRecords:
 
 
 def judge_code(code: ErrorCode | None, *, captcha: bool = False) -> CookieOutcome:
-    """What an answer's error, its `code` and `captcha`, says about the cookie it was asked with; None is success."""
+    """The outcome for the cookie of a request with this error; a code of None is success."""
     if code is None:
         return CookieOutcome.SUCCESS
     if captcha:
@@ -243,10 +244,10 @@ async def record_outcomes(
     *,
     rules: CookieRules,
 ) -> dict[str, CookieState]:
-    """Count the uses of cookies, by name, and what came of each use in its order; `at` is when. The answer is how they
-    stand now; one that is gone or unreadable is not in it.
+    """Record the outcomes of uses by cookie name, in order. Returns the new states, without missing and unreadable
+    cookies.
 
-    It stands or falls with the caller's transaction. Of two at once on one cookie, the second waits for the first.
+    Part of the caller's transaction. Two transactions on one cookie run one after the other.
     """
     if not outcomes:
         return {}
@@ -257,7 +258,7 @@ async def record_outcomes(
     for each in before:
         if after[each.name].status is not each.state.status:
             log.warning(
-                "cookie.status",
+                "cookie.changed",
                 cookie_name=each.name,
                 before=each.state.status.value,
                 after=after[each.name].status.value,
@@ -270,11 +271,11 @@ async def _update(connection: AsyncConnection, name: str, values: dict[str, Any]
 
 
 def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
-    """The columns of a cookie that begins anew, with what was used of it today."""
+    """The columns of a cookie that starts anew, with its uses of today."""
     settled = settle_state(state, at=now)
-    stamp = to_milliseconds(now)
+    timestamp = to_milliseconds(now)
     fresh = CookieState(day=settled.day, daily_used=settled.daily_used)
-    return {**describe_state(fresh), "enabled_at": stamp, "updated_at": stamp}
+    return {**describe_state(fresh), "enabled_at": timestamp, "updated_at": timestamp}
 
 
 def _advance(state: CookieState, outcomes: Sequence[CookieOutcome], *, at: datetime, rules: CookieRules) -> CookieState:

@@ -1,4 +1,4 @@
-"""The keywords that are watched: what to search for, where, and how its last search went."""
+"""Watched keywords: what to search for on which platform, and the result of the last search."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.platforms.protocol import check_search
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import watched_keywords
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 
 MOST_PAGES: Final = 20
@@ -18,30 +18,34 @@ MOST_PAGES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyword:
-    """One keyword on one platform, searched `pages` pages deep; `last_…` is None before its first search."""
+    """One keyword on one platform. Every `last_…` is None before its first search."""
 
     id: int
     platform: str
     keyword: str
+    # How many pages of results a search reads.
     pages: int
+    # A disabled keyword is not searched.
     enabled: bool
     last_run_at: datetime | None
+    # Notes on all pages of the last search.
     last_found: int | None
+    # Those of them that became new candidates.
     last_created: int | None
     last_error_code: str | None
 
 
 class Keywords:
-    """The table of what is watched."""
+    """The table of watched keywords."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def add(self, platform: str, keyword: str, *, pages: int = 1) -> bool:
-        """CollectMonitor a keyword; False where it was watched already, which then has this many pages and is enabled.
+        """Watch a keyword. Returns False if it is watched already; then it is enabled with this number of pages.
 
-        Raises CrawlError for a keyword that no platform can be asked.
+        Raises CrawlError for an invalid keyword.
         """
         asked = check_search(keyword, page=pages, most_pages=MOST_PAGES)
         found = {"platform": platform, "keyword": asked}
@@ -57,7 +61,7 @@ class Keywords:
         return new
 
     async def remove(self, platform: str, keyword: str) -> bool:
-        """CollectMonitor it no longer; what it found stays. False where it was not watched."""
+        """Stop watching a keyword; its candidates stay. Returns False if it is not watched."""
         statement = delete(watched_keywords).where(
             watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip()
         )
@@ -65,7 +69,7 @@ class Keywords:
             return (await connection.execute(statement)).rowcount > 0
 
     async def set_enabled(self, platform: str, keyword: str, *, enabled: bool) -> bool:
-        """Rest it, or go on with it. False where it is not watched."""
+        """Pause a keyword or resume it. Returns False if it is not watched."""
         statement = (
             update(watched_keywords)
             .where(watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip())
@@ -94,12 +98,14 @@ async def record_search(
     at: datetime,
     continued: bool = False,
 ) -> None:
-    """How the last search for a keyword went, in the transaction that writes what it found. What is `continued` is
-    added to what was noted of that search before."""
+    """Record the result of a search in the transaction that stores its candidates.
+
+    `continued`: more pages of the search that was recorded last; the counts are added to it.
+    """
     before, new_code = watched_keywords.c, None if code is None else code.value
-    noted: dict[str, Any] = {"last_found": found, "last_created": created, "last_error_code": new_code}
+    result: dict[str, Any] = {"last_found": found, "last_created": created, "last_error_code": new_code}
     if continued:
-        noted = {
+        result = {
             "last_found": func.coalesce(before.last_found, 0) + found,
             "last_created": func.coalesce(before.last_created, 0) + created,
             "last_error_code": before.last_error_code if new_code is None else new_code,
@@ -107,7 +113,7 @@ async def record_search(
     await connection.execute(
         update(watched_keywords)
         .where(watched_keywords.c.id == keyword_id)
-        .values(last_run_at=to_milliseconds(at), **noted)
+        .values(last_run_at=to_milliseconds(at), **result)
     )
 
 
@@ -118,7 +124,7 @@ def _read_keyword(row: Any) -> Keyword:
         keyword=row.keyword,
         pages=row.pages,
         enabled=row.enabled,
-        last_run_at=None if row.last_run_at is None else from_milliseconds(row.last_run_at),
+        last_run_at=read_timestamp(row.last_run_at),
         last_found=row.last_found,
         last_created=row.last_created,
         last_error_code=row.last_error_code,

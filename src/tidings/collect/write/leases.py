@@ -1,5 +1,5 @@
-"""Candidates and who works on them: found, leased, kept, given back, and taken from those who are dead. Each function
-is one step of a transaction that its caller has begun and guarded.
+"""Candidates and their leases: insert, lease, renew, release, requeue, and take back from dead executions. Each
+function is one step of a transaction that the caller has begun and guarded.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from tidings.core.executions import Execution, ExecutionStatus, executions
 
 Key = tuple[str, str]
 
-_LOST_WORKER: Final = "whoever worked on it gave no sign of life; it was taken back"
+_LOST_WORKER: Final = "the execution that leased it sent no heartbeat, so the lease was taken back"
 
 _key = (candidates.c.platform, candidates.c.note_id)
 _leased = tuple(candidates.c[name] for name in LeasedCandidate.__slots__)
@@ -36,7 +36,7 @@ _chosen = (
     .with_for_update(skip_locked=True)
     .cte("chosen")
 )
-# Made once, as the others here that are asked for with every batch.
+# Built once: every batch runs these statements.
 _lease = (
     update(candidates)
     .where(candidates.c.platform == bindparam("of_platform"), candidates.c.note_id.in_(select(_chosen.c.note_id)))
@@ -74,7 +74,7 @@ _FIND_DUE_PLATFORMS: Final = text(
 
 
 async def find_due_platforms(connection: AsyncConnection, *, at: datetime) -> list[str]:
-    """The platforms that have candidates to lease, the longest waiting first."""
+    """The platforms with due candidates, the longest waiting first."""
     return list((await connection.execute(_FIND_DUE_PLATFORMS, {"now": to_milliseconds(at)})).scalars())
 
 
@@ -86,23 +86,23 @@ async def insert_candidates(
     execution: Execution,
     at: datetime,
 ) -> list[Key]:
-    """Those that were not there yet; one that was stays as it is."""
-    stamp, meta = to_milliseconds(at), write_meta(execution)
+    """Insert new candidates and return their keys. Existing ones stay unchanged."""
+    now, meta = to_milliseconds(at), write_meta(execution)
     rows = {
         (each.platform, each.note_id): {
             **{name: make_storable(getattr(each, name)) for name in NewCandidate.__slots__},
             "status": CandidateStatus.PENDING.value,
             "retry_count": 0,
             "exec_meta": meta,
-            "due_at": stamp,
-            "created_at": stamp,
-            "updated_at": stamp,
+            "due_at": now,
+            "created_at": now,
+            "updated_at": now,
         }
         for each in new
     }
     if not rows:
         return []
-    # In one order for all, so that two who find the same notes cannot wait for each other.
+    # One order for all: two executions that insert the same notes cannot deadlock.
     ordered = [rows[key] for key in sorted(rows)]
     statement = database.insert(candidates).on_conflict_do_nothing().returning(*_key)
     return [(row.platform, row.note_id) for row in await connection.execute(statement, ordered)]
@@ -111,7 +111,7 @@ async def insert_candidates(
 async def lease_candidates(
     connection: AsyncConnection, execution: Execution, *, platform: str, limit: int, at: datetime
 ) -> list[LeasedCandidate]:
-    """At most `limit` that are due, the longest waiting first. One that another is just leasing is passed over."""
+    """Lease at most `limit` due candidates, the longest waiting first. Rows of a lease in progress are skipped."""
     values = {
         "of_platform": platform,
         "most": limit,
@@ -124,17 +124,17 @@ async def lease_candidates(
 
 
 async def renew_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> int:
-    """The execution lives, and with it its hold on its records; how many they are."""
+    """Renew `locked_at` of everything the execution holds. Returns how many records that is."""
     statement = update(candidates).where(_is_held).values(locked_at=to_milliseconds(at))
     return (await connection.execute(statement, {"lock": execution.public_id})).rowcount
 
 
 async def release_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> list[Key]:
-    """Give back what is still held, as if it had never been leased."""
+    """Give back everything the execution still holds, uncounted."""
     statement = (
         update(candidates)
         .where(_is_held)
-        .values(status=CandidateStatus.PENDING.value, **_describe_freedom(at))
+        .values(status=CandidateStatus.PENDING.value, **_describe_release(at))
         .returning(*_key)
     )
     rows = await connection.execute(statement, {"lock": execution.public_id})
@@ -144,8 +144,7 @@ async def release_leases(connection: AsyncConnection, execution: Execution, *, a
 async def requeue_failed(
     connection: AsyncConnection, *, at: datetime, limit: int, platform: str | None = None
 ) -> list[Key]:
-    """Make at most `limit` of those that were given up (of one platform, where it is named) due again, as if they had
-    never failed."""
+    """Make at most `limit` failed candidates due again with a retry count of 0; of one platform, if it is named."""
     condition = text("tbl_candidate.status = 'failed'")
     chosen = (
         select(*_key)
@@ -158,7 +157,7 @@ async def requeue_failed(
     statement = (
         update(candidates)
         .where(tuple_(*_key).in_(select(chosen.c.platform, chosen.c.note_id)))
-        .values(status=CandidateStatus.PENDING.value, retry_count=0, **_describe_freedom(at))
+        .values(status=CandidateStatus.PENDING.value, retry_count=0, **_describe_release(at))
         .returning(*_key)
     )
     return [(row.platform, row.note_id) for row in await connection.execute(statement)]
@@ -167,13 +166,13 @@ async def requeue_failed(
 async def take_back_candidates(
     connection: AsyncConnection, *, at: datetime, limits: WriterLimits
 ) -> list[tuple[Key, CandidateStatus]]:
-    """Free what dead holders had leased; a failure of the record, for it may be what killed them.
+    """Free the candidates of dead executions. Each counts as a failed attempt, because it may have killed its worker.
 
-    Dead is who gave no sign of life for too long, or whose execution has ended. What somebody is just writing to is not
-    waited for: its holder lives. Of several that do this at once, each record is in one answer.
+    An execution is dead if it has ended, or if its lock is older than the timeout. A row that somebody is writing is
+    skipped: its holder lives. Of several callers at once, each record is in one answer.
     """
-    # Asked the other way round, "not among those that run", an execution that began after this statement would count
-    # as ended: PostgreSQL looks again at a row that has changed meanwhile, but not at the other table.
+    # Not "is not among the running ones": PostgreSQL re-reads a changed row but not the other table, so an execution
+    # that began after this statement would count as ended.
     has_ended = exists().where(
         executions.c.public_id == candidates.c.processing_lock,
         executions.c.status != ExecutionStatus.RUNNING.value,
@@ -193,12 +192,12 @@ async def take_back_candidates(
         .where(tuple_(*_key).in_(select(dead.c.platform, dead.c.note_id)))
         .values(
             status=case(
-                (failures < limits.most_failures, CandidateStatus.PENDING.value), else_=CandidateStatus.FAILED.value
+                (failures <= limits.most_retries, CandidateStatus.PENDING.value), else_=CandidateStatus.FAILED.value
             ),
             retry_count=failures,
             last_error_code=ErrorCode.TIMEOUT_ERROR.value,
             last_error=_LOST_WORKER,
-            **_describe_freedom(at),
+            **_describe_release(at),
         )
         .returning(*_key, candidates.c.status)
     )
@@ -207,7 +206,7 @@ async def take_back_candidates(
 
 
 async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> list[Key]:
-    """Free the sources that somebody had locked for too long; who that was may be nobody's execution."""
+    """Free sources whose lock is older than the timeout. Their holder need not be an execution."""
     statement = (
         update(sources)
         .where(text("tbl_source.processing_lock IS NOT NULL"), _is_silent(sources, at=at, limits=limits))
@@ -220,8 +219,7 @@ async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits
 async def find_held(
     connection: AsyncConnection, execution: Execution, *, platform: str, note_ids: Collection[str]
 ) -> dict[str, Any]:
-    """Those of these candidates that the execution still holds, by note id; nobody can take them away until the
-    transaction ends."""
+    """The candidates among these that the execution still holds, by note id, locked until the transaction ends."""
     values = {"lock": execution.public_id, "of_platform": platform, "note_ids": sorted(note_ids)}
     return {row.note_id: row for row in await connection.execute(_find_held, values)}
 
@@ -230,6 +228,6 @@ def _is_silent(table: Table, *, at: datetime, limits: WriterLimits) -> ColumnEle
     return func.coalesce(table.c.locked_at, 0) < to_milliseconds(at - limits.lock_timeout)
 
 
-def _describe_freedom(at: datetime) -> dict[str, Any]:
-    stamp = to_milliseconds(at)
-    return {"processing_lock": None, "locked_at": None, "due_at": stamp, "updated_at": stamp}
+def _describe_release(at: datetime) -> dict[str, Any]:
+    now = to_milliseconds(at)
+    return {"processing_lock": None, "locked_at": None, "due_at": now, "updated_at": now}

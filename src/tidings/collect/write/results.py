@@ -1,5 +1,5 @@
-"""What became of leased candidates, written: the source, the candidate's new status, the figures, all in the caller's
-one guarded transaction. A record that the execution no longer holds is left alone.
+"""Writes the results of leased candidates: the source, the candidate's new status and the statistics, all in the
+caller's guarded transaction. Records that the execution no longer holds stay unchanged.
 """
 
 import json
@@ -70,7 +70,7 @@ _COUNT_MINUTE: Final = text(
 
 
 def make_key(note_id: str) -> str:
-    """The idempotency key of a note, in the first version of what is collected of it."""
+    """The idempotency key of a note in its first version."""
     return f"{note_id}_v1"
 
 
@@ -84,7 +84,7 @@ async def write_collected(
     execution: Execution,
     at: datetime,
 ) -> list[Settled]:
-    """The sources of these notes, and their candidates marked as collected. What another has collected is skipped."""
+    """Insert the sources of these notes and mark their candidates as collected. An existing source is skipped."""
     mine = [each for each in collected if each.note_id in held]
     rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
     created = await _insert_sources(connection, database, rows)
@@ -104,7 +104,7 @@ async def write_failed(
     at: datetime,
     limits: WriterLimits,
 ) -> list[Settled]:
-    """The candidates of these failures: due again, given up, or given back."""
+    """Update the candidates of these failures: due again, failed, or given back."""
     settled = [
         judge_failure(each, retry_count=held[each.note_id].retry_count, at=at, limits=limits)
         if each.note_id in held
@@ -122,14 +122,14 @@ async def write_failed(
 
 
 async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: int, failed: int) -> None:
-    """Add to the figures of this minute, from which the success rate is taken."""
+    """Add to the statistics of this minute, which the success rate is computed from."""
     if succeeded or failed:
         values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
         await connection.execute(_COUNT_MINUTE, values)
 
 
 def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
-    """What is certain, each note once; of two words about one note the first counts."""
+    """The final results, each note once. Of two results for one note the first counts."""
     first: dict[str, Collected | Failed] = {}
     for result in results:
         if not isinstance(result, Repeated):
@@ -141,7 +141,7 @@ def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Fail
 
 
 def refuse(result: Result) -> Failed:
-    """What cannot be stored, as the failure that it is."""
+    """The failure of a note that the database refuses."""
     return Failed(
         note_id=result.note_id,
         code=ErrorCode.INTERNAL_ERROR,
@@ -151,18 +151,17 @@ def refuse(result: Result) -> Failed:
 
 
 def is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
-    """Whether what went wrong is the platform's fault, whatever is asked of it."""
+    """Whether a failure pauses the platform for the rest of the execution."""
     return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
 
 
 def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
-    """The uses that these results tell of, of two words about one note the first. One who tells them again no longer
-    holds the record, and counts nothing."""
-    uses, told = [], set()
+    """The cookie uses of these results, one per note. A repeated report counts nothing: its record is not held."""
+    uses, counted = [], set()
     for each in results:
-        if each.cookie_used is None or each.note_id not in held or each.note_id in told:
+        if each.cookie_used is None or each.note_id not in held or each.note_id in counted:
             continue
-        told.add(each.note_id)
+        counted.add(each.note_id)
         if isinstance(each, Collected):
             uses.append(CookieUse(cookie_name=each.cookie_used))
         else:
@@ -173,7 +172,7 @@ def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[Coo
 async def _mark_collected(
     connection: AsyncConnection, collected: Sequence[Collected], *, platform: str, execution: Execution, at: datetime
 ) -> None:
-    """One statement for each cookie, which is what their candidates differ in."""
+    """One statement per cookie, because `exec_meta` names the cookie."""
     by_cookie = defaultdict(list)
     for each in collected:
         by_cookie[each.cookie_used].append(each.note_id)
@@ -186,7 +185,7 @@ async def _mark_collected(
 async def _insert_sources(
     connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
-    """The numbers of those that were not there yet, by note id."""
+    """Insert sources. Returns the row ids of the new ones by note id."""
     if not rows:
         return {}
     statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)

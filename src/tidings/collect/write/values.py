@@ -1,5 +1,5 @@
-"""What goes into the writer and what comes out of it: candidates, what became of them, and the rules for those that
-failed. Pure; the tables are written in the other files.
+"""The values that go into the writer and come out of it, and the rule for failed candidates. Pure; the other files of
+this package write the tables.
 """
 
 import json
@@ -12,37 +12,42 @@ from typing import Final
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.tables import CandidateStatus
+from tidings.core.backoff import Backoff
 from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
 
 BATCH_SIZE: Final = 10
 
-# What a database can be asked to keep as a key.
+# PostgreSQL limits the length of a key.
 _LONGEST_NOTE_ID: Final = 256
 _PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-# A cookie's name as people give it, and never its value.
+# The pattern of a cookie's name; a cookie's value never matches it.
 _COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterLimits:
-    """How long a lock holds without a sign of life, and how often a candidate is tried.
+    """When a lock expires, and how often a candidate is tried."""
 
-    `backoff` is how long a candidate rests after its first failure, its second, …; the last repeats.
-    """
-
+    # A lock without a heartbeat for this long is taken back.
     lock_timeout: timedelta = timedelta(minutes=30)
-    most_failures: int = 3
+    # A candidate with this retry count fails for good at its next failure: 3 retries are 4 attempts.
+    most_retries: int = 3
+    # How long a candidate waits after its first, second, … failure; the last wait repeats.
     backoff: tuple[timedelta, ...] = BACKOFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """The answer to `acquire`. Where it was refused, `execution_id` is the holder's."""
+    """The answer to `acquire`."""
 
+    # Whether the caller got the lock.
     locked: bool
+    # The caller's new execution, or the one that holds the lock.
     execution_id: str
+    # Why the lock was refused.
     reason: str | None = None
+    # Set if the caller got the lock.
     execution: Execution | None = None
 
 
@@ -58,16 +63,18 @@ class NewCandidate:
 
     @property
     def is_nameable(self) -> bool:
-        """Whether it can be stored under this name at all."""
+        """Whether platform and note id can be a key of the table."""
         is_id = 0 < len(self.note_id) <= _LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
         return is_id and _PLATFORM.fullmatch(self.platform) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """How many candidates are new, and how many stood there already."""
+    """Numbers of candidates."""
 
+    # New ones.
     created: int
+    # Those that existed already.
     known: int
 
 
@@ -79,13 +86,15 @@ class LeasedCandidate:
     note_id: str
     note_url: str
     title: str
+    # Failed attempts so far.
     retry_count: int
+    # The keyword that found it first.
     source_keyword: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """A candidate's note was read."""
+    """The note of a candidate was read."""
 
     note_id: str
     note: Note
@@ -94,18 +103,21 @@ class Collected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A candidate's note was not read; the workflow has tried as often as the code's rule allows."""
+    """The note of a candidate was not read, after all retries that the rule of its code allows."""
 
     note_id: str
     code: ErrorCode
+    # For a person.
     message: str = ""
+    # The name of the cookie of the last try, if its use has not been counted yet.
     cookie_used: str | None = None
+    # Whether the platform asked for a captcha.
     captcha: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """A candidate's note was not read, and is asked for again at once: so far it only counts for the cookie."""
+    """The note of a candidate was not read and is asked for again. Only the use of the cookie is recorded."""
 
     note_id: str
     code: ErrorCode
@@ -117,33 +129,38 @@ Result = Collected | Failed | Repeated
 
 
 class SettledAction(StrEnum):
-    """What became of a candidate.
+    """The writer's action for one candidate."""
 
-    `skipped`: the note stood in the table already. `retry`: it is tried again later. `released`: it was given back
-    uncounted, since the fault is not its own. `lost`: this execution no longer holds it, and nothing was written.
-    """
-
+    # A new source was written.
     CREATED = "created"
+    # The source existed already.
     SKIPPED = "skipped"
+    # The failure was counted; the candidate is due again later.
     RETRY = "retry"
+    # The candidate failed for good.
     FAILED = "failed"
+    # The candidate was given back uncounted, because the failure is not its own.
     RELEASED = "released"
+    # This execution no longer holds the candidate; nothing was written.
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of one candidate. `existing_id` is the number of its source, `retry_at` when it is due again."""
+    """The result of one candidate."""
 
     note_id: str
     action: SettledAction
+    # The row id of its source.
     existing_id: int | None = None
+    # Failed attempts so far.
     retry_count: int | None = None
+    # When it is due again.
     retry_at: datetime | None = None
 
     @property
     def status(self) -> CandidateStatus | None:
-        """How the candidate stands by now; None where that is another execution's business."""
+        """The candidate's new status; None if this execution no longer holds it."""
         return _STATUSES.get(self.action)
 
 
@@ -158,52 +175,57 @@ _STATUSES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CookieUse:
-    """A request that was made with a cookie, and what came of it; without a code it went well."""
+    """One request with a cookie."""
 
     cookie_name: str
+    # The error of the request; None if it succeeded.
     code: ErrorCode | None = None
+    # Whether the platform asked for a captcha.
     captcha: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How an execution ended. `released` candidates were given back untried."""
+    """How an execution ended."""
 
     workflow_name: str
     status: ExecutionStatus
     items_processed: int
     items_failed: int
+    # Candidates that it still held, given back uncounted.
     released: int
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What dead holders had left: their executions, the records that were freed, and those of them that were given up
-    because they had failed too often."""
+    """What a recovery freed."""
 
+    # Public ids of the executions that it ended.
     executions: list[str]
+    # Candidates and sources that it unlocked.
     records: int
+    # Candidates among them that failed for good, because their retries were used up.
     failed: int
 
 
 def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: WriterLimits) -> Settled:
-    """What becomes of a candidate that has failed `retry_count` times before."""
+    """The result of a failed candidate with this many failures before."""
     if RULES[failure.code].action is Action.PAUSE:
         return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=at)
     failures = retry_count + 1
-    if RULES[failure.code].gives_up or failures >= limits.most_failures:
+    wait = Backoff(limits.backoff, most_retries=limits.most_retries).next_delay(failures)
+    if RULES[failure.code].gives_up or wait is None:
         return Settled(note_id=failure.note_id, action=SettledAction.FAILED, retry_count=failures)
-    rest = limits.backoff[min(failures, len(limits.backoff)) - 1] if limits.backoff else timedelta(0)
-    return Settled(note_id=failure.note_id, action=SettledAction.RETRY, retry_count=failures, retry_at=at + rest)
+    return Settled(note_id=failure.note_id, action=SettledAction.RETRY, retry_count=failures, retry_at=at + wait)
 
 
 def write_meta(execution: Execution, *, cookie_used: str | None = None) -> str:
-    """Who wrote a record, as its `exec_meta` says it."""
+    """The `exec_meta` of a record: request id, execution and the name of the cookie."""
     meta = {"request_id": current_request_id() or NO_REQUEST, "execution_id": execution.public_id}
     is_name = cookie_used is not None and _COOKIE_NAME.fullmatch(cookie_used)
     return json.dumps(meta | {"cookie_used": cookie_used} if is_name else meta)
 
 
 def make_storable(text: str) -> str:
-    """The text without what PostgreSQL cannot keep: the character 0, and halves of characters."""
+    """The text without characters that PostgreSQL cannot store: NUL and lone surrogates."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()

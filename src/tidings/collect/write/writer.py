@@ -1,9 +1,8 @@
-"""The writer of collect: the one thing that changes its tables, for the built-in runner and for whoever drives it
-through the API. Every change is one transaction that begins by making sure that the execution still runs, and touches
-only records that are still locked by it. What changes for the mirror is noted in the same transaction.
+"""The writer of collect: the only code that changes its tables, for the built-in runner and for clients of the API.
 
-    ExecutionLostError (core.executions)    everything but `acquire`, `recover` and `requeue` raises it
-    WorkflowNameError                       this is no name for a workflow of collect
+Each change is one transaction. It first checks that the execution still runs, it changes only records that the
+execution has locked, and it records the changed rows for the mirror. Every method except `acquire`, `recover` and
+`requeue` raises ExecutionLostError (core.executions).
 """
 
 import json
@@ -72,9 +71,9 @@ from tidings.core.logs.logger import get_logger
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
 _DEFAULT_LIMITS: Final = WriterLimits()
 _DEFAULT_RULES: Final = CookieRules()
-# What is raised for values that no column takes: a platform may be anybody's code.
+# Errors of values that no column takes. They are possible because a platform may be a package of the user's own.
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
-# So many rows are changed in one transaction.
+# Rows changed in one transaction.
 _BLOCK: Final = 1_000
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
@@ -83,7 +82,7 @@ _log = get_logger(__name__)
 
 
 class WorkflowNameError(ValueError):
-    """This is no name for a workflow of collect."""
+    """The name is not one that collect's workflows may have."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -93,7 +92,7 @@ class WorkflowNameError(ValueError):
 
 
 class Writer:
-    """The tables of collect, and all that may be done to them. `mirrored` names the tables that have a mirror."""
+    """All writes to the tables of collect. `mirrored` names the tables that have a mirror."""
 
     def __init__(
         self,
@@ -115,10 +114,10 @@ class Writer:
     async def acquire(
         self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
     ) -> Acquired:
-        """Take the right to run a workflow, or learn who has it. Raises WorkflowNameError.
+        """Take the lock of a workflow, or return its holder. Raises WorkflowNameError.
 
-        `remote` is for one who works through the API, and outlives this process. `idempotency_key` names this request:
-        made again, it is answered with the same execution.
+        `remote`: a client of the API drives the execution, so it survives this process. `idempotency_key`: repeating
+        the request while the execution runs returns the same execution.
         """
         if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
             raise WorkflowNameError
@@ -132,11 +131,11 @@ class Writer:
         return Acquired(locked=True, execution_id=execution.public_id, execution=execution)
 
     async def resume(self, execution_id: str) -> Execution:
-        """The running execution of this id, for one who works through the API."""
+        """The running remote execution of this id."""
         return await self._executions.resume(execution_id)
 
     async def heartbeat(self, execution: Execution) -> int:
-        """The execution lives, and holds on to its records: so many."""
+        """Renew the execution and the locks of its records. Returns how many records it holds."""
         at = self._clock.now()
         async with self._executions.guard(execution) as connection:
             await self._executions.count_items(connection, execution, processed=0, failed=0)
@@ -152,20 +151,20 @@ class Writer:
         uses: Sequence[CookieUse] = (),
         continued: bool = False,
     ) -> Added:
-        """What a search found, each note once. `keyword_id`, `code` and `uses` tell how the search itself went;
-        `continued` says that this is more of a search that was told of before.
+        """Add the notes of a search as candidates, each once.
 
-        What no row can be named by is left out, and logged.
+        `keyword_id`, `code` and `uses` record the search itself. `continued`: more pages of the search that was
+        recorded last. Notes whose id cannot be a key are left out and logged.
         """
         at = self._clock.now()
         found, new = len(new), [each for each in new if each.is_nameable]
         if found > len(new):
-            _log.warning("candidates.unnameable", count=found - len(new), execution=execution.public_id)
+            _log.warning("candidates.left_out", count=found - len(new), execution=execution.public_id)
         async with self._executions.guard(execution) as connection:
             created = await insert_candidates(connection, self._database, new, execution=execution, at=at)
             if keyword_id is not None:
-                figures = {"found": len(new), "created": len(created)}
-                await record_search(connection, keyword_id, **figures, code=code, continued=continued, at=at)
+                counts = {"found": len(new), "created": len(created)}
+                await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
             await self._count_uses(connection, uses, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
@@ -180,9 +179,9 @@ class Writer:
     async def lease(
         self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
     ) -> list[LeasedCandidate]:
-        """Candidates for this execution alone, all of one platform: the one that is named, or the longest waiting.
+        """Lease candidates of one platform: the named one, or the one whose candidates wait longest.
 
-        A platform that has no cookie left for this execution is left out.
+        A platform that this execution paused is skipped.
         """
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
@@ -200,16 +199,16 @@ class Writer:
         return leased
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
-        """Write what became of leased candidates, all or nothing: notes, statuses, cookies, figures.
+        """Write the results of leased candidates in one transaction: notes, statuses, cookie uses and statistics.
 
-        The results are in the order of the answers, which is how their cookies are judged. The same results given twice
-        are written once. A candidate that is no longer ours is answered as `lost`. A note that cannot be stored,
-        whatever it is, is a failure of its own and harms no other.
+        Give the results in the order of the platform's answers: cookies are judged in that order. Repeating the same
+        results changes nothing. A candidate that the execution no longer holds is answered with `lost`. A note that
+        the database refuses fails alone.
         """
         try:
             return await self._settle(execution, platform, results)
         except REFUSALS as error:
-            _log.warning("note.refused", platform=platform, notes=len(results), reason=type(error).__name__)
+            _log.warning("notes.refused", platform=platform, notes=len(results), reason=type(error).__name__)
         if len(results) == 1:
             return await self._settle(execution, platform, [refuse(each) for each in results])
         return [settled for each in results for settled in await self.settle(execution, platform, [each])]
@@ -230,11 +229,11 @@ class Writer:
             await self._count_uses(connection, list_uses(results, held=held), at=at)
             await self._record_settled_changes(connection, platform, settled, held=held, at=at)
             await self._count_settled(connection, execution, settled, held=held, at=at)
-        _note_settled(execution, platform, settled)
+        _log_settled(execution, platform, settled)
         return settled
 
     async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:
-        """Requests that no other call tells of: those that were repeated."""
+        """Record cookie uses that no other call reports: those of repeated requests."""
         async with self._executions.guard(execution) as connection:
             await self._count_uses(connection, uses, at=self._clock.now())
 
@@ -245,8 +244,8 @@ class Writer:
         status: ExecutionStatus | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> Finished:
-        """End the execution and give back what it still holds, uncounted. By itself it says `partial` where something
-        failed."""
+        """End the execution and give back what it still holds, uncounted. Without a status it ends as `partial` if
+        something failed, else as `succeeded`."""
         released: list[Key] = []
         at = self._clock.now()
 
@@ -271,7 +270,7 @@ class Writer:
         return Finished(execution.workflow_name, status, processed, failed, len(released))
 
     async def finish_remote(self, execution_id: str, *, status: ExecutionStatus | None = None) -> Finished:
-        """The same for one who works through the API; who has finished it already is told again how it ended."""
+        """End a remote execution. Repeating the call returns how it ended."""
         try:
             return await self.finish(await self.resume(execution_id), status=status)
         except ExecutionLostError:
@@ -281,8 +280,8 @@ class Writer:
         return Finished(ended.workflow_name, ended.status, ended.items_processed, ended.items_failed, 0)
 
     async def recover(self) -> Recovered:
-        """End what dead holders left running, and free what they had locked. Safe to do at any time, by anybody."""
-        # What the other pipeline's dead left is its own to take up again.
+        """End the executions of dead holders and free their records. Safe at any time and for every caller."""
+        # Announce resumes its own executions.
         ended = await self._executions.recover(kinds=(COLLECT, MIRROR))
         at = self._clock.now()
         async with self._database.write() as connection:
@@ -297,7 +296,7 @@ class Writer:
         return Recovered(ended, len(freed) + len(unlocked), failed)
 
     async def requeue(self, platform: str | None = None) -> int:
-        """Try again what was given up, of one platform or of all: so many. A person decides that."""
+        """Make failed candidates due again, of one platform or of all. Returns how many."""
         count, freed = 0, _BLOCK
         while freed == _BLOCK:
             at = self._clock.now()
@@ -310,7 +309,7 @@ class Writer:
         return count
 
     async def find_due_platforms(self) -> list[str]:
-        """The platforms that have candidates to lease, the longest waiting first."""
+        """The platforms with due candidates, the longest waiting first."""
         async with self._database.read() as connection:
             return await find_due_platforms(connection, at=self._clock.now())
 
@@ -321,7 +320,7 @@ class Writer:
     async def _pause_platform(
         self, connection: AsyncConnection, execution: Execution, platform: str, progress: Mapping[str, Any]
     ) -> None:
-        """Leave the platform alone for the rest of this execution."""
+        """Lease nothing more from the platform in this execution."""
         paused = {*progress.get("paused", ()), platform}
         await connection.execute(
             update(executions)
@@ -347,7 +346,7 @@ class Writer:
         succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
         failed = sum(each.action in _COUNTED for each in settled)
         await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
-        # The last of all: the other executions' wait for this row lasts until the commit.
+        # Last, because other executions wait for this row until the commit.
         await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
 
     async def _record_settled_changes(
@@ -377,7 +376,7 @@ def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:
     return [(each.platform, each.note_id) for each in leased]
 
 
-def _note_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
+def _log_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
     counts = {action: sum(each.action is action for each in settled) for action in SettledAction}
     _log.info(
         "candidates.settled",

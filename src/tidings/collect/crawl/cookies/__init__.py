@@ -1,1 +1,1 @@
-"""The reading half of the cookie pool: the table, the states, and the pool that lends cookies."""
+"""Cookies as the crawler reads them: the table, the states, and the pool that leases them."""

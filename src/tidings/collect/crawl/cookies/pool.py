@@ -1,9 +1,9 @@
-"""The pool: lends cookies, each to one request at a time. It only reads, so it works on a database without a writing
-half; what was used and what went wrong since it last read, it adds in memory (`usage`).
+"""The cookie pool: leases cookies, each to one request at a time. It only reads the database; uses and errors since the
+last read are added in memory (`usage`).
 
-In one process a set of names keeps a cookie from being lent twice. Over several processes on PostgreSQL an advisory
-lock does, which needs no right to write; it lasts as long as the transaction that took it, so a process that is killed
-leaves nothing locked. Processes that share a SQLite file do not know of each other's leases.
+A set of names prevents two leases of one cookie in a process. Across processes on PostgreSQL an advisory lock does: it
+needs no write access and ends with its transaction, so a killed process leaves nothing locked. Processes that share a
+SQLite file do not see each other's leases.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from tidings.core.secrets.secret import Secret
 _DEFAULT_RULES: Final = CookieRules()
 _PATIENCE: Final = timedelta(seconds=5)
 _REREAD_AFTER: Final = timedelta(seconds=1)
-# Another process does not say when it gives a cookie back, so it has to be asked.
+# Seconds between two tries for a cookie that another process holds: its release sends no signal.
 _ASK_AGAIN: Final = 0.05
-# Connections that stay free for reading while leases hold the others.
+# Connections kept free for reading while leases hold the others.
 _SPARE: Final = 3
 
 log = get_logger(__name__)
@@ -43,17 +43,17 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeasedCookie:
-    """A cookie that is nobody else's until its lease ends. `name` is what an answer may show."""
+    """A cookie that nobody else can use until the lease ends. An answer may show its name."""
 
     name: str
     secret: Secret
 
 
 class CookiePool:
-    """The cookies of all platforms, as this process lends them.
+    """Leases the cookies of all platforms.
 
-    A cookie is lent while it is active and under its daily limit: the highest priority first, then the least used.
-    Every cookie that is lent is made known to the redactor.
+    A cookie can be leased while it is active and under its daily limit. The highest priority comes first, then the
+    least used. The redactor learns every cookie before it is leased.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class CookiePool:
 
     @asynccontextmanager
     async def lease(self, platform: str, *, exclude: Collection[str] = ()) -> AsyncIterator[LeasedCookie]:
-        """Lend the best cookie of this platform that is not excluded by name, for one request.
+        """Lease the best cookie of this platform for one request. `exclude` names cookies that were refused for it.
 
-        Raises CrawlError: COOKIE_EXHAUSTED where no cookie can be used, TIMEOUT_ERROR where all that can stay busy for
-        longer than the pool's patience. A CrawlError that leaves the block and blames the cookie counts against it, and
-        a captcha puts it to rest at once.
+        Raises CrawlError: COOKIE_EXHAUSTED if no cookie can be used, TIMEOUT_ERROR if all usable ones stay busy for
+        longer than `patience`. A CrawlError from the block that blames the cookie counts against it, and a captcha
+        makes it cool at once.
         """
         async with AsyncExitStack() as stack:
             cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
@@ -105,7 +105,7 @@ class CookiePool:
                 outcome = _judge_error(error)
                 raise
             finally:
-                self._usage[cookie.name].note(outcome, at=self._clock.now(), rules=self._rules)
+                self._usage[cookie.name].record(outcome, at=self._clock.now(), rules=self._rules)
 
     async def _take(self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack) -> tuple[Cookie, Secret]:
         try:
@@ -132,14 +132,13 @@ class CookiePool:
             elif self._has_suitable(platform, exclude=exclude):
                 await self._wait(freed)
             elif self._reads == seen:
-                # Perhaps a cookie has been added since the last look.
+                # A cookie may have been added since the last read.
                 await self._read(after=seen)
             else:
                 raise CrawlError(ErrorCode.COOKIE_EXHAUSTED, self._explain(platform, exclude=exclude))
 
     def _choose(self, platform: str, *, exclude: Collection[str]) -> Cookie | None:
-        """The best cookie that is free and can be used. Only as many as it takes are looked at closely: with many
-        cookies, that is most of what a lease costs."""
+        """The best free cookie that can be used. Sorting first keeps the costly check to as few cookies as possible."""
         now, instant = self._clock.now(), asyncio.get_running_loop().time()
         self._held_elsewhere = {name: until for name, until in self._held_elsewhere.items() if until > instant}
         free = [
@@ -151,17 +150,17 @@ class CookiePool:
         return next((cookie for cookie in free if self._find_obstacle(cookie, exclude=exclude) is None), None)
 
     def _has_suitable(self, platform: str, *, exclude: Collection[str]) -> bool:
-        """Whether there is a cookie that can be used, perhaps by somebody else just now."""
+        """Whether a cookie can be used, even if it is leased now."""
         return any(
             cookie.platform == platform and self._find_obstacle(cookie, exclude=exclude) is None
             for cookie in self._cookies
         )
 
     def _find_obstacle(self, cookie: Cookie, *, exclude: Collection[str]) -> str | None:
-        """Why a cookie cannot be used, in a word or two."""
+        """Why a cookie cannot be used, in a word or two; None if it can."""
         now, usage = self._clock.now(), self._usage[cookie.name]
         if cookie.name in exclude:
-            return "already tried"
+            return "excluded"
         for status in (settle_state(cookie.state, at=now).status, usage.find_status(at=now)):
             if status is not CookieStatus.ACTIVE:
                 return status.value
@@ -172,12 +171,11 @@ class CookiePool:
     def _explain(self, platform: str, *, exclude: Collection[str]) -> str:
         mine = [cookie for cookie in self._cookies if cookie.platform == platform]
         reasons = Counter(self._find_obstacle(cookie, exclude=exclude) for cookie in mine)
-        told = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        return f"no cookie for {platform} can be used: {told or 'there is none'}"
+        counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        return f"no cookie for {platform} can be used: {counts or 'there is none'}"
 
     async def _wait(self, freed: asyncio.Event) -> None:
-        """Until a cookie is given back in this process, another process may be asked again, or the table may have one
-        more."""
+        """Wait until this process releases a cookie, or until it is time to ask other processes or the table again."""
         longest = _ASK_AGAIN if self._held_elsewhere else max(_ASK_AGAIN, self._reread_after.total_seconds())
         try:
             async with asyncio.timeout(longest):
@@ -186,11 +184,11 @@ class CookiePool:
             return
 
     async def _hold(self, cookie: Cookie, *, stack: AsyncExitStack) -> bool:
-        """Keep a cookie from everybody else until the stack is closed; False where another process has it."""
-        # No await between the choice and this line: nobody can have taken it meanwhile.
+        """Hold a cookie until the stack closes. Returns False if another process holds it."""
+        # No await between the choice and this line, so nobody else can have taken it.
         self._held.add(cookie.name)
         async with AsyncExitStack() as attempt:
-            attempt.callback(self._give_back, cookie.name)
+            attempt.callback(self._release, cookie.name)
             if not await attempt.enter_async_context(self._lock(cookie.name)):
                 self._held_elsewhere[cookie.name] = asyncio.get_running_loop().time() + _ASK_AGAIN
                 return False
@@ -199,14 +197,14 @@ class CookiePool:
             stack.push_async_exit(attempt.pop_all())
             return True
 
-    def _give_back(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         self._held.discard(name)
         freed, self._freed = self._freed, asyncio.Event()
         freed.set()
 
     @asynccontextmanager
     async def _lock(self, name: str) -> AsyncIterator[bool]:
-        """Whether no other process has this cookie; while the block lasts, none can get it."""
+        """Yields whether this process holds the cookie's lock. If so, no other process gets it during the block."""
         if self._database.dialect == "sqlite":
             yield True
             return
@@ -223,13 +221,13 @@ class CookiePool:
         except DBAPIError:
             if not taken:
                 raise
-            # The connection broke during the lease. That says nothing about the request that was made meanwhile.
+            # The connection broke during the lease, which says nothing about the request itself.
             log.warning("cookie.lock_lost", cookie_name=name)
             if failure is not None:
                 raise failure from None
 
     def _open(self, cookie: Cookie) -> Secret | None:
-        """The cookie in clear, or None: one that cannot be read is left out, and does not keep the others from use."""
+        """The decrypted cookie; None if it cannot be decrypted. The others stay usable."""
         if secret := self._opened.get(cookie.ciphertext):
             return secret
         try:
@@ -247,13 +245,13 @@ class CookiePool:
         return self._reads == 0 or age >= self._reread_after.total_seconds()
 
     async def _read(self, *, after: int) -> None:
-        """Read the table, unless someone has done so since read number `after`."""
+        """Read the table, unless another task has read it since read number `after`."""
         async with self._reading:
             if self._reads > after:
                 return
             async with self._database.read() as connection:
                 self._cookies = await read_cookies(connection)
-            self._report_broken()
+            self._log_broken()
             now = self._clock.now()
             for cookie in self._cookies:
                 usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now))
@@ -265,8 +263,8 @@ class CookiePool:
             self._reads += 1
             self._read_at = self._clock.monotonic()
 
-    def _report_broken(self) -> None:
-        """Tell once of each row that cannot be read, however often it is."""
+    def _log_broken(self) -> None:
+        """Log each broken row once."""
         broken = {cookie.name for cookie in self._cookies if cookie.state.status is CookieStatus.UNREADABLE}
         for name in sorted(broken - self._broken):
             log.error("cookie.unreadable", cookie_name=name, reason="a value in its row is broken")
@@ -280,6 +278,6 @@ def _judge_error(error: CrawlError) -> CookieOutcome:
 
 
 def _number_lock(name: str) -> int:
-    """The advisory lock of a cookie: 64 bits, the same in every process."""
+    """The 64-bit number of a cookie's advisory lock, the same in every process."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, person=b"tidings.cookie").digest()
     return int.from_bytes(digest, "big", signed=True)

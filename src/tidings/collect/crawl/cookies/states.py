@@ -1,11 +1,10 @@
-"""What becomes of a cookie: a pure function from a state and an outcome to the next state. Neither the table nor the
-choice between cookies is known here.
+"""The states of a cookie: pure functions from a state and an outcome to the next state.
 
-    active ── so many errors in a row, or a captcha ──→ cooling ── the cooling time ──→ active
-       │                                                   └── another error ──→ banned
-       └── so many errors in all ──→ invalid
+    active ── 3 errors in a row, or a captcha ──→ cooling ── 30 minutes ──→ active
+       │                                             └── another error ──→ banned
+       └── 10 errors in all ──→ invalid
 
-Only a person brings a cookie back that is invalid or banned. An outcome may be told late: `at` is when it came about,
+Only a person makes an invalid or banned cookie active again. An outcome may be reported late: `at` is when it happened,
 and a use of an earlier day does not count on a later one.
 """
 
@@ -15,10 +14,7 @@ from enum import StrEnum
 
 
 class CookieStatus(StrEnum):
-    """What a cookie is fit for; only an active one is used.
-
-    `unreadable` is never come to by an outcome: it is what a row counts as that holds a broken value.
-    """
+    """Only an active cookie is used. `unreadable` is a row with a broken value; no outcome leads to it."""
 
     ACTIVE = "active"
     COOLING = "cooling"
@@ -28,31 +24,34 @@ class CookieStatus(StrEnum):
 
 
 class CookieOutcome(StrEnum):
-    """How a request with a cookie went, as far as the cookie is concerned.
-
-    `captcha` is an error after which it must rest at once. `unrelated` is a request that failed for a reason of its
-    own: it was a use, and says nothing about the cookie.
-    """
+    """The result of a request for its cookie."""
 
     SUCCESS = "success"
+    # The platform refused the account.
     ERROR = "error"
+    # The platform asked for a captcha: the cookie must cool at once.
     CAPTCHA = "captcha"
+    # The request failed for another reason: a use that says nothing about the cookie.
     UNRELATED = "unrelated"
 
 
 @dataclass(frozen=True, slots=True)
 class CookieRules:
-    """When a cookie has to rest, for how long, and when it is given up."""
+    """When a cookie cools and when it becomes invalid."""
 
+    # After so many errors in a row it cools.
     max_consecutive_errors: int = 3
+    # After so many errors in all it is invalid.
     max_total_errors: int = 10
+    # How long it cools.
     cooling: timedelta = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class CookieState:
-    """How a cookie stands. `daily_used` belongs to `day`, which is a day in UTC."""
+    """Status and counters of a cookie."""
 
+    # The UTC day that `daily_used` belongs to.
     day: date
     status: CookieStatus = CookieStatus.ACTIVE
     consecutive_errors: int = 0
@@ -62,9 +61,9 @@ class CookieState:
 
 
 def settle_state(state: CookieState, *, at: datetime) -> CookieState:
-    """The state as it counts at this moment: what is over is over, and a new day begins with no uses.
+    """The state at this time: an expired cooling has ended, and a new day begins with no uses.
 
-    Whoever has rested begins a new row of errors; those in all stay.
+    A cookie that has cooled starts again with no consecutive errors; its total stays.
     """
     if state.cooling_until is not None and state.cooling_until <= at:
         state = replace(state, status=CookieStatus.ACTIVE, consecutive_errors=0, cooling_until=None)
@@ -73,7 +72,7 @@ def settle_state(state: CookieState, *, at: datetime) -> CookieState:
 
 
 def advance_state(state: CookieState, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> CookieState:
-    """The state after one use of the cookie with this outcome."""
+    """The state after one use with this outcome."""
     state = settle_state(state, at=at)
     if utc_day(at) == state.day:
         state = replace(state, daily_used=state.daily_used + 1)
@@ -87,9 +86,9 @@ def advance_state(state: CookieState, outcome: CookieOutcome, *, at: datetime, r
             return _judge_error(_add_error(state), at=at, rules=replace(rules, max_consecutive_errors=most))
 
 
-def utc_day(moment: datetime) -> date:
-    """The day that uses at this moment belong to."""
-    return moment.astimezone(UTC).date()
+def utc_day(timestamp: datetime) -> date:
+    """The day that a use at this time belongs to."""
+    return timestamp.astimezone(UTC).date()
 
 
 def _add_error(state: CookieState) -> CookieState:

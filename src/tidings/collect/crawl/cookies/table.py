@@ -1,7 +1,7 @@
-"""The table of cookies and what a row of it says. Both halves know it: `pool` reads it, `records` and `outcomes` write
-it. The cookie itself stands there encrypted, and is opened by `open_cookie` alone. Other programs may write the table
-too, and SQLite takes any value in any column: a row with a broken one is read as an unreadable cookie, so that it harms
-no other and can be seen and removed.
+"""The table of cookies and its rows. `pool` reads it; `write.cookies` writes it. Only `open_cookie` decrypts a cookie.
+
+Other programs may write the table too, and SQLite takes any value in any column. A row with a broken value is read as
+an unreadable cookie: it does not affect the others, and a person can see and remove it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Tex
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
-from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import metadata
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret
@@ -34,14 +34,14 @@ cookies = Table(
     Column("cooling_until", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
-    # The day that daily_used belongs to, as 2026-11-15.
+    # The UTC day that daily_used belongs to, as 2026-11-15.
     Column("used_on", Text, nullable=False),
     Column("last_used_at", BigInteger),
-    # When a person last put the cookie to work: whatever was held against it before no longer counts.
+    # When a person last added or enabled the cookie: errors before that no longer count.
     Column("enabled_at", BigInteger, nullable=False),
 )
 
-# A Fernet token that another program put there may be text to SQLite, and what is no UTF-8 would break the whole read.
+# Another program may have stored a Fernet token as text, and a text that is not UTF-8 would break the whole read.
 _ciphertext: Final = cast(cookies.c.cookie_encrypted, LargeBinary).label("ciphertext")
 _columns: Final = (*(column for column in cookies.c if column is not cookies.c.cookie_encrypted), _ciphertext)
 _lock_named: Final = (
@@ -50,24 +50,28 @@ _lock_named: Final = (
     .order_by(cookies.c.cookie_name)
     .with_for_update()
 )
-_NO_MOMENT: Final = from_milliseconds(0)
+_NEVER: Final = from_milliseconds(0)
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """One row. The state is as it was written; `settle_state` says what it counts as now. Of an unreadable one, only
-    the name, the platform and what is encrypted are from the row."""
+    """One row. An unreadable cookie has only its name, platform and ciphertext from the row."""
 
     name: str
     platform: str
+    # The highest is used first.
     priority: int
+    # Uses in one UTC day.
     daily_limit: int
+    # As it was written; `settle_state` gives the present state.
     state: CookieState
+    # The master key that encrypted it.
     encryption_key_id: str
     created_at: datetime
     updated_at: datetime
+    # When a person last added or enabled it.
     enabled_at: datetime
     last_used_at: datetime | None
     ciphertext: bytes = field(repr=False)
@@ -80,24 +84,23 @@ async def read_cookies(connection: AsyncConnection) -> list[Cookie]:
 
 
 async def lock_cookie(connection: AsyncConnection, name: str) -> Cookie | None:
-    """The cookie of this name, which nobody else can change until the transaction ends."""
+    """The cookie of this name, locked until the transaction ends."""
     found = await lock_cookies(connection, [name])
     return found[0] if found else None
 
 
 async def lock_cookies(connection: AsyncConnection, names: Iterable[str]) -> list[Cookie]:
-    """The cookies of these names that there are, locked, by name: in one order for all, so that two who want the same
-    ones cannot wait for each other."""
+    """The existing cookies of these names, locked in the order of their names, so that two callers cannot deadlock."""
     return [_read_cookie(row) for row in await connection.execute(_lock_named, {"names": list(names)})]
 
 
 def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:
-    """The cookie in clear. Raises KeyRingError where it was altered or its key is not there."""
+    """Decrypt a cookie. Raises KeyRingError if it was altered or its key is missing."""
     return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie.name))
 
 
 def seal_cookie(name: str, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:
-    """The columns of a cookie that only the row of this name can open."""
+    """Encrypt a cookie for the row of this name. Returns its columns."""
     blob, key_id = keys.encrypt(secret, **_name_place(name))
     return {"cookie_encrypted": blob, "encryption_key_id": key_id}
 
@@ -131,18 +134,18 @@ def _read_broken(row: Row[Any]) -> Cookie:
         platform=str(row.platform),
         priority=0,
         daily_limit=0,
-        state=CookieState(day=_NO_MOMENT.date(), status=CookieStatus.UNREADABLE),
+        state=CookieState(day=_NEVER.date(), status=CookieStatus.UNREADABLE),
         encryption_key_id=str(row.encryption_key_id),
-        created_at=_NO_MOMENT,
-        updated_at=_NO_MOMENT,
-        enabled_at=_NO_MOMENT,
+        created_at=_NEVER,
+        updated_at=_NEVER,
+        enabled_at=_NEVER,
         last_used_at=None,
         ciphertext=row.ciphertext,
     )
 
 
 def _read_whole(row: Row[Any]) -> Cookie:
-    """Raises TypeError, ValueError or OverflowError for a value that is none."""
+    """Raises TypeError, ValueError or OverflowError for a broken value."""
     return Cookie(
         name=_require(str, row.cookie_name),
         platform=_require(str, row.platform),
@@ -153,7 +156,7 @@ def _read_whole(row: Row[Any]) -> Cookie:
         created_at=from_milliseconds(row.created_at),
         updated_at=from_milliseconds(row.updated_at),
         enabled_at=from_milliseconds(row.enabled_at),
-        last_used_at=_read_moment(row.last_used_at),
+        last_used_at=read_timestamp(row.last_used_at),
         ciphertext=row.ciphertext,
     )
 
@@ -164,16 +167,12 @@ def _read_state(row: Row[Any]) -> CookieState:
         status=CookieStatus(row.status),
         consecutive_errors=_require(int, row.consecutive_errors),
         total_errors=_require(int, row.total_errors),
-        cooling_until=_read_moment(row.cooling_until),
+        cooling_until=read_timestamp(row.cooling_until),
         daily_used=_require(int, row.daily_used),
     )
 
 
 def _require(kind: type[Value], value: object) -> Value:
     if not isinstance(value, kind):
-        raise TypeError(f"this is no {kind.__name__}")
+        raise TypeError(f"not a {kind.__name__}")
     return value
-
-
-def _read_moment(stamp: int | None) -> datetime | None:
-    return None if stamp is None else from_milliseconds(stamp)

@@ -1,5 +1,5 @@
-"""What this process knows of a cookie beyond the table, which it can only read: how often it has used the cookie today,
-and what it has seen go wrong. In memory, so a restart forgets it.
+"""A cookie's uses and errors in this process, kept in memory because the crawl API cannot write the table. A restart
+forgets them.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,21 @@ from tidings.collect.crawl.cookies.table import Cookie
 
 @dataclass(slots=True)
 class CookieUsage:
-    """One cookie's use by this process. `counted` is what the table said of today, `unreported` our uses beyond that.
+    """One cookie's use by this process.
 
-    The table grows by what callers report. It does not say whose uses those were, so they are taken for ours as long as
-    any of ours is missing: one that is never reported stays missing, and none is counted twice.
+    Callers report uses, and the table counts them without saying whose they were. They are subtracted from our
+    unreported uses: a use that is never reported stays counted, and none is counted twice.
     """
 
+    # The UTC day of the counters.
     day: date
+    # `enabled_at` of the row: a change resets `own`.
     enabled_at: datetime
+    # The state by the outcomes that this process saw.
     own: CookieState
+    # Uses of today according to the table.
     counted: int
+    # Uses of today by this process that the table does not count yet.
     unreported: int = 0
 
     @classmethod
@@ -38,7 +43,7 @@ class CookieUsage:
         return cls(day, cookie.enabled_at, CookieState(day=day), counted=settle_state(cookie.state, at=at).daily_used)
 
     def read(self, cookie: Cookie, *, at: datetime) -> None:
-        """The table was read anew. What was seen of a cookie before a person enabled it no longer counts."""
+        """Take over a new read of the table. Errors from before a person enabled the cookie are forgotten."""
         self._turn_day(at)
         counted = settle_state(cookie.state, at=at).daily_used
         self.unreported = max(0, self.unreported - max(0, counted - self.counted))
@@ -47,21 +52,21 @@ class CookieUsage:
             self.enabled_at, self.own = cookie.enabled_at, CookieState(day=self.day)
 
     def count(self, *, at: datetime) -> None:
-        """It is used once more."""
+        """Count one use."""
         self._turn_day(at)
         self.unreported += 1
 
-    def note(self, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> None:
-        """A use has ended like this. What the writer will make of it once it is told, counts here at once."""
+    def record(self, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> None:
+        """Record the outcome of a use. It counts here at once, before the writer stores it."""
         self.own = advance_state(self.own, outcome, at=at, rules=rules)
 
     def estimate(self, *, at: datetime) -> int:
-        """How often the cookie was used today, at the least."""
+        """Uses of today that are known here."""
         self._turn_day(at)
         return self.counted + self.unreported
 
     def find_status(self, *, at: datetime) -> CookieStatus:
-        """How the cookie stands by what this process has seen of it."""
+        """The status by the outcomes that this process saw."""
         return settle_state(self.own, at=at).status
 
     def _turn_day(self, at: datetime) -> None:

@@ -1,5 +1,4 @@
-"""Article pages: the text of a page without its menus and footers, with title, author, date and tags. Pure; `web`
-fetches."""
+"""Reads article pages: the text without menus and footers, title, author, date and tags. Pure; `web` fetches."""
 
 import codecs
 import re
@@ -9,12 +8,12 @@ from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_plat
 
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _SEPARATORS: Final = re.compile(r"[,，;；、]")
-# A guess from any number on the page is worse than no date.
+# No guessing from numbers on the page: no date is better than a wrong one.
 _DATES: Final = {"extensive_search": False, "original_date": True, "outputformat": "%Y-%m-%dT%H:%M:%S%z"}
 
 
 def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_type: str) -> Note | None:
-    """The article of a page; None where there is none."""
+    """The article of a page, or None."""
     from trafilatura import bare_extraction
 
     page = _decode(body, content_type)
@@ -38,7 +37,7 @@ def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_
 
 
 def _decode(body: bytes, content_type: str) -> str | bytes:
-    """Text where the header says how to read it; otherwise bytes, and the page itself has to tell."""
+    """Decode by the header's charset. Without one, return bytes: the parser reads the page's own declaration."""
     named = _CHARSET.search(content_type)
     try:
         return body.decode(codecs.lookup(named[1]).name, "replace") if named else body
@@ -47,7 +46,7 @@ def _decode(body: bytes, content_type: str) -> str | bytes:
 
 
 def _split_tags(tags: object) -> tuple[str, ...]:
-    """Trafilatura gives the whole `keywords` line as one tag."""
+    """Split tags: trafilatura returns the whole `keywords` line as one."""
     lines = tags if isinstance(tags, list) else []
     single = (clean_text(tag) for line in lines for tag in _SEPARATORS.split(str(line)))
     return tuple(dict.fromkeys(tag for tag in single if tag))

@@ -1,5 +1,5 @@
-"""Bilibili: videos by keyword and one video whole, over the web client's own API. Searches are signed (`wbi`) with keys
-that are fetched with the caller's cookie, kept for an hour and fetched anew where a signature is refused.
+"""Bilibili: search for videos and read one video, over the web client's API. Searches are signed (`wbi`) with keys that
+are fetched with the caller's cookie, kept for an hour, and fetched again when a signature is refused.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ PAGE_SIZE: Final = 20
 
 _MOST_PAGES: Final = 50
 _KEY_LIFETIME: Final = timedelta(hours=1)
-# A year: whoever claims more means something else.
+# A year. A longer duration is an error of the platform.
 _LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
@@ -84,7 +84,7 @@ class Bilibili:
         key = await self._find_key(cookie)
         data = await self._search(parameters, key=key, cookie=cookie)
         if "v_voucher" in data:
-            # The keys change once a day. If these are still the keys of the day, it is the account that is refused.
+            # The keys change daily. If a new fetch returns the same keys, the platform refuses the account.
             fresh = await self._find_key(cookie, instead_of=key)
             if fresh != key:
                 data = await self._search(parameters, key=fresh, cookie=cookie)
@@ -96,7 +96,7 @@ class Bilibili:
         self._check_block(data)
         note = _read_note(data)
         if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
-            raise self._client.refuse(NOT_UNDERSTOOD, "it is about another video")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
         return note
 
     async def _search(self, parameters: dict[str, str], *, key: WbiKey, cookie: Secret | None) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Bilibili:
         return await self._ask("/x/web-interface/wbi/search/type", query=query, cookie=cookie)
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
-        """The data of an answer that says yes and has some."""
+        """The data of a successful answer. Raises CrawlError."""
         document = self._client.read_object(await self._client.ask(path, query=query, cookie=cookie))
         code, data = document.get("code"), document.get("data")
         if code != 0:
@@ -121,7 +121,7 @@ class Bilibili:
             raise self._client.refuse(SOFT_BLOCK, "v_voucher")
 
     async def _find_key(self, cookie: Secret | None, *, instead_of: WbiKey | None = None) -> WbiKey:
-        """The key that is held, or a new one where that is old or was refused."""
+        """The cached key, or a new one if it is old or was refused (`instead_of`)."""
         async with self._fetching:
             held = self._held
             if held is not None and held.key != instead_of and self._clock.now() < held.until:
@@ -147,9 +147,7 @@ def _name_video(note_id: str) -> str:
         return f"bvid={note_id}"
     if number := _AID.fullmatch(note_id):
         return f"aid={number[1]}"
-    raise CrawlError(
-        ErrorCode.INVALID_INPUT, "a video of Bilibili is named BV and 10 letters or digits, or av and a number"
-    )
+    raise CrawlError(ErrorCode.INVALID_INPUT, "a Bilibili video id is BV and 10 letters or digits, or av and a number")
 
 
 def _is_named(note_id: str, *, bvid: str, aid: object) -> bool:
@@ -206,7 +204,7 @@ def _read_counts(stat: object) -> Counts:
 
 
 def _complete_url(url: str) -> str:
-    """An address of an image, which platforms like to write without the scheme."""
+    """The URL of an image; platforms often omit the scheme."""
     return f"https:{url}" if url.startswith("//") else url
 
 

@@ -1,6 +1,5 @@
-"""One request to a platform's API and what its answer is at first sight: it waits its turn, carries the cookie, and
-turns broken connections, statuses and bodies that are no JSON into CrawlError. What the codes inside an answer mean
-is the platform's own business, and so are the few statuses that only it uses.
+"""The client for a platform's JSON API: it waits for the pace, sends the cookie, and turns network errors, HTTP
+statuses and bodies that are not JSON into CrawlError. Each platform maps its own codes and special statuses.
 """
 
 import json
@@ -26,7 +25,7 @@ _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a status or a code of a platform means."""
+    """The meaning of a platform's status or code."""
 
     code: ErrorCode
     message: str
@@ -51,9 +50,9 @@ def blame_input(message: str) -> Meaning:
 
 
 SOFT_BLOCK: Final = blame_cookie(
-    "a soft block: the account is asked for a captcha, which a person must solve", captcha=True
+    "a soft block: the platform asks the account for a captcha, which a person must solve", captcha=True
 )
-NOT_UNDERSTOOD: Final = blame_platform("the answer is not what is known of it")
+NOT_UNDERSTOOD: Final = blame_platform("the answer has an unknown format")
 
 _STATUSES: Final[Mapping[int, Meaning]] = MappingProxyType(
     {
@@ -61,20 +60,21 @@ _STATUSES: Final[Mapping[int, Meaning]] = MappingProxyType(
         401: blame_cookie("the session is not accepted"),
         403: blame_cookie("access is refused to this session"),
         412: blame_platform("requests from this address are blocked for now"),
-        429: blame_platform("asked too often"),
+        429: blame_platform("too many requests"),
     }
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformClient:
-    """The way to one platform. `statuses` are the ones that mean something special there. A platform that needs no
-    cookie is sent none, and blames none."""
+    """The client of one platform."""
 
     tools: PlatformTools
     platform: str
     base_url: str
+    # Without it no cookie is sent, and no error blames one.
     needs_cookie: bool = True
+    # HTTP statuses with a special meaning on this platform.
     statuses: Mapping[int, Meaning] = field(default_factory=dict)
 
     async def ask(
@@ -86,8 +86,8 @@ class PlatformClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer, where its status is 200. A body makes it a POST of JSON. Redirects are never followed: they
-        would carry the cookie away. Raises CrawlError."""
+        """Send a request and return the answer if its status is 200. A body makes it a POST of JSON. Redirects are not
+        followed: they would take the cookie to another host. Raises CrawlError."""
         url = f"{self.base_url}{path}{'?' if query else ''}{query}"
         sent = {"Accept": "application/json", **(headers or {})}
         if self.needs_cookie:
@@ -111,7 +111,7 @@ class PlatformClient:
         return answer
 
     def read_object(self, answer: Answer) -> dict[str, Any]:
-        """The JSON object of an answer. Raises CrawlError; an empty body is how some platforms block softly."""
+        """The JSON object of an answer. Raises CrawlError. An empty body is a soft block of some platforms."""
         body = decode_body(answer, platform=self.platform)
         if not body.strip():
             raise self.refuse(SOFT_BLOCK, "an empty answer")
@@ -124,7 +124,7 @@ class PlatformClient:
         return document
 
     def refuse(self, meaning: Meaning, sign: object) -> CrawlError:
-        """The error to raise. `sign` is the fact itself, such as `HTTP 461` or `code -101`."""
+        """The error to raise. `sign` is the evidence, such as `HTTP 461` or `code -101`."""
         if meaning.blames_cookie and not self.needs_cookie:
             meaning = blame_platform(meaning.message)
         return meaning.as_error(platform=self.platform, sign=str(sign))
@@ -138,12 +138,12 @@ class PlatformClient:
         if known := self.statuses.get(status) or _STATUSES.get(status):
             return known
         if status in REDIRECTS:
-            return blame_platform("it redirects elsewhere, which is not followed")
-        return blame_platform("the service has trouble" if status >= 500 else "the request was refused")
+            return blame_platform("it redirects, and redirects are not followed")
+        return blame_platform("the service has an error" if status >= 500 else "the request was refused")
 
 
 def check_cookie(cookie: Secret | None, *, platform: str) -> str:
-    """A cookie as its header carries it. Raises CrawlError where there is none, or one that is no header."""
+    """The value of the Cookie header. Raises CrawlError if it is missing or not ASCII."""
     if cookie is None or not cookie:
         raise CrawlError(ErrorCode.COOKIE_EXHAUSTED, f"{platform}: nothing can be asked without a cookie")
     text = cookie.reveal().strip()
@@ -153,14 +153,16 @@ def check_cookie(cookie: Secret | None, *, platform: str) -> str:
 
 
 def read_cookies(header: str) -> dict[str, str]:
-    """The single cookies in a header, by name."""
+    """The cookies of a header by name."""
     pairs = (pair.strip().partition("=") for pair in header.split(";"))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
 def judge_failure(error: FetchError, *, refused: ErrorCode = ErrorCode.PLATFORM_ERROR) -> CrawlError:
-    """What a fetch without an answer means. Its message names no query and no header. `refused` is for an address that
-    the guard lets nobody fetch: an operator's mistake, or the caller's where the caller names the address."""
+    """The error of a fetch without an answer; the message holds no query and no header.
+
+    `refused`: the code for an address that the guard blocks, INVALID_INPUT if the caller chose the address.
+    """
     if isinstance(error, FetchTimeoutError):
         return CrawlError(ErrorCode.TIMEOUT_ERROR, str(error))
     if isinstance(error, NetworkError):
@@ -171,7 +173,7 @@ def judge_failure(error: FetchError, *, refused: ErrorCode = ErrorCode.PLATFORM_
 
 
 def decode_body(answer: Answer, *, platform: str, limit: int = LONGEST_ANSWER) -> bytes:
-    """The body without its Content-Encoding: some servers compress although they were asked not to."""
+    """The body without its Content-Encoding: some servers compress without being asked."""
     encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding in ("", "identity"):
         return answer.body
@@ -189,13 +191,12 @@ def decode_body(answer: Answer, *, platform: str, limit: int = LONGEST_ANSWER) -
 
 
 def show_code(code: object) -> str:
-    """A code as a message may show it. Only a number: a piece of text could be one of the cookie, which nobody would
-    recognise once it is cut."""
+    """A code for a message. Only numbers are shown: a text could be a part of the cookie that no redactor knows."""
     return str(code) if isinstance(code, int) and abs(code) < _LARGEST_CODE else "of another kind"
 
 
 def pick(document: object, *path: str | int) -> Any:
-    """What lies at a path of names and places in a JSON document; None where the path breaks off."""
+    """The value at a path of names and indexes in a JSON document; None if the path does not exist."""
     for step in path:
         if isinstance(step, int):
             document = document[step] if isinstance(document, list) and len(document) > step else None
@@ -205,6 +206,6 @@ def pick(document: object, *path: str | int) -> Any:
 
 
 def pick_objects(document: object, *path: str | int) -> list[dict[str, Any]]:
-    """The objects in the list at a path; what is no object is left out."""
+    """The objects in the list at a path; other values are left out."""
     found = pick(document, *path)
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []

@@ -1,4 +1,4 @@
-"""RSS and Atom feeds: what entries one holds, and where the feed of a page is. Pure; `web` fetches."""
+"""Reads RSS and Atom feeds, and finds the feed of a page. Pure; `web` fetches."""
 
 import re
 from collections.abc import Mapping
@@ -17,23 +17,24 @@ _LONGEST_TITLE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One entry; `words` is all of it that a keyword is looked for in."""
+    """One entry of a feed."""
 
     url: str
     title: str
+    # Title, summary and tags in lower case, for the search.
     words: str
 
 
 def read_feed(body: bytes, *, url: Url, content_type: str) -> tuple[FeedEntry, ...] | None:
-    """The entries in the feed's order, each address once; None for what is no feed."""
-    # Without the zeros, UTF-16 looks like ASCII as well.
+    """The entries in the feed's order, each URL once; None if the body is not a feed."""
+    # Without its zero bytes, UTF-16 looks like ASCII.
     if not _FEED_ROOT.search(body[:_PROLOGUE].replace(b"\0", b"")):
         return None
     import feedparser  # type: ignore[import-untyped]
 
     headers = {"content-type": content_type, "content-location": url.text}
-    # As a stream: given text, it would take an address for something to fetch, and a path for something to open.
-    # Its own cleaning of HTML is slow on what was made for it, and is done here anyway.
+    # A stream, because feedparser fetches a text that is a URL and opens one that is a path. Its HTML sanitizer is off:
+    # hostile input makes it slow, and `clean_html` cleans the text anyway.
     parsed = feedparser.parse(BytesIO(body), response_headers=headers, sanitize_html=False, resolve_relative_uris=False)
     if not parsed.get("version"):
         return None
@@ -42,7 +43,7 @@ def read_feed(body: bytes, *, url: Url, content_type: str) -> tuple[FeedEntry, .
 
 
 def find_feed(body: bytes, *, url: Url) -> Url | None:
-    """The first feed that an HTML page points to."""
+    """The first feed that an HTML page links to."""
     from lxml import etree, html  # type: ignore[import-untyped]
 
     try:

@@ -1,7 +1,7 @@
-"""At least so long between two requests to one platform, and between two with one cookie, in this process.
+"""The minimum interval between two requests to one platform and between two with one cookie, in this process.
 
-`core.pace` keeps its queue in the database, for all workers together; whoever crawls has only the reading half of the
-database, so this queue is in memory. A request that is given up while it waits leaves no gap.
+`core.net.pace` keeps its queues in the database for all workers. The crawl API cannot write, so these queues are in
+memory. A request that is cancelled while it waits leaves no gap.
 """
 
 import asyncio
@@ -15,20 +15,22 @@ from tidings.core.secrets.secret import Secret
 DEFAULT_PLATFORM_INTERVAL: Final = timedelta(seconds=1)
 DEFAULT_COOKIE_INTERVAL: Final = timedelta(seconds=3)
 
-_MOST_LANES: Final = 4_096
+_MOST_QUEUES: Final = 4_096
 
 
 @dataclass(slots=True)
-class _Lane:
-    """Those who wait for one target or cookie, and when the next may go (monotonic seconds)."""
+class _Queue:
+    """The requests that wait for one target or cookie."""
 
+    # When the next request may be sent, in monotonic seconds.
     next_at: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # How many requests wait.
     waiting: int = 0
 
 
 class LocalPace:
-    """The queues of one process; see `Pacing` for what it promises."""
+    """The queues of one process. `Pacing` states the contract."""
 
     def __init__(
         self,
@@ -40,47 +42,47 @@ class LocalPace:
         self._clock = clock
         self._platform_interval = platform_interval
         self._cookie_interval = cookie_interval
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._queues: dict[tuple[str, str], _Queue] = {}
 
     async def wait_turn(self, target: str, *, cookie: Secret | None = None, least: timedelta = timedelta(0)) -> None:
         interval = max(self._platform_interval, least)
         if cookie is None:
-            await self._wait_in(self._find_lane(target, ""), interval)
+            await self._wait_in(self._find_queue(target, ""), interval)
             return
-        lane = self._find_lane(target, cookie.fingerprint)
-        # The cookie's queue first: whoever waits for a cookie must not keep others from the platform.
-        lane.waiting += 1
+        queue = self._find_queue(target, cookie.fingerprint)
+        # The cookie's queue first: a request that waits for its cookie must not block the platform for others.
+        queue.waiting += 1
         try:
-            async with lane.turn:
-                await self._wait_until(lane.next_at)
-                await self._wait_in(self._find_lane(target, ""), interval)
-                lane.next_at = self._clock.monotonic() + self._cookie_interval.total_seconds()
+            async with queue.turn:
+                await self._wait_until(queue.next_at)
+                await self._wait_in(self._find_queue(target, ""), interval)
+                queue.next_at = self._clock.monotonic() + self._cookie_interval.total_seconds()
         finally:
-            lane.waiting -= 1
+            queue.waiting -= 1
 
-    async def _wait_in(self, lane: _Lane, interval: timedelta) -> None:
-        lane.waiting += 1
+    async def _wait_in(self, queue: _Queue, interval: timedelta) -> None:
+        queue.waiting += 1
         try:
-            async with lane.turn:
-                await self._wait_until(lane.next_at)
-                lane.next_at = self._clock.monotonic() + interval.total_seconds()
+            async with queue.turn:
+                await self._wait_until(queue.next_at)
+                queue.next_at = self._clock.monotonic() + interval.total_seconds()
         finally:
-            lane.waiting -= 1
+            queue.waiting -= 1
 
-    async def _wait_until(self, moment: float) -> None:
-        while (left := moment - self._clock.monotonic()) > 0:
+    async def _wait_until(self, due_at: float) -> None:
+        while (left := due_at - self._clock.monotonic()) > 0:
             await self._clock.sleep(timedelta(seconds=left, microseconds=1))
 
-    def _find_lane(self, target: str, cookie: str) -> _Lane:
+    def _find_queue(self, target: str, cookie: str) -> _Queue:
         key = (target, cookie)
-        if key not in self._lanes:
+        if key not in self._queues:
             self._forget_idle()
-            self._lanes[key] = _Lane()
-        return self._lanes[key]
+            self._queues[key] = _Queue()
+        return self._queues[key]
 
     def _forget_idle(self) -> None:
-        """The open web has more hosts than there is memory."""
-        if len(self._lanes) < _MOST_LANES:
+        """Delete unused queues: the open web has too many hosts to keep them all."""
+        if len(self._queues) < _MOST_QUEUES:
             return
         now = self._clock.monotonic()
-        self._lanes = {key: lane for key, lane in self._lanes.items() if lane.waiting or lane.next_at > now}
+        self._queues = {key: queue for key, queue in self._queues.items() if queue.waiting or queue.next_at > now}

@@ -1,7 +1,7 @@
-"""What a platform is: two questions, search and detail, and the values that go in and out. A platform is built from
-`PlatformTools` once, when it is first asked for, and then serves many questions at a time; what it keeps between them,
-such as keys, it can fetch again. Whoever writes one for their own package needs this file, `notes`, `errors` and
-`Secret`; `client` does the requests for those that have a JSON API.
+"""The protocol of a platform: two requests, search and detail, and their values.
+
+A platform is built from `PlatformTools` when it is first used, and then serves many requests in parallel. A platform of
+your own needs this file, `notes`, `errors` and `Secret`; `client` sends the requests of a JSON API.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,14 @@ LONGEST_KEYWORD: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One result of a search. Xiaohongshu gives a note only to whoever has the `xsec_token` of the search."""
+    """One result of a search."""
 
     platform: str
     note_id: str
+    # It holds everything that `detail` needs.
     url: str
     title: str
+    # Xiaohongshu's token of this search, which the detail of the note needs.
     xsec_token: str | None = None
 
     @property
@@ -36,17 +38,20 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPage:
-    """One page of results, in the platform's order. `total` is what the platform claims, where it does."""
+    """One page of results."""
 
+    # In the platform's order.
     hits: tuple[Hit, ...]
+    # Counted from 1.
     page: int
     has_more: bool
+    # The number of all results, if the platform states it.
     total: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteReference:
-    """Which note is meant. The URL of a hit holds all that `detail` needs, also Xiaohongshu's token."""
+    """Identifies a note. The URL of a hit holds everything that `detail` needs, also Xiaohongshu's token."""
 
     note_id: str
     url: str | None = None
@@ -54,34 +59,36 @@ class NoteReference:
 
 
 class Pacing(Protocol):
-    """The queue that every request waits in."""
+    """The pace that every request waits for."""
 
     async def wait_turn(self, target: str, *, cookie: Secret | None = None, least: timedelta = timedelta(0)) -> None:
-        """Return when a request to the target, with this cookie, may be sent. `least` is the least time to the next
-        one where the target itself asks for more than is set."""
+        """Return when a request to the target with this cookie may be sent. `least`: the interval that the target asks
+        for; it applies if it is longer than the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTools:
-    """What a platform works with. `base_url` is another address than its own, for rehearsals; `timeout` bounds one
-    request, whatever the other side does; `search_limit` is when a search is given up by whoever asked, so that one of
-    several requests can answer with what it has before; `feeds` are the feeds that the open web is searched in."""
+    """The services that a platform uses."""
 
     client: GuardedClient
     clock: Clock
     pace: Pacing
     user_agent: str
+    # Replaces the platform's own address, for rehearsals.
     base_url: str | None = None
+    # The limit of one request.
     timeout: timedelta = DEFAULT_TIMEOUT
+    # The limit of a whole search. A search of several requests answers with partial results before it.
     search_limit: timedelta = DEFAULT_SEARCH_LIMIT
+    # The feeds that the open web is searched in.
     feeds: tuple[str, ...] = ()
 
 
 @runtime_checkable
 class Platform(Protocol):
-    """A place that notes come from. Both questions raise CrawlError, and nothing else for what the platform does.
+    """A source of notes. `search` and `detail` raise only CrawlError for anything that the platform does.
 
-    `needs_cookie` says that neither is answered without an account's cookie. A platform that needs none gets None.
+    `needs_cookie`: both need the cookie of an account. Otherwise `cookie` is None.
     """
 
     @property
@@ -91,14 +98,14 @@ class Platform(Protocol):
     def needs_cookie(self) -> bool: ...
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
-        """The notes that fit a keyword; pages count from 1."""
+        """One page of the notes that match a keyword, counted from 1."""
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
-        """One note, whole."""
+        """One note in full."""
 
 
 def check_search(keyword: str, *, page: int, most_pages: int = 100) -> str:
-    """The keyword without space around it. Raises CrawlError for what no platform can be asked."""
+    """The keyword without surrounding space. Raises CrawlError for an invalid keyword or page."""
     asked = keyword.strip()
     if not asked or len(asked) > LONGEST_KEYWORD or not asked.isprintable():
         rule = f"the keyword must have 1 to {LONGEST_KEYWORD} printable characters"

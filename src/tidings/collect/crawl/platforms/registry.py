@@ -1,5 +1,5 @@
-"""Which platforms there are: those built in, and those that installed packages offer through the entry point group
-`tidings.platforms`. A platform is loaded and built when it is first asked for, so that others cost nothing.
+"""The registry of platforms: the built-in ones, and those of installed packages (entry point group
+`tidings.platforms`). A platform is imported when it is first used, so unused ones cost nothing.
 """
 
 import re
@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 
 class PlatformRegistry:
-    """All platforms by name; `find_tools` gives each what it works with."""
+    """All platforms by name. `find_tools` returns the tools of a platform."""
 
     def __init__(self, find_tools: Callable[[str], PlatformTools]) -> None:
         self._find_tools = find_tools
@@ -38,13 +38,13 @@ class PlatformRegistry:
         return _name_all(self._offered)
 
     def get(self, name: str) -> Platform:
-        """The platform of this name. Raises CrawlError for one that there is not, or that cannot be loaded."""
+        """The platform of this name. Raises CrawlError if it is unknown or cannot be loaded."""
         if name not in self._built:
             self._built[name] = self._build(name)
         return self._built[name]
 
     async def close(self) -> None:
-        """Let go of what platforms hold, such as threads. One that holds nothing needs no `close`."""
+        """Release what platforms hold, such as threads. `close` is optional for a platform."""
         for platform in self._built.values():
             if (close := getattr(platform, "close", None)) is not None:
                 await close()
@@ -56,7 +56,7 @@ class PlatformRegistry:
             return make(self._find_tools(name))
         if name in self._offered:
             return _build_offered(self._offered[name], self._find_tools(name))
-        raise CrawlError(ErrorCode.INVALID_INPUT, f"there is no such platform; there are {', '.join(self.names)}")
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"unknown platform; known are {', '.join(self.names)}")
 
 
 def list_platforms() -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def _name_all(offered: Iterable[str]) -> tuple[str, ...]:
 
 
 def _list_offered() -> dict[str, EntryPoint]:
-    """What packages offer. A name that is taken is refused: whoever had it would be given its cookies."""
+    """The platforms of packages. A name that is taken is refused, because a platform gets the cookies of its name."""
     offered: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         if not _NAME.fullmatch(entry.name) or entry.name in BUILT_IN or entry.name in offered:
@@ -84,20 +84,20 @@ def _build_offered(entry: EntryPoint, tools: PlatformTools) -> Platform:
         platform = entry.load()(tools)
     except CrawlError:
         raise
-    except Exception as error:  # noqa: BLE001 - it is not our code, and may raise anything
-        _log.error("platform.not_loaded", platform=entry.name, package=_name_package(entry), exc_info=error)
+    except Exception as error:  # noqa: BLE001 - the package may raise anything
+        _log.error("platform.failed", platform=entry.name, package=_name_package(entry), exc_info=error)
         raise _refuse(entry, f"it cannot be loaded ({type(error).__name__})") from None
     if not isinstance(platform, Platform):
         raise _refuse(entry, "it lacks name, needs_cookie, search or detail")
     if platform.name != entry.name:
-        raise _refuse(entry, "its name is not the one it is installed under")
+        raise _refuse(entry, "its name differs from its entry point")
     return platform
 
 
 def _refuse(entry: EntryPoint, reason: str) -> CrawlError:
-    """The package is to blame and not the question, which can be asked again once the package works."""
+    """The error of a broken package: the request can be repeated once the package works."""
     package = _name_package(entry)
-    remedy = f"pip install --upgrade {package} brings what it needs"
+    remedy = f"try pip install --upgrade {package}"
     return CrawlError(ErrorCode.PLATFORM_ERROR, f"platform {entry.name} of package {package}: {reason}; {remedy}")
 
 

@@ -1,5 +1,5 @@
-"""What robots.txt of a site allows (RFC 9309), fetched once an hour at most. A site without one allows everything; one
-whose robots.txt cannot be had for now allows nothing until it can, and is asked again after a minute.
+"""robots.txt of sites (RFC 9309), fetched at most once an hour. A site without one allows everything. While its
+robots.txt cannot be fetched, a site allows nothing; the next try is after a minute.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
 _LONGEST: Final = 500 * 1024
-# One byte more tells whether the rest is left out.
+# One byte more shows whether the file is longer.
 _TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
 _LONGEST_DELAY: Final = timedelta(hours=1)
@@ -32,35 +32,37 @@ _LONGEST_DELAY: Final = timedelta(hours=1)
 
 @dataclass(slots=True)
 class _Site:
-    """What is known of one origin. `rules` is None where there is no robots.txt, `failure` says why it could not be
-    had."""
+    """One origin."""
 
+    # None if it has no robots.txt.
     rules: "Protego | None" = None
+    # Why robots.txt could not be fetched.
     failure: CrawlError | None = None
+    # When it is fetched again.
     until: datetime | None = None
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Robots:
-    """The robots.txt of every site that was asked, as far as there is room."""
+    """The robots.txt of the sites that were used last."""
 
     def __init__(self, tools: PlatformTools) -> None:
         self._tools = tools
         self._sites: OrderedDict[tuple[str, str, int], _Site] = OrderedDict()
 
     async def admit(self, url: Url) -> timedelta:
-        """The least time between two requests that the site asks for. Raises CrawlError where it admits none."""
+        """The site's Crawl-delay. Raises CrawlError if robots.txt forbids the URL or cannot be fetched."""
         site = self._find_site(url)
         async with site.fetching:
             if site.until is None or self._tools.clock.now() >= site.until:
                 await self._renew(site, url)
         if site.failure is not None:
-            # A new one each time: an exception that is raised again drags all its tracebacks along.
+            # A new exception each time: raising the same one again would collect tracebacks.
             raise CrawlError(site.failure.code, site.failure.message)
         if site.rules is None:
             return timedelta(0)
         if not site.rules.can_fetch(url.text, self._tools.user_agent):
-            raise CrawlError(ErrorCode.INVALID_INPUT, f"{url} is not to be fetched: robots.txt of the site says so")
+            raise CrawlError(ErrorCode.INVALID_INPUT, f"robots.txt of the site forbids {url}")
         return _read_delay(site.rules.crawl_delay(self._tools.user_agent))
 
     def _find_site(self, url: Url) -> _Site:
@@ -88,17 +90,17 @@ class Robots:
         except FetchError as error:
             raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
         if answer.status == 429 or answer.status >= 500:
-            raise _refuse(address, f"cannot be had (HTTP {answer.status})")
+            raise _refuse(address, f"cannot be fetched (HTTP {answer.status})")
         if answer.status != 200:
             return None
         try:
             return _read_rules(_cut_to_lines(_unpack(body, encoding=answer.headers.get("Content-Encoding", ""))))
         except (ValueError, OSError, EOFError, zlib.error):
-            raise _refuse(address, "is packed in a way that cannot be read") from None
+            raise _refuse(address, "has an encoding that cannot be read") from None
 
 
 def name_pace_key(url: Url) -> str:
-    """What requests to a site are paced by."""
+    """The pace key of a site: its host and port."""
     return f"{url.host}:{url.port}"
 
 
@@ -107,8 +109,8 @@ def _refuse(address: str, trouble: str) -> CrawlError:
 
 
 def _unpack(body: bytes, *, encoding: str) -> bytes:
-    """The body without its Content-Encoding, as much of it as is read of one that has none. What is damaged raises
-    whatever the library does, and an unknown encoding ValueError."""
+    """The start of the body without its Content-Encoding. Raises ValueError for an unknown encoding, and the library's
+    errors for a damaged body."""
     match encoding.strip().lower():
         case "" | "identity":
             return body
@@ -126,7 +128,7 @@ def _unpack(body: bytes, *, encoding: str) -> bytes:
 
 
 def _cut_to_lines(text: bytes) -> bytes:
-    """As many whole lines as may be read. Half a line would be another rule: `Allow: /` instead of `Allow: /public`."""
+    """The whole lines within the limit. Half a line would be another rule: `Allow: /` instead of `Allow: /public`."""
     if len(text) < _TAKEN:
         return text
     return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
@@ -135,7 +137,7 @@ def _cut_to_lines(text: bytes) -> bytes:
 def _read_rules(body: bytes) -> "Protego":
     from protego import Protego
 
-    # Some editors begin a text with a byte order mark, which would hide the first line.
+    # A byte order mark would hide the first line.
     return Protego.parse(body.decode("utf-8-sig", "replace"))
 
 

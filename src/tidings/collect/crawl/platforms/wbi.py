@@ -1,5 +1,5 @@
-"""Bilibili's WBI signature: two keys, which are the names of two images and change daily, are shuffled into one, and
-the MD5 of the sorted query with that key behind it goes along as `w_rid`. Pure; `bilibili` fetches the keys.
+"""Bilibili's WBI signature. Two keys, the names of two images that change daily, are shuffled into one. `w_rid` is the
+MD5 of the sorted query followed by that key. Pure; `bilibili` fetches the keys.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-# Which character of both keys, one after the other, comes first, second and so on; the web client uses 32 of them.
+# The order of the characters of both keys together; the web client uses the first 32.
 _ORDER: Final = (
     *(46, 47, 18, 2, 53, 8, 23, 32, 15, 50, 10, 31, 58, 3, 45, 35),
     *(27, 43, 5, 49, 33, 9, 42, 19, 29, 28, 14, 39, 12, 38, 41, 13),
@@ -26,7 +26,7 @@ class WbiKey:
 
     @classmethod
     def from_images(cls, img_url: str, sub_url: str) -> "WbiKey | None":
-        """From the addresses of the two images; None where they are not what they should be."""
+        """The key from the URLs of the two images; None if they are not valid."""
         both = _read_name(img_url) + _read_name(sub_url)
         if len(both) != 2 * _KEY_LENGTH:
             return None
@@ -41,7 +41,7 @@ class WbiKey:
 
 
 def _read_name(url: str) -> str:
-    """The name of the file, without its ending."""
+    """The file name without its extension."""
     try:
         return urlsplit(url).path.rpartition("/")[2].partition(".")[0]
     except ValueError:

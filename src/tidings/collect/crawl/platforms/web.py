@@ -1,8 +1,8 @@
-"""The open web: entries of RSS and Atom feeds, and article pages. Every address goes through the guard, and through
-robots.txt of its site, also after a redirect; sites are paced one by one. No cookie is ever sent.
+"""The open web: entries of RSS and Atom feeds, and article pages. Every URL passes the guard and the site's robots.txt,
+also after a redirect. Each site has its own pace. No cookie is ever sent.
 
-A search is for words in the feeds that are set, or in the one whose address comes before the words:
-`https://example.org/feed.xml coffee`. The address of a page does too, if the page names its feed.
+A search looks for words in the configured feeds, or in the feed whose URL precedes the words:
+`https://example.org/feed.xml coffee`. The URL of a page works too, if the page links its feed.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from tidings.core.secrets.secret import Secret
 PAGE_SIZE: Final = 20
 
 _LONGEST_PAGE: Final = 4 * 1024 * 1024
-# The libraries that read pages take up to five seconds for so many tags; real pages have a tenth of it.
+# The parsers take up to five seconds for this many tags; real pages have a tenth of it.
 _MOST_TAGS: Final = 60_000
 _READERS: Final = 2
-# Of the time of a search, so much at most is kept for answering with what has come by then.
+# At most this part of a search's time is reserved for answering with partial results.
 _RESERVE: Final = timedelta(seconds=1)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"
 _GONE: Final = blame_input("the page does not exist")
 _NO_FEED: Final = blame_input("there is no feed")
 _NO_ARTICLE: Final = blame_input("there is no article on the page")
-_NO_PAGE: Final = blame_input("it is not a page but a file of another kind")
-_TOO_LARGE: Final = blame_input("the page is too large to be read")
+_NO_PAGE: Final = blame_input("it is not a page")
+_TOO_LARGE: Final = blame_input("the page is too large")
 _UNREADABLE: Final = blame_input("the page cannot be read")
 _EMPTY: Final = blame_platform("the answer is empty")
 _PAGE_TYPES: Final = ("text/", "application/xhtml", "application/xml")
@@ -65,11 +65,11 @@ class Web:
     def __init__(self, tools: PlatformTools) -> None:
         self._tools = tools
         self._robots = Robots(tools)
-        # Threads of our own: in those that all share, a page that takes long would keep names from being resolved.
+        # Own threads: in the shared ones, a slow page would block DNS lookups.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tidings-web")
 
     async def close(self) -> None:
-        """Start no further reading. One that is under way ends by itself; it is not waited for."""
+        """Start no further parsing. Running ones end by themselves; nobody waits for them."""
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
@@ -85,7 +85,7 @@ class Web:
         page = await self._fetch(url)
         if not page.content_type.lower().startswith(_PAGE_TYPES):
             raise _refuse(_NO_PAGE, page.url)
-        # The note is called by the address that was asked for: a redirect must not make another note of it.
+        # The note id is of the requested URL: a redirect must not make another note of it.
         name, address = name_page(url.text), url.text
         note = await self._read(
             page,
@@ -98,18 +98,18 @@ class Web:
         return note
 
     def _read_question(self, keyword: str) -> tuple[Sequence[Url], Sequence[str]]:
-        """The feeds to look in, and the words to look for."""
+        """The feeds to search, and the words to look for."""
         first, *rest = keyword.split()
         if "://" in first:
             return [_parse_address(first)], [word.casefold() for word in rest]
         if not self._tools.feeds:
-            rule = "the web is searched in feeds: put the address of one before the words, or set some"
+            rule = "the web is searched in feeds: put the URL of a feed before the words, or set TIDINGS_FEEDS"
             raise CrawlError(ErrorCode.INVALID_INPUT, rule)
         return [_parse_address(feed) for feed in self._tools.feeds], keyword.casefold().split()
 
     async def _read_feeds(self, feeds: Sequence[Url]) -> list[FeedEntry]:
-        """The entries of all feeds, each once, in the order of the feeds. They are read at the same time, and each may
-        take all of it; one that fails is left out as long as another one answers."""
+        """The entries of all feeds, each once, in the order of the feeds. Feeds are read in parallel. A failed feed is
+        left out, unless all fail."""
         limit = self._tools.search_limit
         until = asyncio.get_running_loop().time() + (limit - min(_RESERVE, limit / 10)).total_seconds()
         async with asyncio.TaskGroup() as group:
@@ -117,13 +117,13 @@ class Web:
         answers = [task.result() for task in tasks]
         failures = [answer for answer in answers if isinstance(answer, CrawlError)]
         if len(failures) == len(feeds):
-            # The search is worth repeating if one of the feeds is.
+            # The search is retryable if one of the feeds is.
             raise next((failure for failure in failures if failure.retryable), failures[0])
         read = (answer for answer in answers if not isinstance(answer, CrawlError))
         return list({entry.url: entry for entries in read for entry in entries}.values())
 
     async def _try_feed(self, feed: Url, *, until: float) -> Sequence[FeedEntry] | CrawlError:
-        """The entries of a feed that is read by this moment of the loop's clock, or why there are none."""
+        """The entries of a feed, or the error. `until` is a time of the loop's clock."""
         try:
             async with asyncio.timeout_at(until):
                 return await self._read_feed(feed)
@@ -131,7 +131,7 @@ class Web:
             failure = CrawlError(ErrorCode.TIMEOUT_ERROR, f"{feed}: the time was up before the feed was read")
         except CrawlError as error:
             failure = error
-        _log.warning("web.feed_failed", feed=str(feed), code=failure.code, reason=failure.message)
+        _log.warning("feed.failed", feed=str(feed), code=failure.code, reason=failure.message)
         return failure
 
     async def _read_feed(self, address: Url) -> Sequence[FeedEntry]:
@@ -150,12 +150,12 @@ class Web:
     async def _read(self, page: _Page, reading: Callable[[], Result]) -> Result:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
-        except Exception as error:  # noqa: BLE001 - nobody knows what the libraries raise for a page gone wrong
-            _log.warning("web.not_read", page=str(page.url), exc_info=error)
+        except Exception as error:  # noqa: BLE001 - the parsers raise anything for a broken page
+            _log.warning("page.unreadable", page=str(page.url), exc_info=error)
             raise _refuse(_UNREADABLE, page.url) from None
 
     async def _fetch(self, url: Url) -> _Page:
-        """The page at an address, or where that redirects to; robots.txt is asked at every step."""
+        """Fetch a page and follow its redirects; robots.txt is checked at every step."""
         for _ in range(MAX_REDIRECTS + 1):
             answer = await self._ask(url)
             location = answer.headers.get("Location")
@@ -164,7 +164,7 @@ class Web:
             try:
                 url = join_url(url, location)
             except UrlError as error:
-                raise CrawlError(ErrorCode.INVALID_INPUT, f"{url} redirects to a wrong address: {error}") from None
+                raise CrawlError(ErrorCode.INVALID_INPUT, f"{url} redirects to an invalid URL: {error}") from None
         raise CrawlError(ErrorCode.INVALID_INPUT, f"{url}: more than {MAX_REDIRECTS} redirects")
 
     async def _ask(self, url: Url) -> Answer:
@@ -181,7 +181,7 @@ class Web:
         if answer.status in (404, 410):
             raise _refuse(_GONE, answer.url, f"HTTP {answer.status}")
         if answer.status != 200:
-            trouble = "the site has trouble" if answer.status >= 500 else "the site refuses the request"
+            trouble = "the site has an error" if answer.status >= 500 else "the site refuses the request"
             raise _refuse(blame_platform(trouble), answer.url, f"HTTP {answer.status}")
         body = decode_body(answer, platform=self.name, limit=_LONGEST_PAGE)
         if not body.strip():
@@ -192,7 +192,7 @@ class Web:
 
 
 def name_page(url: str) -> str:
-    """The note id of an address: short, and fit for a path."""
+    """The note id of a URL: short, and usable in a path."""
     return hashlib.blake2b(url.encode(), digest_size=12).hexdigest()
 
 
@@ -204,7 +204,7 @@ def _parse_address(text: str) -> Url:
     try:
         return parse_url(text)
     except UrlError as error:
-        raise CrawlError(ErrorCode.INVALID_INPUT, f"not an address that can be fetched: {error}") from None
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"not a URL that can be fetched: {error}") from None
 
 
 def _refuse(meaning: Meaning, url: Url, sign: str = "") -> CrawlError:

@@ -1,5 +1,5 @@
-"""Weibo, over the API of its mobile site: posts by keyword and one post whole. A session that is refused answers in
-many ways (432, a redirect to the login, the login page itself, `ok: -100`); all of them mean the cookie.
+"""Weibo over the API of its mobile site: search for posts and read one post. A refused session has many answers (432, a
+redirect to the login, the login page, `ok: -100`); all of them blame the cookie.
 """
 
 import re
@@ -44,7 +44,7 @@ _TOPIC: Final = re.compile(r"#([^#\n]{1,60})#")
 _LOGIN: Final = blame_cookie("the session is refused, log in again")
 _GONE: Final = blame_input("the post does not exist, or not for this account")
 _REFUSED: Final = blame_platform("the request was refused")
-_STATUSES: Final = MappingProxyType({302: _LOGIN, 418: blame_platform("asked too often"), 432: _LOGIN})
+_STATUSES: Final = MappingProxyType({302: _LOGIN, 418: blame_platform("too many requests"), 432: _LOGIN})
 _NOTHING_FOUND: Final = "这里还没有内容"
 _NO_SUCH_POST: Final = "微博不存在或暂无查看权限"
 _LOGIN_PAGE: Final = (b"passport.weibo", b"Sina Visitor System", "登录".encode())
@@ -71,13 +71,13 @@ class Weibo:
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
         if not _ID.fullmatch(reference.note_id):
-            raise CrawlError(ErrorCode.INVALID_INPUT, "a post of Weibo is named by 5 to 32 letters or digits")
+            raise CrawlError(ErrorCode.INVALID_INPUT, "a Weibo post id has 5 to 32 letters or digits")
         document = await self._ask("/statuses/show", query=f"id={reference.note_id}", cookie=cookie)
         if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NO_SUCH_POST):
             raise self._client.refuse(_GONE, "ok 0")
         data = self._read_data(document)
         if reference.note_id not in {clean_text(data.get(name)) for name in ("id", "mid", "bid")}:
-            raise self._client.refuse(NOT_UNDERSTOOD, "it is about another post")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it describes another post")
         return _read_note(data)
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Weibo:
         return self._client.read_object(answer)
 
     def _check_page(self, answer: Answer) -> None:
-        """An answer for people, where there should be one for programs: it still tells what is wrong."""
+        """Raise the error of an HTML page that came instead of JSON."""
         body = decode_body(answer, platform=self.name).lstrip()
         if not body.startswith(b"<"):
             return
@@ -110,7 +110,7 @@ class Weibo:
 
 
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
-    # A post can stand on its own and in a group as well.
+    # A post can appear alone and in a group.
     hits = {hit.note_id: hit for post in _find_posts(data) if (hit := _read_hit(post)) is not None}
     more = pick(data, "cardlistInfo", "page") is not None if "cardlistInfo" in data else bool(hits)
     return SearchPage(

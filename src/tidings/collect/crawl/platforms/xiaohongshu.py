@@ -1,7 +1,6 @@
-"""Xiaohongshu: notes by keyword and one note whole, over the web client's API. Requests carry the signature `x-s`,
-which the optional package `xhshow` computes from path, body, time and the account's own `a1`. Of what that package can
-make, only this is used: invented browser fingerprints would be a disguise. A note is given only to whoever has the
-`xsec_token` that the search gave, so it is part of a hit's URL and comes back with it.
+"""Xiaohongshu: search for notes and read one note, over the web client's API. The optional package `xhshow` computes
+the signature `x-s` from path, body, time and the account's own `a1`. Its browser fingerprints are not used: they would
+be a disguise. The detail of a note needs the `xsec_token` of the search, so a hit's URL contains it.
 """
 
 import json
@@ -52,7 +51,7 @@ _SOURCE: Final = "pc_search"
 _ID: Final = re.compile(r"[0-9a-f]{24}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
 _NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
-_CAPTCHA: Final = blame_cookie("the account is asked for a captcha, which a person must solve", captcha=True)
+_CAPTCHA: Final = blame_cookie("the platform asks the account for a captcha, which a person must solve", captcha=True)
 _GONE: Final = blame_input("the note does not exist, or not for this account")
 _STATUSES: Final = MappingProxyType({461: _CAPTCHA, 471: _CAPTCHA})
 _CODES: Final = MappingProxyType(
@@ -60,7 +59,7 @@ _CODES: Final = MappingProxyType(
         -100: blame_cookie("the session has expired, log in again"),
         -101: blame_cookie("the account is not logged in"),
         -104: blame_cookie("the account has no permission"),
-        300011: blame_cookie("the account is found abnormal, a person must look at it"),
+        300011: blame_cookie("the platform calls the account abnormal; a person must check it"),
         300012: blame_platform("requests from this address are blocked for now"),
         300015: blame_platform("the signature is not accepted; is there a newer xhshow?"),
         -510000: _GONE,
@@ -73,7 +72,7 @@ _MISSING: Final = (
 
 
 class Xiaohongshu:
-    """See `Platform`. Raises CrawlError where the package that signs is not installed."""
+    """See `Platform`. Raises CrawlError if `xhshow` is not installed."""
 
     name = "xiaohongshu"
     needs_cookie = True
@@ -107,11 +106,11 @@ class Xiaohongshu:
         data = await self._ask(_FEED, question, cookie=cookie)
         card = pick(data, "items", 0, "note_card")
         if not isinstance(card, dict) or clean_text(card.get("note_id")) != reference.note_id:
-            raise self._client.refuse(NOT_UNDERSTOOD, "it is not about this note")
+            raise self._client.refuse(NOT_UNDERSTOOD, "it describes another note")
         return _read_note(card, token=token)
 
     async def _ask(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, Any]:
-        """The data of an answer that says yes and has some."""
+        """The data of a successful answer. Raises CrawlError."""
         headers = self._sign(path, question, cookie=cookie)
         body = json.dumps(question, separators=(",", ":"), ensure_ascii=False).encode()
         answer = await self._client.ask(path, cookie=cookie, body=body, headers=headers)
@@ -149,22 +148,22 @@ def _make_search_id() -> str:
 
 def _check_id(note_id: str) -> str:
     if not _ID.fullmatch(note_id):
-        raise CrawlError(ErrorCode.INVALID_INPUT, "a note of Xiaohongshu is named by 24 hexadecimal digits")
+        raise CrawlError(ErrorCode.INVALID_INPUT, "a Xiaohongshu note id has 24 hexadecimal digits")
     return note_id
 
 
 def _find_token(reference: NoteReference) -> str:
-    """The token, given alone or in the URL that the search gave."""
+    """The token of the request, or of its URL."""
     token = reference.xsec_token or _read_token(reference.url or "")
     if not _TOKEN.fullmatch(token):
-        rule = "a note of Xiaohongshu is read with the xsec_token, or the URL, that a search gave"
+        rule = "a Xiaohongshu note needs the xsec_token or the URL of the search that found it"
         raise CrawlError(ErrorCode.INVALID_INPUT, rule)
     return token
 
 
 def _read_token(url: str) -> str:
     try:
-        # A plus sign in a query means a space, but not to those who write tokens into URLs by hand.
+        # A plus sign in a query means a space, but people paste tokens into URLs unescaped.
         return parse_qs(urlsplit(url).query.replace("+", "%2B")).get("xsec_token", [""])[0]
     except ValueError:
         return ""
