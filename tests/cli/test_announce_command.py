@@ -120,6 +120,24 @@ async def test_key_may_come_from_the_environment(terminal: Terminal) -> None:
         assert dict(sandbox.engines[0].accepted) == count_each_once(sandbox)
 
 
+@pytest.mark.parametrize(("method", "verbs"), [("get", ["GET"] * 3), ("post", ["POST"]), (None, ["POST"])])
+async def test_the_environment_alone_decides_how_its_site_is_sent(
+    terminal: Terminal, method: str | None, verbs: list[str]
+) -> None:
+    """A1, A16: INDEXNOW_SUBMIT_METHOD is for `run`, and what `announce` does without --method."""
+    async with make_sandbox(pages=3) as sandbox:
+        engine = sandbox.engines[0]
+        variables = {
+            "SITEMAP_URL": sandbox.site.sitemap_url,
+            "INDEXNOW_API_KEY": sandbox.site.key,
+            "INDEXNOW_SEARCH_ENGINES": engine.endpoint,
+            "INDEXNOW_SUBMIT_METHOD": method,
+        }
+        ended = await terminal.run("run", **variables)
+        assert (ended.code, ended.err) == (0, "")
+        assert [request.method for request in engine.requests] == verbs
+
+
 async def test_dry_run_lists_what_is_due_and_sends_and_saves_nothing(terminal: Terminal) -> None:
     """A12: the list is on standard output, what it means on standard error; the real run then sends it all."""
     async with make_sandbox(pages=3) as sandbox:

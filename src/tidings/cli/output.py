@@ -1,7 +1,7 @@
 """Terminal output that all commands share: JSON, tables, progress bars, and text that is safe to show."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     # Rich is imported when something is shown: help, completion and usage errors do without it.
     from rich.console import Console
     from rich.table import Table
+
+    from tidings.core.executions import ExecutionRecord
 
 # The width of lines that no terminal cuts.
 _WIDE: Final = 200
@@ -63,6 +65,22 @@ def print_table(rows: Sequence[Sequence[str]], *titles: str) -> None:
     for row in rows:
         table.add_row(*row)
     make_console().print(table)
+
+
+def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> "Table":
+    """A row for each execution. The titles name the workflow, the items done, and the items failed."""
+    name, done, failed = titles
+    table = make_table(name, "started", "status", done, failed, "execution")
+    for record in records:
+        table.add_row(
+            escape(record.workflow_name.removeprefix("announce:")),
+            f"{record.started_at:%Y-%m-%d %H:%M:%S}",
+            record.status.value,
+            f"{record.items_processed:,}",
+            f"{record.items_failed:,}",
+            record.public_id,
+        )
+    return table
 
 
 def colour_status(status: str) -> str:

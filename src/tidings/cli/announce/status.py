@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.options import JsonOption
-from tidings.cli.output import escape, format_time, make_console, make_table, print_json
+from tidings.cli.output import escape, format_time, make_console, make_execution_table, print_json
 from tidings.cli.session import Session, command, require_site
 from tidings.core.clock import to_text
 
@@ -113,7 +113,10 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
 def _print(shown: AnnounceStatus, *, console: "Console") -> None:
     from tidings.cli.announce.report import describe_quota_line
 
-    _print_executions(shown.executions, console=console)
+    if shown.executions:
+        console.print(make_execution_table(shown.executions, "site", "submitted", "failed"))
+    else:
+        console.print("Nothing has run yet.")
     if shown.overview is not None:
         console.print(f"\n{_describe_state(shown.overview)}")
     if shown.bing is not None and shown.bing.quota is not None:
@@ -135,20 +138,3 @@ def _describe_state(overview: "SiteOverview") -> str:
         return f"[yellow]paused[/]{reason}"
     next_run = "" if overview.next_run is None else f"; runs next at {format_time(overview.next_run)}"
     return f"[red]broken[/]{reason}{next_run}" if overview.state == "broken" else f"running{next_run}"
-
-
-def _print_executions(records: "Sequence[ExecutionRecord]", *, console: "Console") -> None:
-    if not records:
-        console.print("Nothing has run yet.")
-        return
-    table = make_table("site", "started", "status", "submitted", "failed", "execution")
-    for record in records:
-        table.add_row(
-            escape(record.workflow_name.partition(":")[2]),
-            f"{record.started_at:%Y-%m-%d %H:%M:%S}",
-            record.status.value,
-            f"{record.items_processed:,}",
-            f"{record.items_failed:,}",
-            record.public_id,
-        )
-    console.print(table)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidings.cli.options import JsonOption
-from tidings.cli.output import escape, format_time, make_console, make_table, print_json
+from tidings.cli.output import escape, format_time, make_console, make_execution_table, make_table, print_json
 from tidings.cli.session import Session, command
 from tidings.core.clock import to_text
 
@@ -103,7 +103,9 @@ async def _read(installation: "Installation") -> CollectStatus:
 
 def _print(shown: CollectStatus, *, console: "Console") -> None:
     _print_candidates(shown, console=console)
-    _print_executions(shown.executions, console=console)
+    if shown.executions:
+        console.print()
+        console.print(make_execution_table(shown.executions, "workflow", "done", "failed"))
     enabled = sum(each.enabled for each in shown.keywords)
     console.print(f"\nKeywords: {enabled:,} watched, {len(shown.keywords) - enabled:,} paused.")
     usable = ", ".join(
@@ -129,23 +131,6 @@ def _print_candidates(shown: CollectStatus, *, console: "Console") -> None:
     table = make_table("platform", *statuses, right=statuses)
     for platform, counts in shown.candidates.items():
         table.add_row(escape(platform), *(f"{counts.get(status, 0):,}" for status in CandidateStatus))
-    console.print(table)
-
-
-def _print_executions(records: "Sequence[ExecutionRecord]", *, console: "Console") -> None:
-    if not records:
-        return
-    console.print()
-    table = make_table("workflow", "started", "status", "done", "failed", "execution")
-    for record in records:
-        table.add_row(
-            escape(record.workflow_name),
-            f"{record.started_at:%Y-%m-%d %H:%M:%S}",
-            record.status.value,
-            f"{record.items_processed:,}",
-            f"{record.items_failed:,}",
-            record.public_id,
-        )
     console.print(table)
 
 
