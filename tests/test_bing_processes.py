@@ -74,7 +74,7 @@ async def _spend(database_url: str, base: str, number: int, barrier: Barrier) ->
         api = BingApi(client, SystemClock(), base)
         await asyncio.to_thread(barrier.wait, PATIENCE)
         while granted := await reserve(database, quota, rng.randint(1, LARGEST_BATCH)):
-            outcome = await api.submit(site, list(islice(pages, granted)))
+            outcome = await api.submit(site, api.build_request(site, list(islice(pages, granted))))
             assert outcome.accepted, outcome
             async with database.write() as connection:
                 await quota.confirm(connection)

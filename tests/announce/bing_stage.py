@@ -14,7 +14,7 @@ from tidings.announce.channels.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import BingReport, Report
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.undelivered import FailedPage, Undelivered
+from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.site.site import BingPriority, BingSettings, Site, make_bing_settings, make_site
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.stop import Stop
@@ -76,8 +76,8 @@ class BingStage:
         return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     async def list_failed(self) -> list[FailedPage]:
-        rows = Undelivered(self.bench.database, site=self.site.number, channel=Channel.BING, execution=0)
-        return await rows.list_failed()
+        outbox = Outbox(self.bench.database, site=self.site.number, channel=Channel.BING)
+        return await outbox.list_failed(limit=100_000)
 
     async def list_executions(self) -> list[ExecutionRecord]:
         """The newest first."""

@@ -12,7 +12,7 @@ from tests.conftest import Bench
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.undelivered import FailedPage, Undelivered
+from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionRecord
 from tidings.core.stop import Stop
@@ -62,8 +62,8 @@ class Stage:
         return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     async def list_failed(self) -> list[FailedPage]:
-        rows = Undelivered(self.bench.database, site=self.site.number, channel=Channel.INDEXNOW, execution=0)
-        return await rows.list_failed()
+        outbox = Outbox(self.bench.database, site=self.site.number, channel=Channel.INDEXNOW)
+        return await outbox.list_failed(limit=100_000)
 
     async def list_executions(self) -> list[ExecutionRecord]:
         """The newest first."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.fakes import FakeClock
-from tidings.announce.channels.bing import AskedQuota, BingApi, BingOutcome, Verdict, judge_answer
+from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.bing import AskedQuota, BingApi, judge_answer
 from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
@@ -31,7 +32,7 @@ def make_bing_site(sitemap: str = f"{ORIGIN}/sitemap.xml", *, key: str = KEY, ho
     return make_site(sitemap_urls=[sitemap], key="an-indexnow-key", host=host, bing=bing)
 
 
-def judge(status: int, body: str | bytes = "", **headers: str) -> BingOutcome:
+def judge(status: int, body: str | bytes = "", **headers: str) -> Outcome:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     raw = body.encode() if isinstance(body, str) else body
     url = parse_url(f"{ORIGIN}/SubmitUrlbatch")
@@ -39,7 +40,11 @@ def judge(status: int, body: str | bytes = "", **headers: str) -> BingOutcome:
     return judge_answer(answer, now=NOW)
 
 
-def judge_fault(fault: Fault) -> BingOutcome:
+async def submit(api: BingApi, site: Site, urls: Sequence[str]) -> Outcome:
+    return await api.submit(site, api.build_request(site, urls))
+
+
+def judge_fault(fault: Fault) -> Outcome:
     return judge(fault.status, fault.body)
 
 
@@ -86,7 +91,7 @@ async def test_a_batch_goes_out_as_bing_wants_it(client: GuardedClient) -> None:
     """A26: POST, the key encoded in the query and nowhere else, JSON in UTF-8 with siteUrl and urlList alone."""
     urls = [f"{ORIGIN}/a?b=1&c=%20", f"{ORIGIN}/Zürich/新"]
     async with open_wire() as wire:
-        outcome = await BingApi(client, FakeClock(NOW), wire.base).submit(make_bing_site(key=AWKWARD), urls)
+        outcome = await submit(BingApi(client, FakeClock(NOW), wire.base), make_bing_site(key=AWKWARD), urls)
     [head], [body] = wire.heads, wire.bodies
     line, *headers = head.splitlines()
     assert line == ("POST /webmaster/api.svc/json/SubmitUrlbatch?apikey=aB3%2B%2F%3D%26%2520%23%3F'%5C%22key HTTP/1.1")
@@ -123,7 +128,7 @@ async def test_the_site_is_named_by_the_origin_of_its_sitemap(client: GuardedCli
     """A26: scheme, host and a port that is not the scheme's own; nothing of the path, and not the site's host."""
     async with open_wire() as wire:
         site = make_bing_site(sitemap, host="pages.example.com")
-        await BingApi(client, FakeClock(NOW), wire.base).submit(site, URLS)
+        await submit(BingApi(client, FakeClock(NOW), wire.base), site, URLS)
     assert json.loads(wire.bodies[0])["siteUrl"] == origin
 
 
@@ -132,7 +137,7 @@ async def test_a_redirect_is_not_followed_for_the_key_would_go_along(client: Gua
     async with open_wire() as elsewhere:
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere.base}\r\nContent-Length: 0\r\n\r\n"
         async with open_wire(moved.encode()) as wire:
-            outcome = await BingApi(client, FakeClock(NOW), wire.base).submit(make_bing_site(), URLS)
+            outcome = await submit(BingApi(client, FakeClock(NOW), wire.base), make_bing_site(), URLS)
     assert (outcome.verdict, outcome.reason, len(wire.heads)) == (Verdict.REFUSED, "HTTP 307", 1)
     assert elsewhere.heads == []
 
@@ -141,12 +146,12 @@ async def test_without_a_key_nothing_is_sent(bing: SandboxBing, api: BingApi) ->
     """A3: the rule is named."""
     site = make_site(sitemap_urls=[f"{ORIGIN}/sitemap.xml"], key="an-indexnow-key")
     with pytest.raises(SiteError, match="bingApiKey is required when bingEnabled is true"):
-        await api.submit(site, URLS)
+        await submit(api, site, URLS)
     assert not bing.requests
 
 
-ACCEPTED, REFUSED, BAD_KEY = Verdict.ACCEPTED, Verdict.REFUSED, Verdict.BAD_KEY
-INVALID_URL, QUOTA_FULL, THROTTLED = Verdict.INVALID_URL, Verdict.QUOTA_FULL, Verdict.THROTTLED
+ACCEPTED, REFUSED, BAD_KEY = Verdict.ACCEPTED, Verdict.REFUSED, Verdict.FORBIDDEN
+INVALID_URL, QUOTA_FULL, THROTTLED = Verdict.BAD_URLS, Verdict.QUOTA_FULL, Verdict.THROTTLED
 RATE_LIMITED, UNAVAILABLE = Verdict.RATE_LIMITED, Verdict.UNAVAILABLE
 
 
@@ -294,7 +299,7 @@ def test_nonsense_is_a_refusal_and_no_crash(body: bytes) -> None:
 async def test_of_a_huge_answer_only_the_start_is_read(bing: SandboxBing, api: BingApi, body: str) -> None:
     """A31: it is judged all the same, and what is kept of it is short."""
     bing.misbehave(Fault(status=400, body=body))
-    outcome = await api.submit(make_bing_site(), URLS)
+    outcome = await submit(api, make_bing_site(), URLS)
     assert (outcome.verdict, outcome.status) == (REFUSED, 400)
     assert len(outcome.reason) < 400
 
@@ -322,15 +327,15 @@ async def test_what_bing_does_by_itself_is_understood_in_both_styles(
     """A31: as it really answers, and as the source texts say."""
     bing.style = style
     prepare(bing)
-    outcome = await api.submit(make_bing_site(), URLS)
+    outcome = await submit(api, make_bing_site(), URLS)
     assert outcome.verdict is (live if style is ErrorStyle.LIVE else documented)
     assert len(bing.accepted) == (3 if outcome.accepted else 0)
 
 
 async def test_a_site_that_is_not_in_the_account_and_a_foreign_url_are_told_apart(api: BingApi) -> None:
     """A31: the one is the key's fault, the other the URL's."""
-    stranger = await api.submit(make_bing_site("https://other.example/sitemap.xml"), URLS)
-    foreign = await api.submit(make_bing_site(), [*URLS, "https://other.example/"])
+    stranger = await submit(api, make_bing_site("https://other.example/sitemap.xml"), URLS)
+    foreign = await submit(api, make_bing_site(), [*URLS, "https://other.example/"])
     assert (stranger.verdict, foreign.verdict) == (BAD_KEY, INVALID_URL)
 
 
@@ -347,7 +352,7 @@ async def test_a_connection_lost_after_sending_is_uncertain(
 ) -> None:
     """A28, A31: nobody knows whether Bing counted it; no address is repeated, since the key is in it."""
     bing.misbehave(fault)
-    outcome = await api.submit(make_bing_site(), URLS)
+    outcome = await submit(api, make_bing_site(), URLS)
     assert (outcome.verdict, outcome.status, outcome.code) == (Verdict.UNCERTAIN, None, None)
     assert outcome.reason == f"no answer: {words}"
 
@@ -355,14 +360,14 @@ async def test_a_connection_lost_after_sending_is_uncertain(
 async def test_a_bing_that_is_not_there_has_counted_nothing(bing: SandboxBing, api: BingApi) -> None:
     """A28, A31: nothing was sent, so this is trouble of a server and not uncertain."""
     await bing.close()
-    outcome = await api.submit(make_bing_site(), URLS)
+    outcome = await submit(api, make_bing_site(), URLS)
     assert (outcome.verdict, outcome.reason) == (UNAVAILABLE, "no connection: Connection refused")
 
 
 async def test_an_address_that_may_not_be_asked_is_a_refusal() -> None:
     """A31: BING_API_BASE goes through the guard like any other address; nothing was sent."""
     async with open_wire() as wire, GuardedClient(user_agent="tests") as strict:
-        outcome = await BingApi(strict, FakeClock(NOW), wire.base).submit(make_bing_site(), URLS)
+        outcome = await submit(BingApi(strict, FakeClock(NOW), wire.base), make_bing_site(), URLS)
     assert outcome.verdict is REFUSED
     assert "is not a public address" in outcome.reason
     assert wire.heads == []
@@ -398,7 +403,7 @@ async def test_an_error_instead_of_the_quota_is_judged_like_any_other(
     """A31, A32: nothing is retried."""
     bing.misbehave(fault)
     asked = await api.ask_quota(make_bing_site())
-    assert isinstance(asked, BingOutcome)
+    assert isinstance(asked, Outcome)
     assert (asked.verdict, len(bing.requests)) == (verdict, 1)
 
 
@@ -425,5 +430,5 @@ async def test_a_200_without_a_quota_is_a_refusal(bing: SandboxBing, api: BingAp
     """A32: nonsense is told as such, and never raises."""
     bing.misbehave(Fault(status=200, body=body))
     asked = await api.ask_quota(make_bing_site())
-    assert isinstance(asked, BingOutcome)
+    assert isinstance(asked, Outcome)
     assert (asked.verdict, asked.reason) == (REFUSED, "HTTP 200, but not with a quota")

@@ -264,7 +264,7 @@ async def test_what_a_retry_got_over_is_no_failure(
         assert dict(stage.bing.accepted) == dict.fromkeys(stage.web.urls(), 1)
         assert (await stage.read_quota()).used == 20
         assert await stage.list_failed() == []
-        assert [event["log_level"] for event in pick_events(events, "bing.answer")] == ["warning"] * len(waits)
+        assert [event["log_level"] for event in pick_events(events, "batch.answer")] == ["warning"] * len(waits)
         stats = report.to_json()["bingStats"]
         assert (report.status, stats["success"], stats["urlCount"]) == (SUCCEEDED, True, 20)
 
@@ -319,7 +319,7 @@ async def test_what_bing_says_cannot_forge_or_break_the_record(make_bench: Bench
         assert (first["errorCode"], first["errorMessage"][: len(start)]) == ("2 9", start)
         assert len(first["errorMessage"]) <= 300
         [alert] = pick_events(events, "alert", kind="channel_off")
-        [answer] = pick_events(events, "bing.answer")
+        [answer] = pick_events(events, "batch.answer")
         reasons = [page.reason for page in await stage.list_failed()]
         for told in (second["errorMessage"], alert["reason"], answer["error_message"], *reasons):
             assert start in told

@@ -15,7 +15,7 @@ from tests.announce.bing_stage import MORNING, BingStage, check_indexnow, open_b
 from tests.announce.stage import Events, pick_events
 from tests.conftest import BenchMaker
 from tests.stage import LOOPBACK
-from tidings.announce.channels.bing import Verdict
+from tidings.announce.channels.answer import Verdict
 from tidings.announce.execution.report import Report
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
@@ -114,7 +114,7 @@ class Row:
 
 
 def bad_key(fault: Fault) -> Row:
-    return Row(fault=fault, verdict=Verdict.BAD_KEY, level="error", then=Next.STAYS_OFF)
+    return Row(fault=fault, verdict=Verdict.FORBIDDEN, level="error", then=Next.STAYS_OFF)
 
 
 def full(fault: Fault) -> Row:
@@ -145,7 +145,7 @@ def refused(fault: Fault) -> Row:
 
 def invalid(fault: Fault) -> Row:
     """Every page is a bad one here: a tree of halves with twenty leaves."""
-    return Row(fault=fault, verdict=Verdict.INVALID_URL, requests=39, level="error")
+    return Row(fault=fault, verdict=Verdict.BAD_URLS, requests=39, level="error")
 
 
 ROWS = {
@@ -275,12 +275,14 @@ def check_log(stage: BingStage, events: Events, row: Row) -> None:
         "error_message": row.message,
         "verdict": row.verdict.value,
         "reason": row.reason,
-        "log_level": row.level,
     }
-    answers = pick_events(events, "bing.answer")
+    answers = pick_events(events, "batch.answer")
     assert len(answers) == row.requests
     assert all(told.items() <= event.items() and event["check"] for event in answers)
-    retries = pick_events(events, "bing.retry", log_level="warning")
+    # A batch that is halved is on its way to recovery.
+    levels = ["warning"] * 19 + ["error"] * 20 if row.verdict is Verdict.BAD_URLS else [row.level] * row.requests
+    assert sorted(event["log_level"] for event in answers) == sorted(levels)
+    retries = pick_events(events, "batch.retry", log_level="warning")
     assert [event["retry"] for event in retries] == [f"retry {number}/3" for number in range(1, len(row.waits) + 1)]
     off = pick_events(events, "alert", kind="channel_off", log_level="error")
     assert [(event["subject"], event["reason"], bool(event["action"])) for event in off] == (

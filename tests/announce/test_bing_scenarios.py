@@ -76,7 +76,7 @@ async def test_an_error_answer_is_logged_and_costs_nothing(
         stage.misbehave(fault)
         report = await stage.announce()
         assert report.status is PARTIAL
-        [logged] = pick_events(events, "bing.answer", log_level="error")
+        [logged] = pick_events(events, "batch.answer", log_level="error")
         assert (logged["status"], logged["error_code"], logged["error_message"]) == (400, code, message)
         assert ((await stage.read_quota()).used, await stage.find_entered()) == (10, set())
 
@@ -90,10 +90,10 @@ async def test_a_rate_limit_is_waited_for_three_times(
         stage.misbehave(Fault(status=TOO_MANY_REQUESTS.status, times=refused))
         report = await stage.submit()
         assert (len(stage.batches()), stage.clock.slept.count(MINUTE)) == (4, 3)
-        retries = [event["retry"] for event in pick_events(events, "bing.retry", wait_s=60)]
+        retries = [event["retry"] for event in pick_events(events, "batch.retry", wait_s=60)]
         assert retries == ["retry 1/3", "retry 2/3", "retry 3/3"]
         assert (report.engine.succeeded, report.engine.failed) == (accepted, 20 - accepted)
-        assert len(pick_events(events, "bing.answer", status=429)) == (refused or 4)
+        assert len(pick_events(events, "batch.answer", status=429)) == (refused or 4)
         assert ((await stage.read_quota()).used, len(await stage.find_entered())) == (accepted, accepted)
 
 
@@ -200,7 +200,8 @@ async def test_what_two_really_used_is_recorded_and_logged(make_bench: BenchMake
         assert [(await quota.read()).remaining for quota in both] == [5, 5]
         for quota in both:
             async with stage.bench.database.write() as connection:
-                state = await quota.record(connection, 5)
+                await quota.record(connection, 5)
+        state = await stage.read_quota()
         assert (state.used, state.remaining) == (105, 0)
         [logged] = pick_events(events, "bing.quota_exceeded", log_level="warning")
         assert (logged["used"], logged["quota"]) == (105, 100)
@@ -430,7 +431,7 @@ async def test_a_key_that_bing_refuses_does_not_hold_indexnow_up(make_bench: Ben
         report = await stage.announce()
         assert (report.status, report.submitted) == (PARTIAL, 20)
         assert set(stage.engine.accepted) == await stage.find_entered(Channel.INDEXNOW) == set(stage.web.urls())
-        [logged] = pick_events(events, "bing.answer", log_level="error")
+        [logged] = pick_events(events, "batch.answer", log_level="error")
         assert (logged["error_code"], logged["error_message"]) == ("3", "ERROR!!! InvalidApiKey")
         [record] = await stage.list_executions()
         stats = record.result["bingStats"]

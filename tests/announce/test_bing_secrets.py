@@ -24,10 +24,12 @@ from tests.cli.terminal import Terminal
 from tests.conftest import BenchMaker
 from tests.fakes import FakeClock
 from tests.traces import find_traces, spell
-from tidings.announce.channels.bing import BingApi, Verdict
+from tidings.announce.channels.answer import Verdict
+from tidings.announce.channels.bing import BingApi
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.key_rests import bing_key_rests
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
-from tidings.announce.sitemap.memory import BrokenEngines, bing_key_rests
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.net.client import GuardedClient
@@ -123,8 +125,8 @@ async def test_no_answer_of_bing_brings_the_key_into_a_log_or_the_database(
     async with open_bing_stage(make_bench, pages=3, quota=500, key=key) as stage:
         for fault in (*READY.values(), faults.refuse_quota(remaining=2, submitted=3)):
             await meet(stage, fault)
-        met = {event["verdict"] for event in pick_events(events, "bing.answer")}
-        assert met == {verdict.value for verdict in Verdict} - {Verdict.ACCEPTED.value}
+        met = {event["verdict"] for event in pick_events(events, "batch.answer")}
+        assert met == {verdict.value for verdict in Verdict} - {Verdict.ACCEPTED.value, Verdict.UNVERIFIED.value}
         # Bing knew the key by which it took these.
         assert len(stage.bing.accepted) == 3
         held = await dump(database, tmp_path)
@@ -152,7 +154,7 @@ async def test_an_answer_that_repeats_the_key_is_not_repeated(
         for fault in repeat_key(key):
             events.clear()
             await meet(stage, fault)
-            assert pick_events(events, "bing.answer")
+            assert pick_events(events, "batch.answer")
             assert find_traces(repr(events), key) == set(), fault.body
         assert find_traces(await dump(database, tmp_path), key) == set()
 
@@ -207,7 +209,8 @@ bing = make_bing_settings(enabled=True, key=os.environ["CANARY"])
 site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="an-indexnow-key", bing=bing)
 if "PLANT" in os.environ:
     raise ValueError(os.environ["CANARY"])
-asyncio.run(BingApi(GuardedClient(user_agent="tests"), SystemClock()).submit(site, ["https://example.com/"]))
+api = BingApi(GuardedClient(user_agent="tests"), SystemClock())
+asyncio.run(api.submit(site, api.build_request(site, ["https://example.com/"])))
 """
 
 

@@ -14,9 +14,9 @@ from itertools import chain, count
 
 import pytest
 
-from tidings.announce.channels.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileStanding, find_likely
+from tidings.announce.channels.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileBacklog, find_likely
 from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
-from tidings.announce.due.rules import DueRules, Standing
+from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
 from tidings.announce.site.site import BingPriority
 from tidings.announce.sitemap.crawl import SitemapFile
@@ -102,13 +102,13 @@ class Case:
     known: dict[int, Entry] = field(default_factory=dict)
     skip: frozenset[int] = frozenset()
 
-    def judge(self, url_hash: int, lastmod: bytes) -> Standing:
+    def judge(self, url_hash: int, lastmod: bytes) -> DueState:
         moment = parse_lastmod(lastmod)
         return RULES.judge(moment and moment[1], self.known.get(url_hash), now=NOW)
 
     def find_due(self, fate: Fate, listing: Listing) -> Iterator[tuple[int, int]]:
         """Hash and latest moment of each entry of a file that makes its page due."""
-        counted = {Fate.GOOD: (Standing.NEW, Standing.CHANGED), Fate.NOT_BELIEVED: (Standing.NEW,)}.get(fate, ())
+        counted = {Fate.GOOD: (DueState.NEW, DueState.CHANGED), Fate.NOT_BELIEVED: (DueState.NEW,)}.get(fate, ())
         for url_hash, lastmod in zip(listing.hashes, listing.lastmods, strict=True):
             if url_hash not in self.skip and self.judge(url_hash, lastmod) in counted:
                 yield url_hash, rank(lastmod)
@@ -163,9 +163,9 @@ async def enter(database: Database, ledger: Ledger, known: dict[int, Entry]) -> 
             await ledger.enter(connection, Pages.gather(of_then), at=at)
 
 
-async def feed(chooser: Chooser, case: Case, *, block: int) -> list[FileStanding | None]:
+async def feed(chooser: Chooser, case: Case, *, block: int) -> list[FileBacklog | None]:
     """Show the chooser all files, in blocks, as the crawl does; returns how each of those that count stands."""
-    standings = []
+    backlogs = []
     for number, (fate, listing) in enumerate(case.files):
         file = SitemapFile(f"https://example.com/{number}.xml")
         for start in range(0, len(listing), block):
@@ -175,10 +175,10 @@ async def feed(chooser: Chooser, case: Case, *, block: int) -> list[FileStanding
         if fate is Fate.TAKEN_BACK:
             chooser.take_back()
         else:
-            standings.append(chooser.release(believed=fate is Fate.GOOD))
+            backlogs.append(chooser.release(believed=fate is Fate.GOOD))
     good = (listing.hashes for fate, listing in case.files if fate is not Fate.TAKEN_BACK)
-    chooser.note_read(len(set(chain.from_iterable(good))))
-    return standings
+    chooser.record_read(len(set(chain.from_iterable(good))))
+    return backlogs
 
 
 def check_choice(case: Case, chosen: list[tuple[int, Candidate]], *, size: int, newest: bool) -> None:
@@ -214,27 +214,27 @@ async def test_choice_is_that_of_a_model_that_reads_sorts_and_takes(database: Da
 
 async def test_each_file_is_told_how_it_stands_with_bing(database: Database) -> None:
     """A9, A12: what is due of it, its oldest entry, and whether anything in it waits for another execution."""
-    rng = random.Random("standing")
+    rng = random.Random("backlog")
     for site in range(1, 21):
         case = draw_case(rng, UTC_SECONDS, twice=[0])
         ledger = Ledger(database, site=site, channel=Channel.BING)
         await enter(database, ledger, case.known)
         chooser = Chooser(50, priority=BingPriority.NEWEST, ledger=ledger, rules=RULES, skip=case.skip)
         await chooser.load(now=NOW)
-        standings = await feed(chooser, case, block=100)
+        backlogs = await feed(chooser, case, block=100)
         counted = [(fate, listing) for fate, listing in case.files if fate is not Fate.TAKEN_BACK]
-        for (fate, listing), standing in zip(counted, standings, strict=True):
-            assert (standing and (standing.due, standing.oldest, standing.clean)) == describe(case, fate, listing)
+        for (fate, listing), backlog in zip(counted, backlogs, strict=True):
+            assert (backlog and (backlog.due, backlog.oldest, backlog.clean)) == describe(case, fate, listing)
 
 
 def describe(case: Case, fate: Fate, listing: Listing) -> tuple[int, int | None, bool] | None:
-    """The model of a file's standing; None for one without pages."""
+    """The model of a file's backlog; None for one without pages."""
     if not listing:
         return None
     pages = [pair for pair in zip(listing.hashes, listing.lastmods, strict=True) if pair[0] not in case.skip]
     verdicts = {url_hash: case.judge(url_hash, lastmod) for url_hash, lastmod in pages}
-    ages = [case.known[url_hash].submitted_at for url_hash in verdicts if verdicts[url_hash] is not Standing.NEW]
-    waits = {Standing.TOO_SOON, *([Standing.CHANGED] if fate is Fate.NOT_BELIEVED else [])} & set(verdicts.values())
+    ages = [case.known[url_hash].submitted_at for url_hash in verdicts if verdicts[url_hash] is not DueState.NEW]
+    waits = {DueState.TOO_SOON, *([DueState.CHANGED] if fate is Fate.NOT_BELIEVED else [])} & set(verdicts.values())
     return len(list(case.find_due(fate, listing))), min(ages, default=None), not waits
 
 
@@ -375,10 +375,10 @@ async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority
 @pytest.mark.parametrize("size", [1, 2, 50])
 def test_best_are_never_twice_as_many_as_wanted(size: int) -> None:
     """A30: at any moment, and in the end they are those that a sort would give."""
-    standing = FileStanding(SitemapFile("https://example.com/1.xml"))
+    backlog = FileBacklog(SitemapFile("https://example.com/1.xml"))
     best = Best(size)
     ranks = random.Random(size).sample(range(10_000), 2_000)
     for at, own in enumerate(ranks):
-        best.add(at, Candidate(own, b"https://example.com/", own, standing))
+        best.add(at, Candidate(own, b"https://example.com/", own, backlog))
         assert at % 100 or count_candidates() < 2 * size
     assert [candidate.rank for _, candidate in best.list()] == sorted(ranks, reverse=True)[:size]

@@ -73,11 +73,10 @@ def test_what_was_not_read_whole_says_nothing_of_its_size(report: Report) -> Non
 def test_more_than_a_tenth_failed_and_not_a_tenth(failed: int, many: bool, engine: Engine) -> None:
     """A24: of what was attempted at an engine, or at Bing, with reason, count and action."""
     line = EngineReport(engine, succeeded=100 - failed, failed=failed, reason="HTTP 422", advice="Look at it.")
-    report = make_report()
     if engine == BING:
-        report.bing = BingReport(engine=line)
+        report = replace(make_report(), bing=BingReport(engine=line))
     else:
-        report.engines[engine.endpoint] = line
+        report = replace(make_report(), engines={engine.endpoint: line})
     (found,) = (each for each in examine(report, usual_total=20) if each.kind == "many_failures")
     assert (found.alert is not None, found.subject) == (many, f"shop at {engine}")
     if found.alert is not None:
@@ -87,8 +86,7 @@ def test_more_than_a_tenth_failed_and_not_a_tenth(failed: int, many: bool, engin
 
 def test_an_engine_that_was_not_asked_is_not_judged() -> None:
     """A24: nothing attempted says nothing, neither good nor bad."""
-    report = make_report()
-    report.add_engine(ENGINE)
+    report = replace(make_report(), engines={ENGINE.endpoint: EngineReport(ENGINE)})
     assert judge(report).keys() == {"execution_failed", "no_urls", "sitemap_shrank"}
 
 

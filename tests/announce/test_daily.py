@@ -12,7 +12,8 @@ from tests.announce.stage import Stage, StageMaker
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import KEPT_DAYS, DailyCount, DayCount, read_days
+from tidings.announce.ledger.outbox import DayCounts
+from tidings.announce.ledger.statistics import KEPT_DAYS, DailyStatistics, DayCount, read_days
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
@@ -259,12 +260,12 @@ async def test_sites_are_summed_up_unless_one_is_asked_for(open_stage: StageMake
 
 async def test_days_beyond_those_that_can_be_asked_for_are_deleted(database: Database, clock: StageClock) -> None:
     """A34: what is kept does not grow without end."""
-    count = DailyCount(database, site=1, channel=Channel.INDEXNOW, execution=1, clock=clock)
+    statistics = DailyStatistics(database, site=1, channel=Channel.INDEXNOW)
     for days in (0, KEPT_DAYS, 1):
         clock.advance(days * DAY)
         async with database.write() as connection:
-            await count.note_taken(connection, [days], look=True)
-            await count.purge(connection)
+            await statistics.add(connection, DayCounts(tried=1), day=clock.now().date().isoformat())
+            await statistics.purge(connection, today=clock.now().date())
     last = clock.now().date()
     kept = await read_days(database, today=last, days=KEPT_DAYS + 2)
     assert [day for day, of in kept.items() if of[Channel.INDEXNOW].total] == [last - DAY, last]

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from tidings.announce.due.pages import Listing, Page, Pages, hash_urls
-from tidings.announce.due.rules import DuePages, DueRules, Standing, find_due
+from tidings.announce.due.rules import DuePages, DueRules, DueState, find_due
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import to_milliseconds
@@ -47,9 +47,9 @@ async def enter(
 
 
 async def find(
-    ledger: Ledger, *entries: tuple[str, str], now: int = NOW, rules: DueRules = RULES, busy: Collection[int] = ()
+    ledger: Ledger, *entries: tuple[str, str], now: int = NOW, rules: DueRules = RULES, planned: Collection[int] = ()
 ) -> DuePages:
-    return await find_due(make_listing(entries), ledger=ledger, rules=rules, now=now, fetched_at=now, busy=busy)
+    return await find_due(make_listing(entries), ledger=ledger, rules=rules, now=now, fetched_at=now, planned=planned)
 
 
 def list_names(pages: Pages) -> list[str]:
@@ -62,45 +62,45 @@ def ledger(database: Database) -> Ledger:
 
 
 @pytest.mark.parametrize(
-    ("standing", "stamp", "submitted_at", "submitted_stamp"),
+    ("state", "stamp", "submitted_at", "submitted_stamp"),
     [
-        pytest.param(Standing.NEW, None, None, None, id="never submitted"),
-        pytest.param(Standing.NEW, "2026-11-15", None, None, id="never submitted, stamped"),
-        pytest.param(Standing.KNOWN, None, NOW - 30 * DAY, None, id="about to expire"),
-        pytest.param(Standing.NEW, None, NOW - 30 * DAY - 1, None, id="expired"),
-        pytest.param(Standing.NEW, "2020", NOW - 30 * DAY - 1, "2020", id="expired, same stamp"),
-        pytest.param(Standing.KNOWN, "2026-11-15T11:00:00.000Z", at("2026-11-15T11:00:00.000Z"), None, id="at once"),
-        pytest.param(Standing.CHANGED, "2026-11-15T11:00:00.001Z", at("2026-11-15T11:00:00.000Z"), None, id="changed"),
-        pytest.param(Standing.KNOWN, "2026-11-14T23:00:00Z", NOW - HOUR, None, id="changed before"),
-        pytest.param(Standing.CHANGED, "2026-11-15T05:00:00-06:30", NOW - HOUR, None, id="changed, by its zone"),
-        pytest.param(Standing.KNOWN, "2026-11-15T17:00:00+06:30", NOW - HOUR, None, id="before, by its zone"),
-        pytest.param(Standing.TOO_SOON, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE + 1, None, id="in the gap"),
-        pytest.param(Standing.CHANGED, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE, None, id="after the gap"),
-        pytest.param(Standing.KNOWN, "2026-11-15", NOW - 2 * HOUR, "2026-11-15", id="today, as submitted"),
-        pytest.param(Standing.CHANGED, "2026-11-15", NOW - 2 * HOUR, "2026-11-14", id="today, yesterday before"),
-        pytest.param(Standing.CHANGED, "2026-11-15", NOW - DAY, "2026-11-14", id="today, submitted yesterday"),
-        pytest.param(Standing.KNOWN, "2026-11-14", NOW - 2 * HOUR, "2026-11-13", id="yesterday, submitted today"),
-        pytest.param(Standing.KNOWN, "2027-01-01", NOW - 2 * HOUR, "2027-01-01", id="future, as submitted"),
-        pytest.param(Standing.CHANGED, "2027-01-02", NOW - 2 * HOUR, "2027-01-01", id="future, another"),
-        pytest.param(Standing.KNOWN, None, NOW - DAY, "2026-11-14", id="stamp left out later"),
-        pytest.param(Standing.CHANGED, "2026-11-15", NOW - DAY, None, id="stamp appears later"),
-        pytest.param(Standing.KNOWN, "2026-11-13", NOW - DAY, None, id="old stamp appears later"),
-        pytest.param(Standing.CHANGED, "2026", NOW - DAY, None, id="this year"),
-        pytest.param(Standing.KNOWN, "2025", NOW - DAY, None, id="last year"),
+        pytest.param(DueState.NEW, None, None, None, id="never submitted"),
+        pytest.param(DueState.NEW, "2026-11-15", None, None, id="never submitted, stamped"),
+        pytest.param(DueState.KNOWN, None, NOW - 30 * DAY, None, id="about to expire"),
+        pytest.param(DueState.NEW, None, NOW - 30 * DAY - 1, None, id="expired"),
+        pytest.param(DueState.NEW, "2020", NOW - 30 * DAY - 1, "2020", id="expired, same stamp"),
+        pytest.param(DueState.KNOWN, "2026-11-15T11:00:00.000Z", at("2026-11-15T11:00:00.000Z"), None, id="at once"),
+        pytest.param(DueState.CHANGED, "2026-11-15T11:00:00.001Z", at("2026-11-15T11:00:00.000Z"), None, id="changed"),
+        pytest.param(DueState.KNOWN, "2026-11-14T23:00:00Z", NOW - HOUR, None, id="changed before"),
+        pytest.param(DueState.CHANGED, "2026-11-15T05:00:00-06:30", NOW - HOUR, None, id="changed, by its zone"),
+        pytest.param(DueState.KNOWN, "2026-11-15T17:00:00+06:30", NOW - HOUR, None, id="before, by its zone"),
+        pytest.param(DueState.TOO_SOON, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE + 1, None, id="in the gap"),
+        pytest.param(DueState.CHANGED, "2026-11-15T12:00:00Z", NOW - 10 * MINUTE, None, id="after the gap"),
+        pytest.param(DueState.KNOWN, "2026-11-15", NOW - 2 * HOUR, "2026-11-15", id="today, as submitted"),
+        pytest.param(DueState.CHANGED, "2026-11-15", NOW - 2 * HOUR, "2026-11-14", id="today, yesterday before"),
+        pytest.param(DueState.CHANGED, "2026-11-15", NOW - DAY, "2026-11-14", id="today, submitted yesterday"),
+        pytest.param(DueState.KNOWN, "2026-11-14", NOW - 2 * HOUR, "2026-11-13", id="yesterday, submitted today"),
+        pytest.param(DueState.KNOWN, "2027-01-01", NOW - 2 * HOUR, "2027-01-01", id="future, as submitted"),
+        pytest.param(DueState.CHANGED, "2027-01-02", NOW - 2 * HOUR, "2027-01-01", id="future, another"),
+        pytest.param(DueState.KNOWN, None, NOW - DAY, "2026-11-14", id="stamp left out later"),
+        pytest.param(DueState.CHANGED, "2026-11-15", NOW - DAY, None, id="stamp appears later"),
+        pytest.param(DueState.KNOWN, "2026-11-13", NOW - DAY, None, id="old stamp appears later"),
+        pytest.param(DueState.CHANGED, "2026", NOW - DAY, None, id="this year"),
+        pytest.param(DueState.KNOWN, "2025", NOW - DAY, None, id="last year"),
     ],
 )
 def test_how_a_page_stands(
-    standing: Standing, stamp: str | None, submitted_at: int | None, submitted_stamp: str | None
+    state: DueState, stamp: str | None, submitted_at: int | None, submitted_stamp: str | None
 ) -> None:
     """A8, A11, A12: new, expired, changed, too soon or known."""
     entry = None if submitted_at is None else Entry(submitted_at, at(submitted_stamp) if submitted_stamp else None)
-    assert RULES.judge(at(stamp) if stamp else None, entry, now=NOW) is standing
+    assert RULES.judge(at(stamp) if stamp else None, entry, now=NOW) is state
 
 
 def test_without_a_gap_a_change_is_due_at_once() -> None:
     """A12: 0 turns the gap off."""
     rules = DueRules(resubmit_gap=timedelta(0))
-    assert rules.judge(NOW, Entry(NOW - 1, None), now=NOW) is Standing.CHANGED
+    assert rules.judge(NOW, Entry(NOW - 1, None), now=NOW) is DueState.CHANGED
 
 
 async def test_a_change_inside_the_gap_is_sent_after_it(database: Database, ledger: Ledger) -> None:
@@ -129,7 +129,7 @@ async def test_an_empty_listing_is_nothing_due(database: Database, ledger: Ledge
     await enter(database, ledger, ["a"], at=NOW - HOUR)
     for entries in ([], [("a", "")], [("a", "2026-11-01")]):
         due = await find(ledger, *entries)
-        assert (len(due.new), len(due.changed), due.busy, due.too_soon, due.stamped_now) == (0, 0, 0, 0, 0)
+        assert (len(due.new), len(due.changed), due.too_soon, due.stamped_now) == (0, 0, 0, 0)
 
 
 async def test_a_page_that_is_listed_twice_is_due_once(database: Database, ledger: Ledger) -> None:
@@ -156,11 +156,10 @@ async def test_pages_on_their_way_are_left_out(database: Database, ledger: Ledge
     await enter(database, ledger, ["expired", "also-expired"], at=NOW - 31 * DAY)
     stamp = "2026-11-15T11:59:00Z"
     names = ["new", "also-new", "changed", "also-changed", "expired", "also-expired"]
-    busy = {hash_name(name) for name in ("new", "changed", "expired", "known", "of-another-file")}
-    due = await find(ledger, *[(name, stamp) for name in names], ("known", ""), ("new", stamp), busy=busy)
+    planned = {hash_name(name) for name in ("new", "changed", "expired", "known", "of-another-file")}
+    due = await find(ledger, *[(name, stamp) for name in names], ("known", ""), ("new", stamp), planned=planned)
     assert list_names(due.new) == ["also-new", "also-expired"]
     assert list_names(due.changed) == ["also-changed"]
-    assert due.busy == 2
 
 
 NEAR_THE_FETCH = {
@@ -246,7 +245,7 @@ class Chance:
         return self.random.choice(broken)
 
 
-def judge_naively(stamp: str, entry: Entry | None, *, rules: DueRules, now: int) -> Standing:
+def judge_naively(stamp: str, entry: Entry | None, *, rules: DueRules, now: int) -> DueState:
     moment = parse_lastmod(stamp.encode())
     return rules.judge(moment[1] if moment else None, entry, now=now)
 
@@ -254,14 +253,14 @@ def judge_naively(stamp: str, entry: Entry | None, *, rules: DueRules, now: int)
 async def test_random_listings_are_judged_as_one_page_after_another_would_be(database: Database) -> None:
     """A8, A12: no rough comparison of dates ever misses a changed page, in any form of stamp and any time zone."""
     chance = Chance(12)
-    seen: Counter[Standing] = Counter()
+    seen: Counter[DueState] = Counter()
     for site in range(1, 101):
         ledger = Ledger(database, site=site, channel=Channel.INDEXNOW)
         seen += await check_random_listing(database, ledger, chance)
-    assert min(seen[standing] for standing in Standing) > 100
+    assert min(seen[state] for state in DueState) > 100
 
 
-async def check_random_listing(database: Database, ledger: Ledger, chance: Chance) -> Counter[Standing]:
+async def check_random_listing(database: Database, ledger: Ledger, chance: Chance) -> Counter[DueState]:
     rules = DueRules(resubmit_gap=chance.random.choice([timedelta(0), timedelta(minutes=10), timedelta(days=1)]))
     submissions = sorted(chance.pick_moment() for _ in range(chance.random.choice([1, 1, 2])))
     now = submissions[-1] + chance.random.choice([0, MINUTE, HOUR, DAY, 29 * DAY, 30 * DAY, 30 * DAY + 1])
@@ -281,23 +280,22 @@ async def check_random_listing(database: Database, ledger: Ledger, chance: Chanc
 
 async def compare(
     ledger: Ledger, chance: Chance, stamps: dict[str, str], entries: dict[str, Entry], *, rules: DueRules, now: int
-) -> Counter[Standing]:
+) -> Counter[DueState]:
     listed = list(stamps) + chance.random.choices(list(stamps), k=10)
     chance.random.shuffle(listed)
-    busy = set(chance.random.sample(sorted(stamps), k=chance.random.choice([0, 5])))
-    standings = {
+    planned = set(chance.random.sample(sorted(stamps), k=chance.random.choice([0, 5])))
+    states = {
         name: judge_naively(stamps[name], entries.get(name), rules=rules, now=now) for name in dict.fromkeys(listed)
     }
 
-    def expect(standing: Standing) -> list[str]:
-        return [name for name, found in standings.items() if found is standing and name not in busy]
+    def expect(state: DueState) -> list[str]:
+        return [name for name, found in states.items() if found is state and name not in planned]
 
     due = await find(
-        ledger, *[(name, stamps[name]) for name in listed], now=now, rules=rules, busy=set(map(hash_name, busy))
+        ledger, *[(name, stamps[name]) for name in listed], now=now, rules=rules, planned=set(map(hash_name, planned))
     )
-    assert list_names(due.new) == expect(Standing.NEW)
-    assert list_names(due.changed) == expect(Standing.CHANGED)
-    assert due.too_soon == len(expect(Standing.TOO_SOON))
-    assert due.busy == sum(standings[name] is Standing.NEW for name in busy)
+    assert list_names(due.new) == expect(DueState.NEW)
+    assert list_names(due.changed) == expect(DueState.CHANGED)
+    assert due.too_soon == len(expect(DueState.TOO_SOON))
     assert due.oldest == min(entry.submitted_at for entry in entries.values())
-    return Counter(standings.values())
+    return Counter(states.values())

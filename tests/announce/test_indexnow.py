@@ -9,10 +9,9 @@ from urllib.parse import unquote
 import pytest
 
 from tests.fakes import FakeClock
+from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.indexnow import (
     MOST_URLS,
-    Outcome,
-    Verdict,
     build_get,
     build_post,
     choose_method,
@@ -228,7 +227,7 @@ async def test_get_arrives_exactly_as_encoded(
     """A15: nothing on the way encodes it again or decodes it, and the engine reads the URL that was meant."""
     url = "https://example.com/gr%C3%BC%C3%9Fe/a+b;c='d'?e=f&g=%20!*()"
     request = build_get(site, Engine(engine.endpoint, engine.host), url)
-    outcome = await submit(request, client=client, clock=clock)
+    outcome = await submit(request, key=site.key, client=client, clock=clock)
     assert (outcome.verdict, outcome.status) == (Verdict.ACCEPTED, 200)
     (recorded,) = engine.requests
     assert f"{engine.origin}{recorded.path}?{recorded.query}" == request.url
@@ -242,7 +241,9 @@ async def test_the_longest_url_of_a_sitemap_fits_into_a_get(
 ) -> None:
     """A15: 2,048 characters, most of which take three once they are encoded."""
     url = "https://example.com/".ljust(2_048, "/")
-    outcome = await submit(build_get(site, Engine(engine.endpoint, engine.host), url), client=client, clock=clock)
+    outcome = await submit(
+        build_get(site, Engine(engine.endpoint, engine.host), url), key=site.key, client=client, clock=clock
+    )
     assert outcome.accepted
     assert engine.requests[0].urls == (url,)
 
@@ -250,7 +251,9 @@ async def test_the_longest_url_of_a_sitemap_fits_into_a_get(
 async def test_post_arrives_as_json(site: Site, engine: SandboxEngine, client: GuardedClient, clock: FakeClock) -> None:
     """A16: 10,000 URLs in one request."""
     urls = [f"https://example.com/{number}" for number in range(MOST_URLS)]
-    outcome = await submit(build_post(site, Engine(engine.endpoint, engine.host), urls), client=client, clock=clock)
+    outcome = await submit(
+        build_post(site, Engine(engine.endpoint, engine.host), urls), key=site.key, client=client, clock=clock
+    )
     assert outcome.accepted
     (recorded,) = engine.requests
     assert (recorded.method, recorded.query, list(recorded.urls)) == ("POST", "", urls)
@@ -281,7 +284,7 @@ async def test_what_an_engine_does_wrong_is_judged_and_not_retried(
     """A21, A22: a lost connection too; one call is one request, and the key is not in the reason."""
     engine.misbehave(fault)
     request = build_get(site, Engine(engine.endpoint, engine.host), "https://example.com/")
-    outcome = await submit(request, client=client, clock=clock)
+    outcome = await submit(request, key=site.key, client=client, clock=clock)
     assert (outcome.verdict, outcome.retry_after) == (verdict, retry_after)
     assert outcome.reason
     assert outcome.advice
@@ -298,7 +301,7 @@ async def test_an_engine_that_repeats_the_key_does_not_put_it_on_record(
         build_get(site, Engine(engine.endpoint, engine.host), "https://example.com/"),
         build_post(site, Engine(engine.endpoint, engine.host), ["https://example.com/"]),
     ):
-        outcome = await submit(request, client=client, clock=clock)
+        outcome = await submit(request, key=site.key, client=client, clock=clock)
         assert outcome.verdict is Verdict.REFUSED
         assert "is not valid" in outcome.reason
         assert KEY not in outcome.reason
@@ -310,7 +313,7 @@ async def test_an_engine_that_cannot_be_reached_is_unavailable(
     """A21: it is tried again as after a 5xx."""
     await engine.close()
     request = build_get(site, Engine(engine.endpoint, engine.host), "https://example.com/")
-    outcome = await submit(request, client=client, clock=clock)
+    outcome = await submit(request, key=site.key, client=client, clock=clock)
     assert (outcome.verdict, outcome.status) == (Verdict.UNAVAILABLE, None)
     assert "reached" in outcome.advice
     assert KEY not in outcome.reason
@@ -322,7 +325,7 @@ async def test_an_engine_that_may_not_be_reached_is_refused(
     """A21: an address that the guard forbids does not get better by trying again."""
     request = build_get(site, Engine(engine.endpoint, engine.host), "https://example.com/")
     async with GuardedClient(user_agent="tests") as guarded:
-        outcome = await submit(request, client=guarded, clock=clock)
+        outcome = await submit(request, key=site.key, client=guarded, clock=clock)
     assert (outcome.verdict, outcome.status) == (Verdict.REFUSED, None)
     assert "address" in outcome.advice
     assert (len(engine.requests), KEY in outcome.reason) == (0, False)

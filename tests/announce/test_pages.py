@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from tidings.announce.due.pages import DistinctCount, Dropped, Listing, Page, PageFilter, Pages, hash_urls
+from tidings.announce.due.hashes import DistinctCount
+from tidings.announce.due.pages import Dropped, Listing, Page, PageFilter, Pages, hash_urls
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.net.addresses import UrlError, parse_url
@@ -185,8 +186,7 @@ def test_what_was_dropped_adds_up_until_it_is_forgotten() -> None:
     found = PageFilter(make())
     for _ in range(2):
         found.read([(b"", b""), (b"https://evil.example/", b"")])
-    total = Dropped(outside_key_location=1)
-    total.add(found.dropped)
+    total = Dropped(outside_key_location=1) + found.dropped
     assert (total, total.total) == (Dropped(invalid=2, foreign_host=2, outside_key_location=1), 5)
     found.forget_dropped()
     assert found.dropped == Dropped()
@@ -244,8 +244,6 @@ def test_columns_of_pages_stay_together() -> None:
     parts = {
         "cut": (pages.cut(1, 9), rows[1:]),
         "pick": (pages.pick([2, 0]), [rows[2], rows[0]]),
-        "without": (pages.without({0, 1}), [rows[0], rows[2]]),
-        "without none": (pages.without(()), rows),
     }
     assert {name: list(part) for name, (part, _) in parts.items()} == {
         name: found for name, (_, found) in parts.items()

@@ -5,11 +5,15 @@ import time
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
+from tests.announce.bing_stage import MORNING
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent
 from tests.conftest import BenchMaker
+from tests.fakes import StageClock
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
+from tidings.core.net.pace import pace
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 
@@ -156,3 +160,23 @@ async def test_a_cancelled_execution_is_interrupted_and_leaves_the_site_free(ope
     assert (execution.status, execution.items_processed) == (INTERRUPTED, 0)
     engine.recover()
     await assert_the_next_execution_sends_just_the_rest(stage)
+
+
+@ON_SQLITE
+async def test_executions_with_a_short_budget_go_on_at_the_pace_that_was_set(
+    make_bench: BenchMaker, open_stage: StageMaker
+) -> None:
+    """A17, A20: 10 s at one request a second are about ten URLs, in every execution: a stop leaves the next slot free,
+    however many requests were still to come."""
+    clock, second = StageClock(MORNING), timedelta(seconds=1)
+    bench = make_bench(clock=clock, retry_scale=1, request_interval=second)
+    stage = await open_stage(SandboxSite(pages=400, layout=Layout.URLSET), bench=bench, submit_method=SubmitMethod.GET)
+    engine, sent = stage.engines[0], 0
+    for _ in range(3):
+        report = await stage.announce(stop=Stop(clock=clock, budget=10 * second))
+        assert report.status is INTERRUPTED
+        assert 8 <= len(engine.requests) - sent <= 11
+        sent = len(engine.requests)
+        async with bench.database.read() as connection:
+            next_at = (await connection.execute(select(pace.c.next_at))).scalar_one()
+        assert next_at / 1_000_000 - clock.now().timestamp() <= 3

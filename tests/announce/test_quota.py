@@ -50,8 +50,8 @@ class Book:
         await self.apply(lambda quota, connection: quota.release(connection, count))
 
     async def record(self, count: int) -> QuotaState:
-        async with self._database.write() as connection:
-            return await self.quota.record(connection, count)
+        await self.apply(lambda quota, connection: quota.record(connection, count))
+        return await self.quota.read()
 
     async def correct(self, *, remaining: int, reserved: int) -> None:
         await self.apply(lambda quota, connection: quota.correct(connection, remaining=remaining, reserved=reserved))

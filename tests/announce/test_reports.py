@@ -2,12 +2,21 @@
 
 import json
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tidings.announce.channels.sender import PagesFailed, PagesTaken
 from tidings.announce.due.pages import Dropped
-from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
+from tidings.announce.execution.report import (
+    ALERT_SHARE,
+    EngineFound,
+    EngineReport,
+    OutboxCounted,
+    Remark,
+    Report,
+    fold,
+)
 from tidings.announce.site.site import Engine
 from tidings.core.executions import ExecutionStatus
 
@@ -73,15 +82,35 @@ def test_an_engine_is_reported_by_its_host() -> None:
     assert (quiet["reason"], quiet["advice"], quiet["broken"]) == (None, None, False)
 
 
-def test_an_engine_is_added_once() -> None:
-    """A37: its figures go on where they were; the order is that of the site."""
+def test_engines_keep_their_order_and_their_results_add_up() -> None:
+    """A37: the order is that of the site, whichever answers first; results of one engine are summed."""
     report = Report(site="example.com")
-    first = report.add_engine(BETA)
-    first.succeeded, first.left = 5, 1
-    report.add_engine(ALPHA).left = 2
-    assert report.add_engine(BETA) is first
-    assert [engine["engine"] for engine in report.to_json()["engines"]] == ["beta.example", "alpha.example"]
-    assert report.left == 3
+    for engine in (BETA, ALPHA):
+        report = fold(report, EngineFound(engine))
+    for result in (PagesTaken(ALPHA, pages=3, fresh=3), PagesTaken(BETA, pages=3, fresh=0), PagesTaken(ALPHA, 2, 1)):
+        report = fold(report, result)
+    report = fold(report, PagesFailed(BETA, pages=2, untaken=1, reason="HTTP 422", advice="Look."))
+    shown = [(each["engine"], each["succeeded"], each["failed"]) for each in report.to_json()["engines"]]
+    assert shown == [("beta.example", 3, 2), ("alpha.example", 5, 0)]
+    assert (report.submitted, report.failed) == (4, 1)
+    report = fold(report, OutboxCounted({BETA.endpoint: 2}, failed=1))
+    assert report.left == 2
+
+
+def test_an_engine_that_refuses_the_key_leaves_nothing_that_more_time_would_send() -> None:
+    """A20, A22: its pages wait for another key."""
+    report = fold(Report(site="example.com"), EngineFound(ALPHA, "HTTP 403", datetime(2026, 11, 1, tzinfo=UTC)))
+    report = fold(report, OutboxCounted({ALPHA.endpoint: 9}, failed=0))
+    assert (report.engines[ALPHA.endpoint].left, report.left) == (9, 0)
+    assert report.warnings == ["alpha.example refuses this key since 2026-11-01"]
+
+
+def test_folding_leaves_the_report_before_it_as_it_was() -> None:
+    """A36, A37: a report that was handed out as progress does not change under its reader."""
+    before = fold(Report(site="example.com"), EngineFound(ALPHA))
+    shown = before.to_json()
+    fold(fold(before, PagesTaken(ALPHA, pages=3, fresh=3)), Remark(error="broken", warning="beware"))
+    assert before.to_json() == shown
 
 
 @pytest.mark.parametrize(("total", "new", "cached"), [(0, 0, 0), (10, 3, 7), (10, 10, 0), (3, 5, 0)])
@@ -113,8 +142,7 @@ def make_full() -> Report:
         status=ExecutionStatus.PARTIAL,
         duration=timedelta(milliseconds=1_499, microseconds=600),
     )
-    report.add_engine(ALPHA)
-    return report
+    return fold(report, EngineFound(ALPHA))
 
 
 def test_an_execution_is_reported_under_fixed_names() -> None:

@@ -244,3 +244,28 @@ async def test_accepted_requests_of_a_host_that_is_not_slowed_cost_no_write(
         await take_turns(worker, [])
         await worker.record_accepted(HOST)
     assert await read_row(database) == (0, 0)
+
+
+async def test_a_stop_leaves_the_next_slot_free_however_many_requests_were_waiting(database: Database) -> None:
+    """A17, A20: those that wait reserve nothing after the stop, and the one that had reserved gives its slot back."""
+    worker = Pace(database, clock=SystemClock(), interval=HOUR, concurrency=50)
+    stop = make_stop()
+
+    async def wait_in_vain() -> None:
+        with pytest.raises(StopRequestedError):
+            async with worker.turn(HOST, stop=stop):
+                raise AssertionError
+
+    async def read_next() -> float:
+        async with database.read() as connection:
+            return float((await connection.execute(select(pace.c.next_at))).scalar_one())
+
+    async with worker.turn(HOST, stop=stop):
+        free_at = await read_next()
+    waiting = [asyncio.create_task(wait_in_vain()) for _ in range(20)]
+    async with asyncio.timeout(SOON):
+        while await read_next() == free_at:
+            pass
+        stop.request("SIGTERM")
+        await asyncio.gather(*waiting)
+    assert await read_next() == free_at

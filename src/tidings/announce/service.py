@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given import GivenPages
 from tidings.announce.execution.live import LiveExecutions
-from tidings.announce.execution.pipeline import Announcer, choose_channels
+from tidings.announce.execution.pipeline import AnnounceExecution, Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords
-from tidings.announce.sitemap.memory import BrokenEngines
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
@@ -69,15 +69,25 @@ class AnnounceService:
     async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
         """Begin an execution now. Raises AlreadyRunningError, BingDisabledError, BusyError."""
         channels = choose_channels(site, channel)
-        return await self._start(site, lambda execution: self._run(execution, site, channels=channels))
+
+        async def prepare(execution: Execution) -> AnnounceExecution:
+            return self.announcer.prepare(execution, site, channels=channels)
+
+        return await self._start(site, prepare)
 
     async def announce_urls(
         self, site: Site, urls: Sequence[str], *, channel: ChannelChoice = ChannelChoice.ALL
     ) -> "Started":
-        """Begin an execution for these URLs alone, which is said to have changed just now. Raises as `trigger` does."""
+        """Put these URLs into the outbox, as changed just now, and begin an execution that sends them.
+
+        When this returns, no crash loses them: the next execution sends what this one does not. Raises as `trigger`
+        does.
+        """
         channels = choose_channels(site, channel)
         given = GivenPages(urls, at=self.clock.now())
-        return await self._start(site, lambda execution: self._run(execution, site, channels=channels, given=given))
+        return await self._start(
+            site, lambda execution: self.announcer.plan_given(execution, site, given, channels=channels)
+        )
 
     async def run_claim(self, claim: ScheduleClaim) -> None:
         """Do the run that is due, as soon as there is room for it. Raises ClaimLostError.
@@ -102,7 +112,8 @@ class AnnounceService:
         """Do the work; where the end of the process cuts it off, it is due again at once."""
         status = ExecutionStatus.INTERRUPTED
         try:
-            report = await self._run(execution, site, channels=choose_channels(site, ChannelChoice.ALL))
+            channels = choose_channels(site, ChannelChoice.ALL)
+            report = await self._run(self.announcer.prepare(execution, site, channels=channels))
             status = report.status
         finally:
             if status is ExecutionStatus.INTERRUPTED and self.live.is_stopping:
@@ -176,13 +187,20 @@ class AnnounceService:
         """Let what was triggered end."""
         await self.triggered.drain(timeout)
 
-    async def _start(self, site: Site, work: Callable[[Execution], Awaitable[Report]]) -> "Started":
+    async def _start(self, site: Site, prepare: Callable[[Execution], Awaitable[AnnounceExecution]]) -> "Started":
         execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
+        try:
+            if not self.triggered.free:
+                raise BusyError
+            work = await prepare(execution)
+        except BaseException:
+            await self.executions.abandon(execution)
+            raise
         result: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
 
         async def do() -> None:
             try:
-                result.set_result(await self._wait_for_slot(execution, work))
+                result.set_result(await self._wait_for_slot(work))
             except BaseException as error:
                 if not result.done():
                     result.set_exception(error)
@@ -190,40 +208,31 @@ class AnnounceService:
                     result.exception()
                 raise
 
-        if not self.triggered.free or not self.triggered.start(execution.public_id, do):
+        if not self.triggered.start(execution.public_id, do):
             await self.executions.abandon(execution)
             raise BusyError
         return Started(execution, result)
 
-    async def _wait_for_slot(self, execution: Execution, work: Callable[[Execution], Awaitable[Report]]) -> Report:
-        """Only so many work at once; one that waits shows that it lives."""
+    async def _wait_for_slot(self, work: AnnounceExecution) -> Report:
+        """Run it as soon as there is room; while it waits, it sends heartbeats."""
         try:
-            async with self.executions.keep_alive(execution):
+            async with self.executions.keep_alive(work.execution):
                 await self.slots.acquire()
         except BaseException:
-            # It ends before anything was done: the site must not count as running.
-            await self.executions.abandon(execution)
+            # It ends before anything was sent: the site must not count as running.
+            await self.executions.abandon(work.execution)
             raise
         try:
-            return await work(execution)
+            return await self._run(work)
         finally:
             self.slots.release()
 
-    async def _run(
-        self,
-        execution: Execution,
-        site: Site,
-        *,
-        channels: frozenset[Channel],
-        given: GivenPages | None = None,
-    ) -> Report:
+    async def _run(self, work: AnnounceExecution) -> Report:
         try:
             with self.live.watch(budget=self.budget) as stop:
-                return await self.announcer.carry_out(
-                    execution, site, channels=channels, stop=stop, on_progress=self.live.note, given=given
-                )
+                return await work.run(stop=stop, on_progress=self.live.record)
         finally:
-            self.live.forget(execution.public_id)
+            self.live.forget(work.execution.public_id)
 
 
 def describe_lateness(late: LateSite) -> Alert:

@@ -14,13 +14,14 @@ from typing import Any
 from sqlalchemy import Select, and_, bindparam, exists, select
 
 from tidings.announce.channels.bing_status import BingStatus, read_bing_status, select_last_submission
+from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
+from tidings.announce.channels.key_rests import bing_key_rests
 from tidings.announce.channels.quota import QuotaState, bing_quota
 from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
 from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, Site, name_workflow
 from tidings.announce.site.table import SiteRecords, sites
-from tidings.announce.sitemap.memory import BrokenEngines, bing_key_rests, broken_engines
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord, ExecutionStatus, executions, read_record

@@ -16,5 +16,5 @@ FOREIGN_COLUMNS: Final[Mapping[str, frozenset[str]]] = {
     "mirror_failures": frozenset({"note_id"}),
     "mirror_intents": frozenset({"body"}),
     "site_pages": frozenset({"url"}),
-    "undelivered": frozenset({"url"}),
+    "batches": frozenset({"pages"}),
 }

@@ -6,13 +6,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select
 
-from tidings.announce.channels.bing import AskedQuota, BingApi, Verdict
+from tidings.announce.channels.answer import Verdict
+from tidings.announce.channels.bing import AskedQuota, BingApi
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.key_rests import KeyRests
 from tidings.announce.channels.quota import Quota, QuotaState, bing_quota
 from tidings.announce.execution.report import describe_quota
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.check import SiteFinding
 from tidings.announce.site.site import Site
-from tidings.announce.sitemap.memory import BrokenEngines, KeyRests
 from tidings.core.clock import Clock, from_milliseconds, to_text
 from tidings.core.db.database import Database
 
@@ -86,7 +88,7 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFind
     """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
     told = await api.ask_quota(site)
     if not isinstance(told, AskedQuota):
-        advice = told.advice if told.verdict in (Verdict.BAD_KEY, Verdict.THROTTLED) else TRY_AGAIN
+        advice = told.advice if told.verdict in (Verdict.FORBIDDEN, Verdict.THROTTLED) else TRY_AGAIN
         return SiteFinding("Bing", good=False, message=told.reason, advice=advice)
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
     if told.daily > quota.limit:

@@ -1,74 +1,93 @@
-"""The IndexNow protocol: how a request looks and what an answer means. When to send and what to do about a failure is
-decided in `lanes`.
-"""
+"""The IndexNow channel: how a request looks and what an answer means. When to send is decided in `sender`."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from urllib.parse import quote
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, exchange, shorten_text
+from tidings.announce.channels.sender import Reservation
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock
-from tidings.core.net.addresses import escape_text
 from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
 from tidings.core.net.retry import parse_retry_after
 from tidings.core.secrets.secret import Secret
 
 ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and set it here."
 MOST_URLS = 10_000
-REQUEST_TIMEOUT = timedelta(seconds=30)
+GET_BATCH = 100
 # A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.
 LONGEST_REQUEST = 16_384
-LONGEST_ANSWER = 65_536
 
-_JSON = {"Content-Type": "application/json; charset=utf-8"}
 # Characters that encodeURIComponent leaves alone, beyond letters, digits and -._~
 _UNENCODED = "!'()*"
-_LONGEST_DETAIL = 300
-
-
-class Verdict(StrEnum):
-    """What an engine's answer means for the URLs in the request."""
-
-    ACCEPTED = "accepted"
-    RATE_LIMITED = "rate limited"
-    UNAVAILABLE = "unavailable"
-    BAD_URLS = "bad URLs"
-    UNVERIFIED = "key not verified yet"
-    FORBIDDEN = "key refused for good"
-    REFUSED = "refused"
+# So many failures in a row, each after all its retries, and the engine is down. The first three verdicts would come
+# for every other request too.
+_FAILURES_UNTIL_CLOSED = {
+    Verdict.UNVERIFIED: 1,
+    Verdict.FORBIDDEN: 1,
+    Verdict.REFUSED: 1,
+    Verdict.RATE_LIMITED: 10,
+    Verdict.UNAVAILABLE: 10,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """An answer, judged. `reason` is for the record, `advice` says what a person should check."""
+class IndexNowChannel:
+    """IndexNow for one site and one engine, as the sender sees it."""
 
-    verdict: Verdict
-    reason: str
-    advice: str = ""
-    status: int | None = None
-    elapsed: timedelta = timedelta()
-    retry_after: timedelta | None = None
+    site: Site
+    engine: Engine
+    client: GuardedClient
+    clock: Clock
 
-    @property
-    def accepted(self) -> bool:
-        return self.verdict is Verdict.ACCEPTED
-
-
-@dataclass(frozen=True, slots=True)
-class IndexNowRequest:
-    """One request, ready to be sent."""
-
-    method: str
-    url: str = field(repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    key: Secret | None = None
+    channel = Channel.INDEXNOW
+    has_quota = False
+    # A batch in which most URLs are bad is not halved down to the last one.
+    most_split_requests = 200
+    slows_down = True
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        return _JSON if self.body is not None else {}
+    def host(self) -> str:
+        return self.engine.host
+
+    @property
+    def batch_size(self) -> int:
+        return find_batch_size(self.site)
+
+    @property
+    def failures_until_closed(self) -> Mapping[Verdict, int]:
+        return _FAILURES_UNTIL_CLOSED
+
+    def count_per_request(self, pages: int) -> int:
+        is_get = choose_method(self.site.submit_method, count=pages) is SubmitMethod.GET
+        return 1 if is_get else MOST_URLS
+
+    def build_request(self, urls: Sequence[str]) -> ChannelRequest:
+        if choose_method(self.site.submit_method, count=len(urls)) is SubmitMethod.GET:
+            return build_get(self.site, self.engine, urls[0])
+        return build_post(self.site, self.engine, urls)
+
+    async def submit(self, request: ChannelRequest, *, count: int) -> Outcome:
+        return await submit(request, key=self.site.key, client=self.client, clock=self.clock)
+
+    async def reserve(self, count: int, *, least: int) -> Reservation:
+        return Reservation(count)
+
+    async def release(self, count: int) -> None:
+        """There is no quota."""
+
+    async def settle(self, connection: AsyncConnection, outcome: Outcome, *, count: int) -> None:
+        """There is no quota."""
+
+
+def find_batch_size(site: Site) -> int:
+    """How many pages make a batch: 100 requests by GET, one by POST."""
+    return GET_BATCH if site.submit_method is SubmitMethod.GET else MOST_URLS
 
 
 def choose_method(method: SubmitMethod, *, count: int) -> SubmitMethod:
@@ -78,60 +97,47 @@ def choose_method(method: SubmitMethod, *, count: int) -> SubmitMethod:
     return SubmitMethod.GET if count == 1 else SubmitMethod.POST
 
 
-def build_get(site: Site, engine: Engine, url: str) -> IndexNowRequest:
+def build_get(site: Site, engine: Engine, url: str) -> ChannelRequest:
     """One URL in the query, each value encoded as encodeURIComponent does."""
     values = {"url": url, "key": site.key.reveal(), "keyLocation": site.key_location}
     query = "&".join(f"{name}={encode_component(value)}" for name, value in values.items())
-    return IndexNowRequest("GET", f"{engine.endpoint}?{query}", key=site.key)
+    return ChannelRequest("GET", f"{engine.endpoint}?{query}")
 
 
-def build_post(site: Site, engine: Engine, urls: Sequence[str]) -> IndexNowRequest:
+def build_post(site: Site, engine: Engine, urls: Sequence[str]) -> ChannelRequest:
     """Up to 10,000 URLs in a JSON body."""
     body = {"host": site.host, "key": site.key.reveal(), "keyLocation": site.key_location, "urlList": list(urls)}
-    return IndexNowRequest("POST", engine.endpoint, json.dumps(body, ensure_ascii=False).encode(), key=site.key)
+    return ChannelRequest("POST", engine.endpoint, json.dumps(body, ensure_ascii=False).encode())
 
 
 def encode_component(value: str) -> str:
-    """What JavaScript's encodeURIComponent gives."""
+    """Encode as JavaScript's encodeURIComponent does."""
     return quote(value, safe=_UNENCODED)
 
 
-async def submit(request: IndexNowRequest, *, client: GuardedClient, clock: Clock) -> Outcome:
+async def submit(request: ChannelRequest, *, key: Secret, client: GuardedClient, clock: Clock) -> Outcome:
     """Send one request and judge the answer; a lost connection is judged too. Nothing is retried here."""
     started = clock.monotonic()
     try:
-        async with client.stream(
-            request.method,
-            request.url,
-            headers=request.headers,
-            body=request.body,
-            timeout=REQUEST_TIMEOUT,
-            url_limit=LONGEST_REQUEST,
-        ) as stream:
-            # The status says what matters; of a long body the start is enough.
-            body = await stream.read_start(LONGEST_ANSWER)
-            elapsed = timedelta(seconds=clock.monotonic() - started)
-            answer = Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
+        answer = await exchange(request, client=client, clock=clock, url_limit=LONGEST_REQUEST)
     except NetworkError as error:
         elapsed = timedelta(seconds=clock.monotonic() - started)
         return Outcome(Verdict.UNAVAILABLE, str(error), "Check that the engine can be reached.", elapsed=elapsed)
     except FetchError as error:
         return Outcome(Verdict.REFUSED, str(error), "Check the engine's address.")
-    return judge_answer(_hide_key(answer, request.key), now=clock.now())
+    return judge_answer(_hide_key(answer, key), now=clock.now())
 
 
-def _hide_key(answer: Answer, key: Secret | None) -> Answer:
+def _hide_key(answer: Answer, key: Secret) -> Answer:
     """Engines repeat the key that they do not like, and the reason is stored and shown."""
-    if key is None:
-        return answer
     return replace(answer, body=answer.body.replace(key.reveal().encode(), key.hint.encode()))
 
 
 def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
-    """What this answer means."""
-    whole = escape_text(" ".join(answer.body.decode(errors="replace").split()))
+    """Classify an engine's answer."""
+    whole = clean_text(answer.body.decode(errors="replace"))
     verdict, advice = _classify(answer.status, whole)
-    detail = whole[:_LONGEST_DETAIL]
+    detail = shorten_text(whole)
     return Outcome(
         verdict=verdict,
         reason=f"HTTP {answer.status}" + (f": {detail}" if detail and verdict is not Verdict.ACCEPTED else ""),

@@ -1,7 +1,7 @@
 """Bing's daily quota, per site and UTC day: reserve before sending, settle after it.
 
-What is reserved counts as used at once, and comes back only when an answer says that nothing was taken: a crash, or no
-answer at all, leaves it charged, because Bing may have counted it. So the count can be too high, never too low.
+A reservation counts as used at once. It comes back only if an answer says that nothing was taken: after a crash, or
+without an answer, it stays charged, because Bing may have counted it. So the count can be too high, never too low.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.site.site import Site
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
@@ -49,13 +50,18 @@ _columns = bing_quota.c
 
 @dataclass(frozen=True, slots=True)
 class QuotaState:
-    """How a day stands. `full`: Bing itself said that nothing more is taken; `submitted_at`: the last success."""
+    """The quota of one day."""
 
+    # UTC.
     day: date
+    # URLs that may be submitted on it.
     limit: int
+    # URLs that were submitted or are reserved.
     used: int = 0
+    # Bing itself said that it takes nothing more.
     full: bool = False
     updated_at: datetime | None = None
+    # The last success.
     submitted_at: datetime | None = None
 
     @property
@@ -100,28 +106,28 @@ class Quota:
         """What was reserved was taken: from now on that is the last submission."""
         await self._write(connection, submitted_at=to_milliseconds(self._clock.now()))
 
-    async def record(self, connection: AsyncConnection, count: int) -> QuotaState:
+    async def record(self, connection: AsyncConnection, count: int) -> None:
         """Add what was really used. Never refuses; more than the quota is logged, for audit."""
         state = await self._lock(connection)
-        await self._write(connection, used=state.used + count)
-        if state.used + count > self.limit:
-            _log.warning(
-                "bing.quota_exceeded",
-                site_number=self._site,
-                day=str(self.day),
-                used=state.used + count,
-                quota=self.limit,
-            )
-        return await self._lock(connection)
+        used = state.used + count
+        await self._write(connection, used=used)
+        if used > self.limit:
+            _log.warning("bing.quota_exceeded", site_number=self._site, day=str(self.day), used=used, quota=self.limit)
 
     async def correct(self, connection: AsyncConnection, *, remaining: int, reserved: int) -> None:
-        """Bing says what remains: somebody else has used the rest. A reservation that it refused comes back first."""
+        """Bing says what remains: someone else used the rest, which is recorded. The refused reservation comes back."""
         state = await self._lock(connection)
-        used = max(0, state.used - reserved, self.limit - remaining)
+        counted = state.used - reserved
+        missing = max(0, self.limit - remaining - counted)
         _log.warning(
-            "bing.quota_corrected", site_number=self._site, day=str(self.day), counted=state.used - reserved, used=used
+            "bing.quota_corrected",
+            site_number=self._site,
+            day=str(self.day),
+            counted=counted,
+            used=max(0, counted) + missing,
         )
-        await self._write(connection, used=used)
+        await self._write(connection, used=max(0, counted))
+        await self.record(connection, missing)
 
     async def close(self, connection: AsyncConnection, *, reserved: int) -> None:
         """Bing takes nothing more on this day, however little was counted here."""
@@ -156,3 +162,7 @@ class Quota:
             updated_at=from_milliseconds(row.updated_at),
             submitted_at=None if row.submitted_at is None else from_milliseconds(row.submitted_at),
         )
+
+
+def log_exhausted(site: Site, quota: Quota) -> None:
+    _log.info("Bing quota exhausted, skipping", site=site.id, day=str(quota.day), quota=quota.limit)

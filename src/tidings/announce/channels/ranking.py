@@ -17,7 +17,7 @@ from operator import not_
 from typing import NamedTuple
 
 from tidings.announce.due.pages import NO_LASTMOD, Listing
-from tidings.announce.due.rules import DueRules, Standing
+from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Entry, Ledger
 from tidings.announce.site.site import BingPriority
 from tidings.announce.sitemap.crawl import SitemapFile
@@ -39,7 +39,7 @@ _OFFSET = re.compile(rb"Z?|(?P<hours>(?P<sign>[+-])\d\d):(?P<minutes>\d\d)")
 
 
 @dataclass(slots=True, eq=False)
-class FileStanding:
+class FileBacklog:
     """How one sitemap file stands with Bing: how many of its pages are due, and the oldest entry of the others."""
 
     file: SitemapFile
@@ -54,7 +54,7 @@ class Candidate(NamedTuple):
     rank: int
     url: bytes
     lastmod: int
-    standing: FileStanding
+    backlog: FileBacklog
 
 
 class Best:
@@ -128,7 +128,7 @@ class Chooser:
 
     def take_back(self) -> None:
         """What came of the present file does not count."""
-        self._standing: FileStanding | None = None
+        self._backlog: FileBacklog | None = None
         self._file_quiet: set[int] = set()
         self._file_loud: set[int] = set()
         self._new = Best(self._size, floor=self._best.floor)
@@ -136,32 +136,32 @@ class Chooser:
 
     async def consider(self, listing: Listing, file: SitemapFile, *, now: int) -> None:
         """Look at a block of the present file's pages."""
-        standing = self._standing = self._standing or FileStanding(file)
+        backlog = self._backlog = self._backlog or FileBacklog(file)
         known = self._known
         if known is None:
             known = await self._ask_ledger(listing.hashes, now=now)
         apart = self._skip.union(known) if known is not self._known else self._apart
         positions = list(compress(count(), map(apart.__contains__, listing.hashes))) if apart else []
-        self._judge_known(listing, positions, known, standing, now=now)
-        standing.due += len(listing) - len(positions)
-        self._offer(listing, range(len(listing)), self._new, standing, apart=apart)
+        self._judge_known(listing, positions, known, backlog, now=now)
+        backlog.due += len(listing) - len(positions)
+        self._offer(listing, range(len(listing)), self._new, backlog, apart=apart)
 
-    def release(self, *, believed: bool) -> FileStanding | None:
+    def release(self, *, believed: bool) -> FileBacklog | None:
         """The file is good as far as it was read; without `believed`, its lastmods make no known page due."""
-        standing = self._standing
-        if standing is not None:
+        backlog = self._backlog
+        if backlog is not None:
             self._best.merge(self._new)
             self._quiet |= self._file_quiet
             if believed:
-                standing.due += len(self._file_loud)
+                backlog.due += len(self._file_loud)
                 self._loud |= self._file_loud
                 self._best.merge(self._changed)
             elif self._file_loud:
-                standing.clean = False
+                backlog.clean = False
         self.take_back()
-        return standing
+        return backlog
 
-    def note_read(self, pages: int) -> None:
+    def record_read(self, pages: int) -> None:
         """So many different pages were read in all."""
         self._read = pages
 
@@ -180,7 +180,7 @@ class Chooser:
         return {h: entry for h, entry in entries.items() if entry.submitted_at >= expired_before}
 
     def _judge_known(
-        self, listing: Listing, positions: Sequence[int], known: dict[int, Entry], standing: FileStanding, *, now: int
+        self, listing: Listing, positions: Sequence[int], known: dict[int, Entry], backlog: FileBacklog, *, now: int
     ) -> None:
         """Those at `positions` were submitted before, or are left out from the start."""
         changed = []
@@ -190,26 +190,26 @@ class Chooser:
             if url_hash in self._skip:
                 continue
             entry = known[url_hash]
-            standing.oldest = min(entry.submitted_at, standing.oldest or entry.submitted_at)
+            backlog.oldest = min(entry.submitted_at, backlog.oldest or entry.submitted_at)
             moment = parse_lastmod(listing.lastmods[at])
             verdict = self._rules.judge(moment and moment[1], entry, now=now)
-            standing.clean = standing.clean and verdict is not Standing.TOO_SOON
-            if verdict is Standing.CHANGED:
+            backlog.clean = backlog.clean and verdict is not DueState.TOO_SOON
+            if verdict is DueState.CHANGED:
                 changed.append(at)
         self._file_loud.update(listing.hashes[at] for at in changed)
-        self._offer(listing, changed, self._changed, standing)
+        self._offer(listing, changed, self._changed, backlog)
 
     def _offer(
         self,
         listing: Listing,
         positions: Sequence[int],
         best: Best,
-        standing: FileStanding,
+        backlog: FileBacklog,
         *,
         apart: Collection[int] = (),
     ) -> None:
         """Offer the pages at these positions, but for those whose hashes are in `apart`."""
-        offer = _Offer(listing, best, standing, apart, self._random)
+        offer = _Offer(listing, best, backlog, apart, self._random)
         if self._size and self._by_lastmod:
             offer.offer_latest(positions)
         elif self._size:
@@ -222,7 +222,7 @@ class _Offer:
 
     listing: Listing
     best: Best
-    standing: FileStanding
+    backlog: FileBacklog
     apart: Collection[int]
     random: random.Random
 
@@ -267,7 +267,7 @@ class _Offer:
     def _add(self, at: int, rank: int, lastmod: int) -> None:
         url_hash = self.listing.hashes[at]
         if url_hash not in self.apart:
-            self.best.add(url_hash, Candidate(rank, self.listing.urls[at], lastmod, self.standing))
+            self.best.add(url_hash, Candidate(rank, self.listing.urls[at], lastmod, self.backlog))
 
 
 def are_wrong(texts: Sequence[bytes]) -> bool:

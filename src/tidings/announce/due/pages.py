@@ -1,17 +1,15 @@
-"""Pages: what a sitemap's entries become once they are known to be this site's own.
+"""Pages: the entries of a sitemap that are this site's own.
 
-Millions pass through here, so they are handled in columns, and nothing is worked out for a page before it is needed:
-a listing has the URLs, their 64-bit hashes and the raw lastmods; which of them are due is decided in `due`, and only
-those become `Pages`, with their lastmods read.
+Millions pass through here, so they are columns, and nothing is computed for a page before it is needed. A `Listing` has
+URLs, their 64-bit hashes and raw lastmods. `rules` decides which of them are due; only those become `Pages`, with
+their lastmods parsed.
 """
 
 import re
 from array import array
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -28,19 +26,21 @@ _CLIMB = re.compile(rb"/(?:\.|%2e){2}(?![^/?#\n])", re.IGNORECASE)
 
 
 class Page(NamedTuple):
-    """One page: the hash of its URL, the URL, and the latest moment that its lastmod can mean (milliseconds)."""
+    """One page."""
 
     url_hash: int
     url: str
+    # The latest time that its lastmod can mean, in milliseconds since the epoch.
     lastmod: int | None = None
 
 
 @dataclass(slots=True)
 class Listing:
-    """This site's own entries of a sitemap, in columns and in order; the lastmods as they stand there."""
+    """This site's own entries of a sitemap, in columns and in order."""
 
     urls: list[bytes] = field(default_factory=list)
     hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    # As they stand in the file.
     lastmods: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -63,11 +63,13 @@ class Listing:
 
 @dataclass(slots=True)
 class Pages:
-    """Pages to be announced, in columns: a third of the memory of as many objects. `removed`: they left the sitemap."""
+    """Pages to be announced, in columns: a third of the memory of as many objects."""
 
     urls: list[bytes] = field(default_factory=list)
     hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    # Milliseconds since the epoch, or NO_LASTMOD.
     lastmods: "array[int]" = field(default_factory=lambda: array("q"))
+    # Whether they left the sitemap.
     removed: bool = False
 
     @classmethod
@@ -105,19 +107,16 @@ class Pages:
         """Those from `start` up to `stop`."""
         return Pages(self.urls[start:stop], self.hashes[start:stop], self.lastmods[start:stop], self.removed)
 
-    def without(self, hashes: Collection[int]) -> "Pages":
-        """Those whose hashes are not among `hashes`."""
-        if not hashes:
-            return self
-        return self.pick([at for at, url_hash in enumerate(self.hashes) if url_hash not in hashes])
-
 
 @dataclass(slots=True)
 class Dropped:
     """Entries that are not announced, by reason."""
 
+    # No URL, or a longer one than a request may carry.
     invalid: int = 0
+    # Of another host than the site's.
     foreign_host: int = 0
+    # Outside the folder that the key file is valid for.
     outside_key_location: int = 0
 
     @property
@@ -129,10 +128,12 @@ class Dropped:
         """Those that other settings of the site would let in."""
         return self.foreign_host + self.outside_key_location
 
-    def add(self, other: "Dropped") -> None:
-        self.invalid += other.invalid
-        self.foreign_host += other.foreign_host
-        self.outside_key_location += other.outside_key_location
+    def __add__(self, other: "Dropped") -> "Dropped":
+        return Dropped(
+            self.invalid + other.invalid,
+            self.foreign_host + other.foreign_host,
+            self.outside_key_location + other.outside_key_location,
+        )
 
 
 class PageFilter:
@@ -195,40 +196,3 @@ def hash_urls(urls: Iterable[bytes]) -> "array[int]":
     """64 bits for each URL, the same on every machine: with a million URLs, 3 in 100 million for any clash."""
     # The tables' integers have a sign, the hash has none: the same 64 bits are read in the other way.
     return array("q", array("Q", [xxh3_64_intdigest(url) for url in urls]).tobytes())
-
-
-class DistinctCount:
-    """Counts how many different hashes it was given, exactly, in memory that does not grow with their number.
-
-    They are set aside in a temporary file, in buckets by their top bits, and each bucket is counted alone.
-    """
-
-    _BUCKETS = 64
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._places: list[list[tuple[int, int]]] = [[] for _ in range(self._BUCKETS)]
-
-    def add(self, ordered: "array[int]") -> None:
-        """Add hashes, which must be in order."""
-        start = 0
-        offset = self._file.seek(0, 2)
-        for number, places in enumerate(self._places):
-            stop = bisect_left(ordered, (number + 1) * ((1 << 64) // self._BUCKETS) - (1 << 63))
-            places.append((offset + start * ordered.itemsize, stop - start))
-            start = stop
-        ordered.tofile(self._file)
-
-    def count(self) -> int:
-        return sum(len(set(bucket)) for bucket in self._read_buckets())
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _read_buckets(self) -> Iterator["array[int]"]:
-        for places in self._places:
-            bucket = array("q")
-            for offset, length in places:
-                self._file.seek(offset)
-                bucket.fromfile(self._file, length)
-            yield bucket

@@ -1,7 +1,7 @@
 """Which pages are due: new, expired, or changed since they were last submitted."""
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
@@ -17,8 +17,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _DAY = timedelta(days=1)
 
 
-class Standing(Enum):
-    """How a page stands with the ledger."""
+class DueState(Enum):
+    """Whether a page is due, and why."""
 
     NEW = auto()
     CHANGED = auto()
@@ -28,63 +28,67 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DueRules:
-    """How long an entry counts, and the least time between two notices of one page."""
+    """When a page that was announced is due again."""
 
+    # How long an entry in the ledger counts.
     time_to_live: timedelta = timedelta(days=30)
+    # The least time between two notices of one page.
     resubmit_gap: timedelta = timedelta(minutes=10)
 
     def expired_before(self, now: int) -> int:
-        """Entries from before this moment no longer count."""
+        """Entries from before this time no longer count. Both in milliseconds."""
         return now - self.time_to_live // _MILLISECOND
 
-    def judge(self, lastmod: int | None, entry: Entry | None, *, now: int) -> Standing:
-        """How a page with this lastmod stands.
+    def judge(self, lastmod: int | None, entry: Entry | None, *, now: int) -> DueState:
+        """Whether a page with this lastmod is due.
 
-        `lastmod` is the latest moment that its stamp can mean: a page stamped with today's date may have changed after
-        it was submitted this morning. The stamp that was submitted itself tells nothing new, however late it is.
+        `lastmod` is the latest time that it can mean: a page with today's date may have changed after it was submitted
+        this morning. The lastmod that was submitted itself tells nothing new, however late it is.
         """
         if entry is None or entry.submitted_at < self.expired_before(now):
-            return Standing.NEW
+            return DueState.NEW
         if lastmod is None or lastmod <= entry.submitted_at or lastmod == entry.lastmod:
-            return Standing.KNOWN
+            return DueState.KNOWN
         if now - entry.submitted_at < self.resubmit_gap // _MILLISECOND:
-            return Standing.TOO_SOON
-        return Standing.CHANGED
+            return DueState.TOO_SOON
+        return DueState.CHANGED
 
 
 @dataclass(slots=True)
 class DuePages:
-    """What a listing came to.
+    """The due pages of a listing, and what else it showed."""
 
-    `too_soon` changed a moment ago, `busy` are on their way already, `stamped_now` carry the time of the fetch as
-    lastmod; `oldest` is the oldest submission of those that are known, `hashes` are all hashes in order.
-    """
-
+    # All hashes of the listing, in order.
     hashes: "array[int]"
+    # Not in the ledger, or expired there.
     new: Pages = field(default_factory=Pages)
+    # With a later lastmod than their last submission.
     changed: Pages = field(default_factory=Pages)
+    # Hashes of changed pages that were submitted earlier on the same UTC day.
+    taken_today: set[int] = field(default_factory=set)
+    # Pages that changed within the least gap between two notices.
     too_soon: int = 0
-    busy: int = 0
+    # Pages that carry the time of the fetch as lastmod.
     stamped_now: int = 0
+    # The oldest submission of a known page, in milliseconds; None without any.
     oldest: int | None = None
 
 
 async def find_due(
-    listing: Listing, *, ledger: Ledger, rules: DueRules, now: int, fetched_at: int, busy: Collection[int]
+    listing: Listing, *, ledger: Ledger, rules: DueRules, now: int, fetched_at: int, planned: Container[int]
 ) -> DuePages:
-    """Which pages of a listing are due, each once. `busy` are hashes of pages that are on their way already."""
-    # Read before the ledger is asked: what is entered meanwhile leaves `busy`, and would be in neither.
-    on_their_way = {url_hash for url_hash in listing.hashes if url_hash in busy} if busy else set()
+    """Which pages of a listing are due, each once. `planned` has the hashes of pages that were found due before."""
     due = DuePages(hashes=array("q", sorted(listing.hashes)))
     look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
     due.oldest = look.oldest
     unknown = set(look.suspects)
-    due.busy = len(unknown & on_their_way)
-    due.new = listing.pick(_find_positions(listing, unknown - on_their_way))
+    due.new = listing.pick(_find_positions(listing, {each for each in unknown if each not in planned}))
     recent = _find_recent(listing.lastmods, since=fetched_at if look.oldest is None else min(look.oldest, fetched_at))
     due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
     if look.oldest is not None:
-        await _find_changed(listing, recent, due, ledger=ledger, rules=rules, now=now, skip=unknown | on_their_way)
+        known = {listing.hashes[at] for at in recent} - unknown
+        wanted = {url_hash for url_hash in known if url_hash not in planned}
+        await _find_changed(listing, recent, due, ledger=ledger, rules=rules, now=now, wanted=wanted)
     return due
 
 
@@ -129,23 +133,26 @@ async def _find_changed(
     ledger: Ledger,
     rules: DueRules,
     now: int,
-    skip: set[int],
+    wanted: set[int],
 ) -> None:
-    """Judge those with a recent lastmod by what the ledger has of them."""
-    wanted = {listing.hashes[at] for at in recent} - skip
+    """Judge the wanted pages, which have a recent lastmod, by their entries in the ledger."""
     if not wanted:
         return
     entries = await ledger.find_entries(sorted(wanted))
+    midnight = now - now % (_DAY // _MILLISECOND)
     changed = []
     for at in recent:
         url_hash = listing.hashes[at]
         if url_hash not in wanted:
             continue
-        moment = parse_lastmod(listing.lastmods[at])
-        standing = rules.judge(moment[1] if moment else None, entries.get(url_hash), now=now)
-        if standing is not Standing.KNOWN:
+        span = parse_lastmod(listing.lastmods[at])
+        entry = entries.get(url_hash)
+        state = rules.judge(span[1] if span else None, entry, now=now)
+        if state is not DueState.KNOWN:
             wanted.discard(url_hash)
-        if standing is Standing.CHANGED:
+        if state is DueState.CHANGED:
             changed.append(at)
-        due.too_soon += standing is Standing.TOO_SOON
+            if entry is not None and entry.submitted_at >= midnight:
+                due.taken_today.add(url_hash)
+        due.too_soon += state is DueState.TOO_SOON
     due.changed = listing.pick(changed)

@@ -1,4 +1,4 @@
-"""How an execution went as a whole: its status, its lines in the log, and what people have to be told."""
+"""The end of an execution: its status, its lines in the log, and the alerts that it raises or resolves."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,37 +31,33 @@ CHECK = "Check the sitemap's address and the key; `tidings check` says what is w
 _log = get_logger(__name__)
 
 
-def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> ExecutionStatus:
-    """Gather what the crawl met into the report, and say how the execution went as a whole."""
-    report.add_crawl(crawl)
-    lines = report.lines
+def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[ExecutionStatus, str | None]:
+    """The status of an execution that went to its end, and a warning for people."""
     if report.cut_short or (stop.requested and _waits_for_time(report)):
-        report.warnings.append(
+        return ExecutionStatus.INTERRUPTED, (
             f"stopped early: {stop.reason}; all that was done is saved and the next execution goes on from there. "
             "If this happens often, run it more often"
         )
-        return ExecutionStatus.INTERRUPTED
     if crawl.roots_read == 0:
-        return ExecutionStatus.FAILED
-    bing_failed = report.bing is not None and (
-        report.bing.trouble or report.bing.engine.broken or report.bing.engine.failed
-    )
-    if _is_lost(report) and not any(line.succeeded for line in lines):
-        return ExecutionStatus.FAILED
+        return ExecutionStatus.FAILED, None
+    if _is_lost(report) and not any(line.succeeded for line in report.lines):
+        return ExecutionStatus.FAILED, None
+    bing = report.bing
+    bing_failed = bing is not None and (bing.trouble or bing.engine.broken or bing.engine.failed)
     if crawl.troubles or bing_failed or any(e.failed or e.left or e.broken for e in report.engines.values()):
-        return ExecutionStatus.PARTIAL
-    return ExecutionStatus.SUCCEEDED
+        return ExecutionStatus.PARTIAL, None
+    return ExecutionStatus.SUCCEEDED, None
 
 
 def _waits_for_time(report: Report) -> bool:
-    """Whether more time would have helped. What waits for Bing's next quota would not have gone out either."""
+    """Whether more time would have helped. Pages that wait for Bing's next quota would not have gone out either."""
     bing = report.bing
     waits_for_bing = bing is not None and bing.engine.left and (bing.quota is None or bing.quota.remaining > 0)
     return bool(waits_for_bing or report.left)
 
 
 def _is_lost(report: Report) -> bool:
-    """Whether nothing came of what was asked for. Trouble with Bing alone never makes IndexNow's half a failure."""
+    """Whether nothing was achieved. Trouble with Bing alone never makes IndexNow's half a failure."""
     engines = report.engines.values()
     if not engines:
         return report.bing is not None and (report.bing.trouble or report.bing.engine.broken)
@@ -97,7 +93,7 @@ def log_summary(report: Report) -> None:
             mean_ms=engine.mean_ms,
         )
         if engine.failed_share > ALERT_SHARE:
-            # Said each time it happens; people are told of it once, as long as it lasts.
+            # Logged each time it happens; people are notified once, as long as it lasts.
             _log.error(
                 "execution.many_failures",
                 site=report.site,
@@ -111,15 +107,17 @@ def log_summary(report: Report) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A condition that was looked at: it holds where there is an alert, and is over where there is none."""
+    """A condition that was examined."""
 
     kind: AlertKind
+    # The site's id, with the engine where the condition is about one.
     subject: str
+    # None: the condition does not hold.
     alert: Alert | None = None
 
 
-async def tell(connection: AsyncConnection, findings: Iterable[Finding], *, alerts: Alerts) -> None:
-    """Bring what people are told up to what was found, in the caller's transaction."""
+async def update_alerts(connection: AsyncConnection, findings: Iterable[Finding], *, alerts: Alerts) -> None:
+    """Raise and resolve alerts by what was found, in the caller's transaction."""
     for finding in findings:
         if finding.alert is not None:
             await alerts.raise_alert(connection, finding.alert)
@@ -128,7 +126,7 @@ async def tell(connection: AsyncConnection, findings: Iterable[Finding], *, aler
 
 
 def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
-    """Everything that an execution shows of what may need a person. `usual_total`: what the sitemap had lately."""
+    """Every condition that an execution says something about. `usual_total`: pages that the sitemap had lately."""
     yield from _examine_status(report)
     if not report.cut_short and not report.errors and report.crawled:
         yield _examine_emptiness(report)
@@ -143,7 +141,7 @@ def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
 
 def _examine_status(report: Report) -> Iterator[Finding]:
     if report.status is ExecutionStatus.FAILED:
-        yield _hold(
+        yield _raise(
             AnnounceAlert.EXECUTION_FAILED,
             report.site,
             reason="; ".join(report.errors) or _gather_reasons(report),
@@ -156,7 +154,7 @@ def _examine_status(report: Report) -> Iterator[Finding]:
 def _examine_emptiness(report: Report) -> Finding:
     if report.total:
         return Finding(AnnounceAlert.NO_URLS, report.site)
-    return _hold(
+    return _raise(
         AnnounceAlert.NO_URLS,
         report.site,
         reason="the sitemap lists no URLs",
@@ -168,7 +166,7 @@ def _examine_emptiness(report: Report) -> Finding:
 def _examine_size(report: Report, *, usual_total: int) -> Finding:
     if report.total * 2 >= usual_total:
         return Finding(AnnounceAlert.SITEMAP_SHRANK, report.site)
-    return _hold(
+    return _raise(
         AnnounceAlert.SITEMAP_SHRANK,
         report.site,
         reason=f"the sitemap lists {report.total:,} URLs, and {usual_total:,} lately",
@@ -181,17 +179,17 @@ def _examine_failures(engine: EngineReport, *, subject: str) -> Finding:
     if engine.failed_share <= ALERT_SHARE:
         return Finding(AnnounceAlert.MANY_FAILURES, subject)
     reason = f"{engine.failed:,} of {engine.attempted:,} URLs failed: {engine.reason}"
-    return _hold(AnnounceAlert.MANY_FAILURES, subject, reason=reason, action=engine.advice, count=engine.failed)
+    return _raise(AnnounceAlert.MANY_FAILURES, subject, reason=reason, action=engine.advice, count=engine.failed)
 
 
 def _examine_refusal(engine: EngineReport, *, subject: str) -> Finding:
     kind = AnnounceAlert.CHANNEL_OFF if engine.engine == BING else AnnounceAlert.CHANNEL_BROKEN
     if not engine.broken:
         return Finding(kind, subject)
-    return _hold(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
+    return _raise(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
 
 
-def _hold(kind: AlertKind, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
+def _raise(kind: AlertKind, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:
     return Finding(kind, subject, Alert(kind=kind, subject=subject, reason=reason, action=action, count=count))
 
 

@@ -1,4 +1,4 @@
-"""Pages that somebody names instead of a sitemap: they count as changed at this moment, and take the same way."""
+"""Pages that a caller names instead of a sitemap: they count as changed just now, and are planned like a sitemap."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -11,7 +11,7 @@ MOST_GIVEN = 10_000
 
 
 class GivenPages:
-    """A crawl of one file that stands nowhere. Raises SiteError where there are none, or too many."""
+    """A crawl of one made-up file. Raises SiteError if there are no URLs, or too many."""
 
     def __init__(self, urls: Sequence[str], *, at: datetime) -> None:
         if not 1 <= len(urls) <= MOST_GIVEN:

@@ -1,4 +1,4 @@
-"""Executions at work in this process: how far each is, and the wish to stop them all."""
+"""Executions at work in this process: the newest report of each, and the stop signal for all of them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from tidings.core.stop import Stop
 
 
 class LiveExecutions:
-    """What runs here now. An execution of another process is known only by what it saved."""
+    """The executions that run in this process. Those of other processes are known only by what they saved."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -21,7 +21,7 @@ class LiveExecutions:
 
     @contextmanager
     def watch(self, *, budget: timedelta) -> Iterator[Stop]:
-        """The wish to stop of one execution: its own budget, or the end of the whole process."""
+        """The stop signal of one execution: its own budget, or the end of the whole process."""
         stop = Stop(clock=self._clock, budget=budget)
         self._stops.add(stop)
         if self._reason is not None:
@@ -31,21 +31,21 @@ class LiveExecutions:
         finally:
             self._stops.discard(stop)
 
-    def note(self, report: Report) -> None:
-        """This is how far it is."""
+    def record(self, report: Report) -> None:
+        """Keep the newest report of an execution."""
         self._reports[report.execution_id] = report
 
     def forget(self, execution_id: str) -> None:
         self._reports.pop(execution_id, None)
 
     def describe(self, execution_id: str) -> Mapping[str, Any] | None:
-        """How far an execution is; None where it does not run here."""
+        """The newest report of an execution as JSON; None if it does not run here."""
         report = self._reports.get(execution_id)
         return None if report is None else report.to_json()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether all of them are to end."""
+        """Whether all of them have to end."""
         return self._reason is not None
 
     def stop_all(self, reason: str) -> None:

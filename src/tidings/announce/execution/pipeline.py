@@ -1,25 +1,45 @@
-"""Announce one site: crawl → due → IndexNow → Bing → record. The story on one screen; the details are one call away."""
+"""Announce one site: plan → outbox → send, first over IndexNow, then to Bing. The story on one screen."""
 
-from collections.abc import Callable
-from contextlib import aclosing, closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
-from tidings.announce.channels.bing import DEFAULT_BASE, BingApi
-from tidings.announce.channels.bing_channel import BingChannel
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.bing import DEFAULT_BASE, BingApi, BingChannel
+from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.indexnow import ROTATE_KEY
-from tidings.announce.channels.lanes import Means
+from tidings.announce.channels.indexnow import ROTATE_KEY, IndexNowChannel, find_batch_size
+from tidings.announce.channels.key_rests import KeyRests
+from tidings.announce.channels.quota import Quota
+from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
+from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.alerts import conclude, examine, log_summary, tell
-from tidings.announce.execution.delivery import Delivery
+from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
 from tidings.announce.execution.given import GivenPages
-from tidings.announce.execution.intake import Intake
-from tidings.announce.execution.report import Report
+from tidings.announce.execution.plan import Planner
+from tidings.announce.execution.ranked_plan import RankedPlan
+from tidings.announce.execution.report import (
+    BingReport,
+    CrawlEnded,
+    CutShort,
+    Ended,
+    EngineFound,
+    OutboxCounted,
+    Remark,
+    Report,
+    Result,
+    fold,
+    take_figures_of_bing,
+)
+from tidings.announce.execution.send import Senders
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, Remembered
-from tidings.announce.sitemap.memory import BrokenEngines, SitemapMemory
+from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -37,7 +57,7 @@ _log = get_logger(__name__)
 
 
 class BingDisabledError(ValueError):
-    """Bing was asked for, and the site does not have it."""
+    """An execution for Bing was asked for, and the site does not have it."""
 
     def __init__(self) -> None:
         super().__init__("Bing submission is not enabled for this site")
@@ -68,6 +88,7 @@ class Announcer:
     alerts: Alerts
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     rules: DueRules = field(default_factory=DueRules)
+    # Requests in flight for one engine, at most.
     concurrency: int = 3
     bing_base: str = DEFAULT_BASE
 
@@ -79,247 +100,324 @@ class Announcer:
         channel: ChannelChoice = ChannelChoice.ALL,
         on_progress: Callable[[Report], None] = ignore_progress,
     ) -> Report:
-        """Run one execution for one site and return what it did.
+        """Run one execution for one site and return its report.
 
         Raises AlreadyRunningError, ExecutionLostError, BingDisabledError. Any other error ends the execution as
         `failed` and is raised.
         """
         channels = choose_channels(site, channel)
         execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
-        return await self.carry_out(execution, site, channels=channels, stop=stop, on_progress=on_progress)
+        work = self.prepare(execution, site, channels=channels)
+        return await work.run(stop=stop, on_progress=on_progress)
 
-    async def carry_out(
-        self,
-        execution: Execution,
-        site: Site,
-        *,
-        channels: frozenset[Channel],
-        stop: Stop,
-        on_progress: Callable[[Report], None] = ignore_progress,
-        given: GivenPages | None = None,
-    ) -> Report:
-        """Do the work of an execution that has been acquired, and end it. Raises as `announce` does.
+    def prepare(self, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> "AnnounceExecution":
+        """An execution that has been acquired, ready to run."""
+        return AnnounceExecution(self, execution, site, channels=channels)
 
-        Where pages are `given`, they are announced instead of what the sitemaps list.
-        """
-        report = Report(site=site.id, execution_id=execution.public_id)
-        _log.info("execution.started", site=site.id, execution=execution.public_id, key=site.key.hint)
-        if given is not None:
-            # Nothing can be said of what has left the sitemap, which is not read.
-            site = replace(site, announce_removed=False)
-        run = _Run(
-            self,
-            site,
-            execution,
-            channels=channels,
-            report=report,
-            stop=stop,
-            on_progress=on_progress,
-            crawl=given or self.make_crawl(site, stop=stop, channels=channels),
-        )
-        try:
-            async with self.executions.keep_alive(execution):
-                report.status = await run.carry_out()
-        except ExecutionLostError:
-            raise
-        except BaseException as error:
-            report.status = ExecutionStatus.FAILED if isinstance(error, Exception) else ExecutionStatus.INTERRUPTED
-            report.errors.append(f"it ended early: {type(error).__name__}")
-            _log.exception("execution.broken", site=site.id, execution=execution.public_id)
-            await self._finish(execution, report)
-            raise
-        await self._finish(execution, report)
-        return report
+    async def plan_given(
+        self, execution: Execution, site: Site, given: GivenPages, *, channels: frozenset[Channel]
+    ) -> "AnnounceExecution":
+        """Put given pages into the outbox, instead of what the sitemaps list. `run` on the result sends them."""
+        # The sitemap is not read, so nothing can be said of pages that left it.
+        work = self.prepare(execution, replace(site, announce_removed=False), channels=channels)
+        await work.plan(given)
+        return work
 
     def make_crawl(
         self, site: Site, *, stop: Stop, channels: frozenset[Channel] = frozenset({Channel.INDEXNOW})
     ) -> Crawl:
-        """A walk over the site's sitemaps that asks again only for what may have changed."""
-        memory = SitemapMemory(self.database, site=site.number)
+        """A walk over the site's sitemaps that reads only files which may have changed."""
+        validators = SitemapValidators(self.database, site=site.number)
 
         async def recall(url: str) -> Remembered | None:
             expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
-            return await memory.recall(url, expired_before=expired_before, channels=sum(channels))
+            return await validators.recall(url, expired_before=expired_before, channels=sum(channels))
 
         return Crawl(site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall)
 
-    async def _finish(self, execution: Execution, report: Report) -> None:
-        report.duration = self.clock.now() - execution.started_at
-        findings = examine(report, usual_total=await self._find_usual_total(execution))
-        await self.executions.finish(
-            execution,
+
+class AnnounceExecution:
+    """One execution at work."""
+
+    def __init__(self, announcer: Announcer, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> None:
+        self.execution = execution
+        bing = BingReport() if Channel.BING in channels else None
+        self.report = Report(site=site.id, execution_id=execution.public_id, bing=bing)
+        self._announcer = announcer
+        self._site = site
+        self._channels = channels
+        self._on_progress: Callable[[Report], None] = ignore_progress
+        self._recorder = self._open_recorder(Channel.INDEXNOW)
+        self._validators = SitemapValidators(announcer.database, site=site.number)
+        self._ranked: RankedPlan | None = None
+        self._engines: Sequence[Engine] | None = None
+        self._crawl: Crawl | GivenPages | None = None
+
+    async def run(self, *, stop: Stop, on_progress: Callable[[Report], None] = ignore_progress) -> Report:
+        """Plan, unless that is done, and send; end the execution. Raises as `Announcer.announce` does."""
+        self._on_progress = on_progress
+        try:
+            async with self._announcer.executions.keep_alive(self.execution):
+                await self._run(stop)
+        except ExecutionLostError:
+            raise
+        except BaseException as error:
+            failed, interrupted = ExecutionStatus.FAILED, ExecutionStatus.INTERRUPTED
+            self._emit(Remark(error=f"it ended early: {type(error).__name__}"))
+            _log.exception("execution.broken", site=self._site.id, execution=self.execution.public_id)
+            await self._finish(failed if isinstance(error, Exception) else interrupted)
+            raise
+        return self.report
+
+    async def _run(self, stop: Stop) -> None:
+        if self._engines is None:
+            await self._open()
+        if not self._engines and (self._ranked is None or not self._ranked.can_send):
+            await self._finish(self._conclude_without_crawl())
+            return
+        async with self._start_senders(stop) as senders:
+            if self._crawl is None:
+                crawl = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
+                await self._plan(crawl, stop=stop, wake=senders.wake)
+            await senders.finish()
+        await self._count_outbox()
+        if self._ranked is not None:
+            await self._send_to_bing(self._ranked, stop=stop)
+        await self._purge()
+        await self._finish(None, stop=stop)
+
+    async def plan(self, given: GivenPages) -> None:
+        """Put given pages into the outbox."""
+        await self._open()
+        if self._engines or (self._ranked is not None and self._ranked.can_send):
+            await self._plan(given, stop=Stop(clock=self._announcer.clock), wake=lambda: None)
+
+    async def _open(self) -> None:
+        """Find out which engines and channels can be used."""
+        _log.info("execution.started", site=self._site.id, execution=self.execution.public_id, key=self._site.key.hint)
+        if Channel.BING in self._channels:
+            self._ranked = self._make_ranked_plan()
+            await self._ranked.open()
+            bing = self.report.bing
+            # A used-up quota is the normal course; all else is worth a warning.
+            if bing is not None and bing.skipped and (bing.trouble or bing.engine.broken):
+                self._emit(Remark(warning=f"Bing: {bing.skipped}"))
+        self._engines = await self._choose_engines() if Channel.INDEXNOW in self._channels else ()
+
+    async def _choose_engines(self) -> Sequence[Engine]:
+        """The site's engines without those that refuse its key for good."""
+        broken = await self._open_broken(Channel.INDEXNOW).list_broken()
+        refusals = {each.engine: each for each in broken}
+        for engine in self._site.engines:
+            refusal = refusals.get(engine.endpoint)
+            self._emit(
+                EngineFound(engine)
+                if refusal is None
+                else EngineFound(engine, refusal.reason, refusal.since, ROTATE_KEY)
+            )
+        usable = [engine for engine in self._site.engines if engine.endpoint not in refusals]
+        if not usable:
+            self._emit(Remark(error=f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}"))
+        return usable
+
+    async def _plan(self, crawl: Crawl | GivenPages, *, stop: Stop, wake: Callable[[], None]) -> None:
+        """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
+        self._crawl = crawl
+        finder = DueFinder(
+            self._site,
+            ledger=self._recorder.ledger if self._engines else None,
+            chooser=None if self._ranked is None else self._ranked.chooser,
+            rules=self._announcer.rules,
+            clock=self._announcer.clock,
+        )
+        planner = self._make_planner(wake)
+        with closing(finder):
+            try:
+                await stop.wait_for(self._read_sitemaps(crawl, finder, planner))
+            except StopRequestedError:
+                self._emit(CutShort())
+            self._emit(CrawlEnded(crawl.result, finder.count_total()))
+        if self._ranked is not None and crawl.result.roots_read and not stop.requested:
+            await self._ranked.plan()
+
+    async def _read_sitemaps(self, crawl: Crawl | GivenPages, finder: DueFinder, planner: Planner) -> None:
+        await planner.open()
+        async with aclosing(crawl.events()) as events:
+            async for event in events:
+                if (file := await finder.take(event)) is not None:
+                    self._emit(file.counts)
+                    if self._engines:
+                        await planner.add_file(file)
+                if self._ranked is not None and finder.chooser_error is not None:
+                    self._ranked.record_broken(finder.chooser_error)
+                    finder.chooser_error = None
+        if self._site.announce_removed and self._engines and crawl.result.complete and finder.count_total():
+            await planner.add_removed(unchanged=finder.unchanged)
+        await planner.flush()
+
+    async def _count_outbox(self) -> None:
+        """Count what is left, and save IndexNow's result before Bing is asked for anything."""
+        if Channel.INDEXNOW not in self._channels:
+            return
+        outbox = self._recorder.outbox
+        self._emit(OutboxCounted(await outbox.count_open(), await outbox.count_untaken()))
+        await self._save_progress()
+
+    async def _send_to_bing(self, ranked: RankedPlan, *, stop: Stop) -> None:
+        if ranked.can_send and self._crawl is not None and self._crawl.result.roots_read:
+            wake = WakeUp(ended=True)
+            with ranked.isolate():
+                await self._make_sender(self._make_bing_channel(), stop, wake, concurrency=1).run()
+            await ranked.count()
+        if Channel.INDEXNOW not in self._channels:
+            self.report = take_figures_of_bing(self.report)
+
+    def _conclude_without_crawl(self) -> ExecutionStatus:
+        """Nothing can be sent on any channel: a used-up quota of Bing is no failure, all else is."""
+        bing = self.report.bing
+        if self.report.engines or bing is None or bing.trouble or bing.engine.broken:
+            return ExecutionStatus.FAILED
+        return ExecutionStatus.SUCCEEDED
+
+    async def _purge(self) -> None:
+        """Once a day, delete what no longer counts."""
+        now = self._announcer.clock.now()
+        before = self._announcer.rules.expired_before(to_milliseconds(now))
+        async with self._transaction() as connection:
+            if not await claim_purge(connection, site=self._site.number, now=to_milliseconds(now)):
+                return
+            await self._recorder.statistics.purge(connection, today=now.astimezone(UTC).date())
+            deleted = await self._recorder.ledger.purge(connection, before=before)
+        _log.info("ledger.purged", site=self._site.id, entries=deleted)
+        if self._ranked is not None:
+            await self._ranked.purge(before=before)
+
+    async def _finish(self, status: ExecutionStatus | None, *, stop: Stop | None = None) -> None:
+        """End the execution with its report, and raise or resolve alerts in the same transaction."""
+        duration = self._announcer.clock.now() - self.execution.started_at
+        if status is None and stop is not None and self._crawl is not None:
+            status, warning = conclude(self.report, self._crawl.result, stop=stop)
+            self._emit(Remark(warning=warning))
+        self._emit(Ended(status or ExecutionStatus.FAILED, duration))
+        report, alerts = self.report, self._announcer.alerts
+        findings = examine(report, usual_total=await self._find_usual_total())
+        await self._announcer.executions.finish(
+            self.execution,
             report.status,
             processed=report.submitted,
             failed=report.failed,
             result=report.to_json(),
-            also=lambda connection: tell(connection, findings, alerts=self.alerts),
+            also=lambda connection: update_alerts(connection, findings, alerts=alerts),
         )
         log_summary(report)
-        self.alerts.wake()
+        alerts.wake()
 
-    async def _find_usual_total(self, execution: Execution) -> int:
+    async def _find_usual_total(self) -> int:
         """The largest sitemap among the last executions that read it whole."""
-        recent = await self.executions.list_recent(execution.workflow_name, limit=_LOOKED_AT)
+        recent = await self._announcer.executions.list_recent(self.execution.workflow_name, limit=_LOOKED_AT)
         ended = (ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL)
         # Without files it was for given pages, or a correction, and says nothing of the sitemap.
         whole = [record.result for record in recent if record.status in ended and record.result.get("files")]
         return max((result.get("total", 0) for result in whole[:_USUAL_EXECUTIONS]), default=0)
 
+    # The parts that an execution is made of.
 
-class _Run:
-    """One execution at work."""
+    def _emit(self, result: Result) -> None:
+        self.report = fold(self.report, result)
+        self._on_progress(self.report)
 
-    def __init__(
-        self,
-        announcer: Announcer,
-        site: Site,
-        execution: Execution,
-        *,
-        channels: frozenset[Channel],
-        report: Report,
-        stop: Stop,
-        on_progress: Callable[[Report], None],
-        crawl: Crawl | GivenPages,
-    ) -> None:
-        self._announcer = announcer
-        self._site = site
-        self._execution = execution
-        self._channels = channels
-        self._report = report
-        self._stop = stop
-        self._on_progress = on_progress
-        self._means = Means(
-            announcer.client, announcer.clock, announcer.pace, announcer.policy, stop, announcer.concurrency
-        )
-        self._crawl = crawl
-
-    async def carry_out(self) -> ExecutionStatus:
-        bing = await self._open_bing() if Channel.BING in self._channels else None
-        delivery = await self._open_delivery() if Channel.INDEXNOW in self._channels else None
-        if delivery is None and (bing is None or bing.chooser is None):
-            return self._conclude_without_crawl()
-        if delivery is None:
-            await self._read(None, bing)
-        else:
-            async with delivery:
-                await self._read(delivery, bing)
-                await delivery.finish()
-        if bing is not None and self._crawl.result.roots_read:
-            await self._save_progress()
-            await bing.submit()
-            if delivery is None:
-                self._report.count_bing(bing.report)
-        await self._purge(delivery, bing)
-        return conclude(self._report, self._crawl.result, stop=self._stop)
+    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._announcer.executions.guard(self.execution)
 
     async def _save_progress(self) -> None:
-        """What the engines took is on record before Bing is asked for anything."""
-        report, executions = self._report, self._announcer.executions
-        async with executions.guard(self._execution) as connection:
+        report, executions = self.report, self._announcer.executions
+        async with self._transaction() as connection:
             await executions.save_progress(
                 connection,
-                self._execution,
+                self.execution,
                 processed=report.submitted,
                 failed=report.failed,
                 progress=report.to_json(),
             )
 
-    async def _open_bing(self) -> BingChannel:
+    def _start_senders(self, stop: Stop) -> Senders:
         announcer = self._announcer
-        channel = BingChannel(
-            self._site,
-            self._execution,
-            api=BingApi(announcer.client, announcer.clock, announcer.bing_base),
-            database=announcer.database,
-            executions=announcer.executions,
-            means=self._means,
-            rules=announcer.rules,
-            on_progress=lambda: self._on_progress(self._report),
-        )
-        self._report.bing = channel.report
-        await channel.open()
-        # That the quota is used up is the normal course; all else is worth a warning.
-        if channel.report.skipped and (channel.report.trouble or channel.report.engine.broken):
-            self._report.warnings.append(f"Bing: {channel.report.skipped}")
-        return channel
+        channels = [
+            IndexNowChannel(self._site, engine, announcer.client, announcer.clock) for engine in self._engines or ()
+        ]
 
-    async def _open_delivery(self) -> Delivery | None:
-        """The way to the engines; None where every one of them refuses the site's key."""
-        engines, absent = await self._choose_engines()
-        if not engines:
-            return None
-        announcer = self._announcer
-        return Delivery(
-            self._site,
-            self._execution,
-            engines=engines,
-            absent=absent,
-            database=announcer.database,
-            executions=announcer.executions,
-            means=self._means,
-            rules=announcer.rules,
-            report=self._report,
-            on_progress=self._on_progress,
+        def prepare(channel: IndexNowChannel) -> Callable[[WakeUp], Sender]:
+            return lambda wake: self._make_sender(channel, stop, wake, concurrency=announcer.concurrency)
+
+        return Senders(
+            [prepare(channel) for channel in channels],
+            stop=stop,
+            clock=announcer.clock,
+            on_cut_short=lambda: self._emit(CutShort()),
         )
 
-    async def _choose_engines(self) -> tuple[list[Engine], list[Engine]]:
-        """The site's engines, and apart from them those that refuse its key for good."""
-        site, report = self._site, self._report
-        broken = await BrokenEngines(self._announcer.database, site=site, channel=Channel.INDEXNOW).list_broken()
-        reasons = {engine.engine: engine for engine in broken}
-        for engine in site.engines:
-            if engine.endpoint in reasons:
-                entry = report.add_engine(engine)
-                entry.broken = True
-                entry.reason = reasons[engine.endpoint].reason
-                entry.advice = ROTATE_KEY
-                report.warnings.append(f"{engine} refuses this key since {reasons[engine.endpoint].since:%Y-%m-%d}")
-        usable = [engine for engine in site.engines if engine.endpoint not in reasons]
-        if not usable:
-            report.errors.append(f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}")
-        return usable, [engine for engine in site.engines if engine.endpoint in reasons]
+    def _make_sender(
+        self, channel: IndexNowChannel | BingChannel, stop: Stop, wake: WakeUp, *, concurrency: int
+    ) -> Sender:
+        announcer = self._announcer
+        context = SendingContext(
+            clock=announcer.clock,
+            pace=announcer.pace,
+            policy=announcer.policy,
+            stop=stop,
+            transaction=self._transaction,
+            emit=self._emit,
+            save_progress=self._save_progress,
+        )
+        return Sender(
+            channel,
+            recorder=self._open_recorder(channel.channel),
+            broken=self._open_broken(channel.channel),
+            context=context,
+            wake=wake,
+            concurrency=concurrency,
+        )
 
-    async def _read(self, delivery: Delivery | None, bing: BingChannel | None) -> None:
-        """Crawl, and hand over what is due. After a stop, what was read and handed over so far counts."""
-        intake = Intake(
-            self._site,
-            destination=delivery,
-            chooser=None if bing is None else bing.chooser,
-            rules=self._announcer.rules,
+    def _make_planner(self, wake: Callable[[], None]) -> Planner:
+        return Planner(
+            self._recorder,
+            # Engines that refuse the key get their pages once there is another.
+            engines=[engine.endpoint for engine in self._site.engines],
+            batch_size=find_batch_size(self._site),
+            validators=self._validators,
+            transaction=self._transaction,
             clock=self._announcer.clock,
-            report=self._report,
+            emit=self._emit,
+            wake=wake,
         )
-        with closing(intake):
-            try:
-                await self._stop.wait_for(self._read_sitemaps(intake))
-            except StopRequestedError:
-                self._report.cut_short = True
-            self._report.total = intake.count_total()
 
-    async def _read_sitemaps(self, intake: Intake) -> None:
-        async with aclosing(self._crawl.events()) as events:
-            async for event in events:
-                await intake.take(event)
-                self._on_progress(self._report)
-        # Not the report's total: files that are unchanged are not yet in that.
-        if self._site.announce_removed and self._crawl.result.complete and intake.count_total():
-            await intake.send_removed()
+    def _make_ranked_plan(self) -> RankedPlan:
+        return RankedPlan(
+            self._make_bing_channel(),
+            self._open_recorder(Channel.BING),
+            broken=self._open_broken(Channel.BING),
+            validators=self._validators,
+            rules=self._announcer.rules,
+            transaction=self._transaction,
+            clock=self._announcer.clock,
+            emit=self._emit,
+        )
 
-    def _conclude_without_crawl(self) -> ExecutionStatus:
-        """Nothing can be sent on any channel: that Bing's quota is used up is no failure, all else is."""
-        bing = self._report.bing
-        if self._report.engines or bing is None or bing.trouble or bing.engine.broken:
-            return ExecutionStatus.FAILED
-        return ExecutionStatus.SUCCEEDED
+    def _make_bing_channel(self) -> BingChannel:
+        announcer, site = self._announcer, self._site
+        # The day on which the execution began, also past midnight.
+        day = self.execution.started_at.astimezone(UTC).date()
+        return BingChannel(
+            site,
+            BingApi(announcer.client, announcer.clock, announcer.bing_base),
+            Quota(announcer.database, site=site.number, day=day, limit=site.bing.daily_quota, clock=announcer.clock),
+            KeyRests(announcer.database),
+            self._transaction,
+        )
 
-    async def _purge(self, delivery: Delivery | None, bing: BingChannel | None) -> None:
-        """Once a day, delete what no longer counts."""
-        now = to_milliseconds(self._announcer.clock.now())
-        before = self._announcer.rules.expired_before(now)
-        async with self._announcer.executions.guard(self._execution) as connection:
-            if not await claim_purge(connection, site=self._site.number, now=now):
-                return
-            deleted = 0 if delivery is None else await delivery.purge(connection, before=before)
-        _log.info("ledger.purged", site=self._site.id, entries=deleted)
-        if bing is not None:
-            await bing.purge(before=before)
+    def _open_recorder(self, channel: Channel) -> Recorder:
+        number = self._site.number
+        return Recorder.open(self._announcer.database, site=number, channel=channel, execution=self.execution.id)
+
+    def _open_broken(self, channel: Channel) -> BrokenEngines:
+        return BrokenEngines(self._announcer.database, site=self._site, channel=channel)

@@ -1,12 +1,26 @@
-"""What an execution did, in numbers: kept while it runs, shown as progress, and saved as its result."""
+"""The report of an execution: one value, folded from the results of planning and sending.
+
+`fold` is the only place that changes a report. It is shown as progress while the execution runs, and saved as its
+result. `Report.to_json` is the one description of that JSON.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidings.announce.channels.bing import BING, BingOutcome
+from tidings.announce.channels.answer import Outcome
+from tidings.announce.channels.bing import BING
 from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.sender import (
+    BatchClaimed,
+    EngineClosed,
+    PagesFailed,
+    PagesTaken,
+    RequestAnswered,
+    SendResult,
+)
+from tidings.announce.due.finder import FileCounts
 from tidings.announce.due.pages import Dropped
 from tidings.announce.site.site import Engine
 from tidings.announce.sitemap.crawl import CrawlResult
@@ -17,18 +31,24 @@ ALERT_SHARE = 0.10
 MOST_LINES = 100
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class EngineReport:
-    """One engine's figures. `left`: pages that a later execution sends to it; they have not failed."""
+    """One engine in one execution."""
 
     engine: Engine
+    # Pages that it took.
     succeeded: int = 0
+    # Pages that it did not take; the next execution sends them first.
     failed: int = 0
+    # Pages that wait in the outbox and have not failed now.
     left: int = 0
     requests: int = 0
+    # Sum of all response times.
     time_taken: timedelta = timedelta()
+    # The last failure, and what a person should do about it.
     reason: str | None = None
     advice: str = ""
+    # It refuses the key until a person sets another.
     broken: bool = False
 
     @property
@@ -41,7 +61,7 @@ class EngineReport:
 
     @property
     def mean_ms(self) -> float | None:
-        """The mean response time of its requests."""
+        """The mean response time of its requests, in milliseconds."""
         if not self.requests:
             return None
         return round(self.time_taken / timedelta(milliseconds=1) / self.requests, 1)
@@ -61,35 +81,24 @@ class EngineReport:
         }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BingReport:
-    """Bing's figures. `due` counts what the crawl found due; `skipped` says why nothing was sent, where that was so.
-
-    `trouble`: something went wrong, also where no page is to blame for it.
-    """
+    """Bing in one execution."""
 
     engine: EngineReport = field(default_factory=lambda: EngineReport(BING))
+    # Pages that are due on Bing, those that wait in its outbox included.
     due: int = 0
+    # Why nothing could be sent.
     skipped: str | None = None
+    # Something went wrong, also where no page is to blame for it.
     trouble: bool = False
+    # An unexpected error ended Bing's part.
     broken_off: bool = False
     quota: QuotaState | None = None
+    # When the last answer came.
     at: datetime | None = None
-    last: BingOutcome | None = None
-
-    def note(self, outcome: BingOutcome, *, at: datetime) -> None:
-        """An answer came. The last error is kept: a success after it does not explain it."""
-        self.engine.requests += 1
-        self.engine.time_taken += outcome.elapsed
-        self.at = at
-        if self.last is None or not outcome.accepted:
-            self.last = outcome
-
-    def note_broken(self, error: Exception) -> None:
-        """Something went wrong that nobody expected; the log says what."""
-        self.trouble = self.broken_off = True
-        self.engine.reason = f"unexpected trouble, {type(error).__name__}; the log says more"
-        self.engine.advice = "Look into the log; what was sent is saved, the rest follows next time."
+    # The last error; the first answer if there was none.
+    last: Outcome | None = None
 
     def to_json(self) -> dict[str, Any]:
         error = None if self.last is None or self.last.accepted else self.last
@@ -111,13 +120,6 @@ class BingReport:
         }
 
 
-def _shorten(lines: Sequence[str]) -> list[str]:
-    """A site may have thousands of broken files; all are in the log, and enough of them here."""
-    if len(lines) <= MOST_LINES:
-        return list(lines)
-    return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more, which are in the log"]
-
-
 def describe_quota(quota: QuotaState) -> dict[str, Any]:
     """A day's quota for people and scripts."""
     return {
@@ -129,28 +131,41 @@ def describe_quota(quota: QuotaState) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Report:
-    """One execution's figures. `total` are different URLs; `new` of them were due, `changed` by their lastmod."""
+    """One execution."""
 
+    # The site's id.
     site: str
+    # Different pages in the sitemap.
     total: int = 0
+    # Those of them that were due, and those due because they changed.
     new: int = 0
     changed: int = 0
+    # Pages that left the sitemap, and are announced as removed.
     removed: int = 0
+    # Pages from earlier executions that were sent again, summed over the engines.
     repeated: int = 0
+    # Changes within the least gap between two notices; a later execution sends them.
     too_soon: int = 0
+    # Changes that a sitemap which stamps every page "now" claims.
     not_believed: int = 0
+    # Pages that an engine took, which none had taken before.
     submitted: int = 0
+    # Pages that failed, and that no engine took.
     failed: int = 0
+    # Sitemap files read, and those that had not changed.
     files: int = 0
     files_unchanged: int = 0
     dropped: Dropped = field(default_factory=Dropped)
-    engines: dict[str, EngineReport] = field(default_factory=dict)
+    # By endpoint, in the order of the site.
+    engines: Mapping[str, EngineReport] = field(default_factory=dict)
+    # None if the execution is not for Bing.
     bing: BingReport | None = None
-    errors: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    errors: Sequence[str] = field(default_factory=list)
+    warnings: Sequence[str] = field(default_factory=list)
     execution_id: str = ""
+    # A stop came before the end of the crawl, or while requests were on their way.
     cut_short: bool = False
     status: ExecutionStatus = ExecutionStatus.RUNNING
     duration: timedelta = timedelta()
@@ -167,26 +182,13 @@ class Report:
 
     @property
     def left(self) -> int:
-        return sum(engine.left for engine in self.engines.values())
+        """Pages that wait for engines that could take them."""
+        return sum(engine.left for engine in self.engines.values() if not engine.broken)
 
     @property
     def lines(self) -> list[EngineReport]:
-        """Every engine's figures, and Bing's as one of them."""
+        """Every engine's part, and Bing's as one of them."""
         return [*self.engines.values(), *([self.bing.engine] if self.bing else [])]
-
-    def add_engine(self, engine: Engine) -> EngineReport:
-        return self.engines.setdefault(engine.endpoint, EngineReport(engine))
-
-    def count_bing(self, bing: BingReport) -> None:
-        """In an execution for Bing alone, its figures are the execution's."""
-        self.new = bing.due
-        self.submitted, self.failed = bing.engine.succeeded, bing.engine.failed
-
-    def add_crawl(self, crawl: CrawlResult) -> None:
-        """Take over what the crawl met."""
-        self.files, self.files_unchanged = crawl.files, crawl.unchanged
-        self.errors += _shorten(crawl.troubles)
-        self.warnings += _shorten(crawl.warnings)
 
     def to_json(self) -> Mapping[str, Any]:
         return {
@@ -214,6 +216,256 @@ class Report:
             "engines": [engine.to_json() for engine in self.engines.values()],
             "bingStats": None if self.bing is None else self.bing.to_json(),
             "cutShort": self.cut_short,
-            "errors": self.errors,
-            "warnings": self.warnings,
+            "errors": list(self.errors),
+            "warnings": list(self.warnings),
         }
+
+
+# Results that are not those of a sender.
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFound:
+    """An engine of the site, before anything is sent to it."""
+
+    engine: Engine
+    # Why it is left alone, if it refuses the key.
+    refusal: str | None = None
+    since: datetime | None = None
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalsPlanned:
+    """Pages left the sitemap, and wait in the outbox to be announced as removed."""
+
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlEnded:
+    """The crawl is over."""
+
+    result: CrawlResult
+    # Different pages in the sitemap.
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCounted:
+    """What is open in the outbox of IndexNow after sending."""
+
+    # By endpoint: pages that wait.
+    left: Mapping[str, int]
+    # Pages that failed now, and that no engine took.
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BingOpened:
+    """Whether Bing can be asked now."""
+
+    quota: QuotaState | None = None
+    # Why nothing can be sent.
+    skipped: str | None = None
+    # The reason needs attention; a used-up quota does not.
+    trouble: bool = False
+    # Why Bing refuses the key for good, and what to do about it.
+    refusal: str | None = None
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BingCounted:
+    """Bing's backlog, or its quota after sending; None leaves a value as it was."""
+
+    due: int | None = None
+    quota: QuotaState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BingBroken:
+    """An unexpected error in Bing's part; the log has its details."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutShort:
+    """A stop came before everything was read or answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A line for people."""
+
+    error: str | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The execution is over."""
+
+    status: ExecutionStatus
+    duration: timedelta
+
+
+Result = (
+    SendResult
+    | FileCounts
+    | EngineFound
+    | RemovalsPlanned
+    | CrawlEnded
+    | OutboxCounted
+    | BingOpened
+    | BingCounted
+    | BingBroken
+    | CutShort
+    | Remark
+    | Ended
+)
+
+
+def fold(report: Report, result: Result) -> Report:
+    """The report with one more result."""
+    match result:
+        case BatchClaimed() | RequestAnswered() | PagesTaken() | PagesFailed() | EngineClosed():
+            return _fold_sending(report, result)
+        case BingOpened() | BingCounted() | BingBroken():
+            return report if report.bing is None else replace(report, bing=_fold_bing(report.bing, result))
+        case CutShort():
+            return replace(report, cut_short=True)
+        case Remark(error, warning):
+            errors, warnings = _make_lines(error), _make_lines(warning)
+            return replace(report, errors=[*report.errors, *errors], warnings=[*report.warnings, *warnings])
+        case Ended(status, duration):
+            return replace(report, status=status, duration=duration)
+        case _:
+            return _fold_planning(report, result)
+
+
+def take_figures_of_bing(report: Report) -> Report:
+    """In an execution for Bing alone, its numbers are the execution's."""
+    if report.bing is None:
+        return report
+    line = report.bing.engine
+    return replace(report, new=report.bing.due, submitted=line.succeeded, failed=line.failed)
+
+
+def _fold_planning(
+    report: Report, result: FileCounts | EngineFound | RemovalsPlanned | CrawlEnded | OutboxCounted
+) -> Report:
+    match result:
+        case FileCounts():
+            return _fold_file(report, result)
+        case EngineFound(engine, refusal, since, advice):
+            entry = EngineReport(engine, reason=refusal, advice=advice, broken=refusal is not None)
+            warning = None if since is None else f"{engine} refuses this key since {since:%Y-%m-%d}"
+            warnings = [*report.warnings, *_make_lines(warning)]
+            return replace(report, engines={**report.engines, engine.endpoint: entry}, warnings=warnings)
+        case RemovalsPlanned(pages):
+            return replace(report, removed=report.removed + pages)
+        case CrawlEnded(crawl, total):
+            return replace(
+                report,
+                total=total,
+                files=crawl.files,
+                files_unchanged=crawl.unchanged,
+                errors=[*report.errors, *_shorten(crawl.troubles)],
+                warnings=[*report.warnings, *_shorten(crawl.warnings)],
+            )
+        case OutboxCounted(left, failed):
+            engines = {key: replace(line, left=left.get(key, 0)) for key, line in report.engines.items()}
+            return replace(report, failed=failed, engines=engines)
+
+
+def _fold_file(report: Report, file: FileCounts) -> Report:
+    return replace(
+        report,
+        total=report.total + file.pages,
+        new=report.new + file.new + file.changed,
+        changed=report.changed + file.changed,
+        too_soon=report.too_soon + file.too_soon,
+        not_believed=report.not_believed + file.not_believed,
+        dropped=report.dropped + file.dropped,
+        warnings=[*report.warnings, *_make_lines(file.warning)],
+    )
+
+
+def _fold_sending(report: Report, result: SendResult) -> Report:
+    if result.engine == BING:
+        if report.bing is None:
+            return report
+        bing = replace(report.bing, engine=_fold_engine(report.bing.engine, result))
+        return replace(report, bing=_fold_bing_sending(bing, result))
+    line = report.engines.get(result.engine.endpoint, EngineReport(result.engine))
+    report = replace(report, engines={**report.engines, result.engine.endpoint: _fold_engine(line, result)})
+    match result:
+        case BatchClaimed(_, repeated):
+            return replace(report, repeated=report.repeated + repeated)
+        case PagesTaken(_, _, fresh):
+            return replace(report, submitted=report.submitted + fresh)
+        case PagesFailed(_, _, untaken):
+            return replace(report, failed=report.failed + untaken)
+        case _:
+            return report
+
+
+def _fold_engine(line: EngineReport, result: SendResult) -> EngineReport:
+    match result:
+        case RequestAnswered(_, outcome):
+            return replace(line, requests=line.requests + 1, time_taken=line.time_taken + outcome.elapsed)
+        case PagesTaken(_, pages):
+            return replace(line, succeeded=line.succeeded + pages)
+        case PagesFailed(_, pages, _, reason, advice):
+            return replace(line, failed=line.failed + pages, reason=reason, advice=advice)
+        case EngineClosed(_, reason, advice, broken) if reason is not None:
+            return replace(line, reason=reason, advice=advice, broken=broken)
+        case _:
+            return line
+
+
+def _fold_bing_sending(bing: BingReport, result: SendResult) -> BingReport:
+    line = bing.engine
+    left = replace(line, left=max(0, bing.due - line.succeeded - line.failed))
+    bing = replace(bing, engine=left)
+    match result:
+        case RequestAnswered(_, outcome, at):
+            last = outcome if bing.last is None or not outcome.accepted else bing.last
+            return replace(bing, at=at, last=last)
+        case PagesFailed():
+            return replace(bing, trouble=True)
+        case EngineClosed(_, reason) if reason is not None:
+            return replace(bing, trouble=True)
+        case _:
+            return bing
+
+
+def _fold_bing(bing: BingReport, result: BingOpened | BingCounted | BingBroken) -> BingReport:
+    match result:
+        case BingOpened(quota, skipped, trouble, refusal, advice):
+            line = replace(bing.engine, broken=refusal is not None, reason=refusal, advice=advice)
+            return replace(bing, quota=quota, skipped=skipped, trouble=bing.trouble or trouble, engine=line)
+        case BingCounted(due, quota):
+            due = bing.due if due is None else due
+            line = replace(bing.engine, left=max(0, due - bing.engine.attempted))
+            return replace(bing, due=due, quota=quota or bing.quota, engine=line)
+        case BingBroken(error):
+            line = replace(
+                bing.engine,
+                reason=f"unexpected trouble, {error}; the log says more",
+                advice="Look into the log; what was sent is saved, the rest follows next time.",
+            )
+            return replace(bing, trouble=True, broken_off=True, engine=line)
+
+
+def _shorten(lines: Sequence[str]) -> list[str]:
+    """A site may have thousands of broken files; all are in the log, and enough of them here."""
+    if len(lines) <= MOST_LINES:
+        return list(lines)
+    return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES:,} more, which are in the log"]
+
+
+def _make_lines(text: str | None) -> list[str]:
+    return [] if text is None else [text]

@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.pages import PageFilter
 from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.outbox import Outbox
 from tidings.announce.site.site import CORRECTION, Site
-from tidings.announce.sitemap.memory import SitemapMemory
+from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
@@ -31,11 +32,12 @@ async def forget_since(
     """What was announced since then counts as not announced. Returns how many entries; raises AlreadyRunningError."""
 
     async def forget(connection: AsyncConnection) -> int:
-        counts = [
-            await Ledger(database, site=site.number, channel=each).forget(connection, since=to_milliseconds(since))
-            for each in _LEDGERS[channel]
-        ]
-        return sum(counts)
+        count, at = 0, to_milliseconds(since)
+        for each in _LEDGERS[channel]:
+            count += await Ledger(database, site=site.number, channel=each).forget(connection, since=at)
+            # Pages that were planned since then and wait for an engine are due by the ledger as well.
+            await Outbox(database, site=site.number, channel=each).drop_since(connection, since=at)
+        return count
 
     done = {"since": to_text(since), "channel": channel.value}
     return await _correct(site, forget, done, database=database, executions=executions)
@@ -74,7 +76,7 @@ async def _correct(
     result: dict[str, Any] = {"forgotten": 0, **done}
 
     async def correct(connection: AsyncConnection) -> None:
-        await SitemapMemory(database, site=site.number).forget(connection)
+        await SitemapValidators(database, site=site.number).forget(connection)
         result["forgotten"] = await work(connection)
 
     try:

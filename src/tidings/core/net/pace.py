@@ -1,9 +1,10 @@
-"""At least so long between two requests to one host, over all workers together.
+"""A least interval between two requests to one host, over all workers together.
 
 The table holds, for each host, when the next request may go. One atomic statement reserves the next slot, so every
-process and machine on this database shares one queue. A slot that is used late would bring two requests closer
-together than asked, so slots are a little wider than the interval, and one that was missed by more than that is moved
-or given up. A host that asks for a rest, or answers that it is asked too often, gets that here as well.
+process and machine on this database shares one queue. A slot is reserved only by the request that uses it next, never
+after a stop signal, and given back if a stop comes before it. A slot that is used late would bring two requests too
+close together, so slots are a little wider than the interval; one that was missed by more than that is moved or given
+up. A host that asks for a rest, or answers that it is asked too often, gets that here as well.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from sqlalchemy import BigInteger, Column, Integer, Table, Text, text
 
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database, metadata
-from tidings.core.stop import Stop
+from tidings.core.stop import Stop, StopRequestedError
 
 SLOWEST = timedelta(seconds=2)
 ACCEPTED_UNTIL_NORMAL = 100
@@ -31,7 +32,7 @@ _FINE_WAIT = 0.002
 _FIRST_REQUEST = 0.015
 _DOUBT_FADES = 0.9
 
-# All moments and lengths in this table are microseconds: a millisecond is too coarse for what is kept here.
+# All timestamps and durations in this table are microseconds: a millisecond is too coarse for them.
 pace = Table(
     "pace",
     metadata,
@@ -47,17 +48,18 @@ _NOW = {
     "postgresql": "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint",
 }
 _WIDTH = "(CASE WHEN pace.slowed_to > :interval THEN pace.slowed_to ELSE :interval END + :tolerance)"
+_SLOT = f"next_at - {_WIDTH} - {{now}}, next_at - {_WIDTH}, next_at, slowed_to"
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """When this process may send (monotonic seconds), and how much later at the most.
+    """A reserved slot."""
 
-    `next_at` is the row's state that says that nobody has reserved after it.
-    """
-
+    # When this process may send, in monotonic seconds, and how much later at the most.
     at: float
     leeway: float
+    # The slot in the table: its begin, and `next_at` as long as nobody has reserved after it.
+    begins_at: int
     next_at: int
 
 
@@ -80,6 +82,8 @@ class Pace:
         """Send one request inside this block: it begins when it is this process's turn. Raises StopRequestedError."""
         async with self._under_way[host]:
             async with self._turns[host]:
+                # Requests that queue here after a stop must not reserve anything.
+                stop.check()
                 await self._wait_turn(host, stop=stop)
                 self._met.add(host)
             yield
@@ -122,19 +126,32 @@ class Pace:
         lead = _FIRST_LEAD
         slot = await self._reserve(host, lead=lead)
         while True:
-            await self._sleep_until(slot.at, stop=stop)
+            try:
+                await self._sleep_until(slot.at, stop=stop)
+            except StopRequestedError:
+                await self._give_back(host, slot)
+                raise
             if self._clock.monotonic() - slot.at <= slot.leeway:
                 return
-            # Too late: whoever reserved after us counts on our having been on time.
+            # Too late: the next slot's owner counts on this one having been on time.
             lead = min(2 * lead, 1.0)
             slot = await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead)
 
-    async def _sleep_until(self, moment: float, *, stop: Stop) -> None:
-        """Wait for a moment to a tenth of a millisecond: the event loop's own timers are late by one or two."""
-        if (coarse := moment - self._clock.monotonic() - _FINE_WAIT) > 0:
+    async def _give_back(self, host: str, slot: _Slot) -> None:
+        """Free a slot that will not be used, unless somebody has reserved after it."""
+        await self._write(
+            "UPDATE pace SET next_at = :begins_at WHERE host = :host AND next_at = :mine",
+            host=host,
+            begins_at=slot.begins_at,
+            mine=slot.next_at,
+        )
+
+    async def _sleep_until(self, monotonic: float, *, stop: Stop) -> None:
+        """Wait to a tenth of a millisecond: the event loop's own timers are late by one or two."""
+        if (coarse := monotonic - self._clock.monotonic() - _FINE_WAIT) > 0:
             await stop.sleep(timedelta(seconds=coarse))
         stop.check()
-        while self._clock.monotonic() < moment:
+        while self._clock.monotonic() < monotonic:
             await self._clock.sleep(timedelta(0))
 
     async def _reserve(self, host: str, *, lead: float) -> _Slot:
@@ -144,7 +161,7 @@ class Pace:
         slot = await self._ask(
             f"INSERT INTO pace (host, next_at) VALUES (:host, {soonest} + :interval + :tolerance) "
             f"ON CONFLICT (host) DO UPDATE SET next_at = {start} + {_WIDTH} "
-            f"RETURNING next_at - {_WIDTH} - {self._now_sql}, next_at, slowed_to",
+            f"RETURNING {_SLOT.format(now=self._now_sql)}",
             host=host,
             lead=int(lead * 1_000_000),
         )
@@ -156,7 +173,7 @@ class Pace:
         return await self._ask(
             f"UPDATE pace SET next_at = {self._now_sql} + :lead + {_WIDTH} "
             "WHERE host = :host AND next_at = :mine "
-            f"RETURNING next_at - {_WIDTH} - {self._now_sql}, next_at, slowed_to",
+            f"RETURNING {_SLOT.format(now=self._now_sql)}",
             host=host,
             mine=slot.next_at,
             lead=int(lead * 1_000_000),
@@ -182,18 +199,18 @@ class Pace:
             answered_at = self._clock.monotonic()
         if row is None:
             return None
-        wait, next_at, slowed_to = row
+        wait, begins_at, next_at, slowed_to = row
         if slowed_to:
             self._slowed.add(host)
         else:
             self._slowed.discard(host)
         if self._database.dialect == "sqlite":
-            return _Slot(at=asked_at + wait / 1_000_000, leeway=leeway, next_at=next_at)
+            return _Slot(asked_at + wait / 1_000_000, leeway, begins_at, next_at)
         # PostgreSQL read its clock somewhere between the question and the answer. Counting from the answer, we are
         # never early, and perhaps late by the whole way: so much wider are the next slots.
         doubt = answered_at - asked_at
         self._doubt = max(doubt, self._doubt * _DOUBT_FADES)
-        return _Slot(at=answered_at + wait / 1_000_000, leeway=leeway - doubt, next_at=next_at)
+        return _Slot(answered_at + wait / 1_000_000, leeway - doubt, begins_at, next_at)
 
     async def _write(self, statement: str, **values: int | str) -> None:
         async with self._database.write() as connection:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.undelivered import Undelivered
+from tidings.announce.ledger.outbox import Outbox
 from tidings.core.clock import parse_timestamp, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
@@ -30,7 +30,7 @@ def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Ex
         site = await lookup.require(site_id)
         failed: list[dict[str, Any]] = []
         for channel in Channel:
-            rows = Undelivered(database, site=site.number, channel=channel, execution=0)
+            outbox = Outbox(database, site=site.number, channel=channel)
             failed += [
                 {
                     "url": page.url,
@@ -40,7 +40,7 @@ def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Ex
                     "attempts": page.attempts,
                     "failedAt": to_text(page.failed_at),
                 }
-                for page in await rows.list_failed(limit=limit)
+                for page in await outbox.list_failed(limit=limit)
             ]
         return FailedAnswer(failed=failed)
 

@@ -1,0 +1,100 @@
+"""What an engine's answer means, in the same words for every channel, and the exchange that brings one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from tidings.core.clock import Clock
+from tidings.core.net.addresses import escape_text
+from tidings.core.net.client import Answer, GuardedClient
+
+REQUEST_TIMEOUT = timedelta(seconds=30)
+LONGEST_ANSWER = 65_536
+
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
+_LONGEST_DETAIL = 300
+
+
+class Verdict(StrEnum):
+    """What an answer means for the URLs in the request."""
+
+    ACCEPTED = "accepted"
+    # At least one URL is bad: the batch is halved until it is found.
+    BAD_URLS = "bad URLs"
+    RATE_LIMITED = "rate limited"
+    UNAVAILABLE = "unavailable"
+    # The request was sent, and no answer came.
+    UNCERTAIN = "no answer"
+    UNVERIFIED = "key not verified yet"
+    FORBIDDEN = "key refused"
+    QUOTA_FULL = "quota exceeded"
+    QUOTA_REMAINING = "less quota than sent"
+    THROTTLED = "throttled"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer, judged."""
+
+    verdict: Verdict
+    # For the record: the status and the engine's own words.
+    reason: str
+    # What a person should check or do; empty after a success.
+    advice: str = ""
+    # HTTP status; None if no answer came.
+    status: int | None = None
+    # ErrorCode and Message of the body, where the channel has them.
+    code: str | None = None
+    message: str | None = None
+    # URLs that the engine says it would still take today.
+    remaining: int | None = None
+    # From the request to the end of the answer.
+    elapsed: timedelta = timedelta()
+    # The engine's own wish (Retry-After).
+    retry_after: timedelta | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.verdict is Verdict.ACCEPTED
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRequest:
+    """One request, ready to be sent. URL and body may hold a key, so they do not print."""
+
+    method: str
+    url: str = field(repr=False)
+    # A JSON document in UTF-8, or None.
+    body: bytes | None = field(default=None, repr=False)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return _JSON if self.body is not None else {}
+
+
+async def exchange(request: ChannelRequest, *, client: GuardedClient, clock: Clock, url_limit: int) -> Answer:
+    """Send a request and read the start of its answer. Raises FetchError."""
+    started = clock.monotonic()
+    async with client.stream(
+        request.method,
+        request.url,
+        headers=request.headers,
+        body=request.body,
+        timeout=REQUEST_TIMEOUT,
+        url_limit=url_limit,
+    ) as stream:
+        # The status says what matters; of a long body the start is enough.
+        body = await stream.read_start(LONGEST_ANSWER)
+        elapsed = timedelta(seconds=clock.monotonic() - started)
+        return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
+
+
+def clean_text(text: str) -> str:
+    """An engine's words on one line, without control characters."""
+    return escape_text(" ".join(text.split()))
+
+
+def shorten_text(text: str) -> str:
+    return text[:_LONGEST_DETAIL]

@@ -1,0 +1,55 @@
+"""Bing keys that rest after Bing throttled them, on all sites that use them. Only a fingerprint of a key is stored."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Column, Table, Text, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.db.database import Database, metadata
+from tidings.core.secrets.secret import Secret
+
+bing_key_rests = Table(
+    "bing_key_rests",
+    metadata,
+    Column("key_fingerprint", Text, primary_key=True),
+    Column("until", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRest:
+    """Until when a key must not be used."""
+
+    until: datetime
+    # What Bing answered.
+    reason: str
+
+
+class KeyRests:
+    """The keys that rest now."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, key: Secret, *, now: datetime) -> KeyRest | None:
+        """The rest of this key, or None if it may be used."""
+        statement = select(bing_key_rests).where(
+            bing_key_rests.c.key_fingerprint == key.fingerprint, bing_key_rests.c.until > to_milliseconds(now)
+        )
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        return None if row is None else KeyRest(from_milliseconds(row.until), row.reason)
+
+    async def begin(self, connection: AsyncConnection, key: Secret, *, until: datetime, reason: str) -> None:
+        """Let this key rest."""
+        values = {"until": to_milliseconds(until), "reason": reason}
+        statement = (
+            self._database.insert(bing_key_rests)
+            .values(key_fingerprint=key.fingerprint, **values)
+            .on_conflict_do_update(index_elements=["key_fingerprint"], set_=values)
+        )
+        await connection.execute(statement)

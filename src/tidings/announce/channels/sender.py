@@ -1,0 +1,547 @@
+"""One sender for every channel: takes an engine's next pages from the outbox, sends them, and records the result.
+
+A channel supplies the protocol (build a request, classify an answer, batch size) and its quota (reserve before, settle
+after). Retries, halving a batch with bad URLs, closing an engine and recording are here, once. A sender shares nothing
+with planning but a wake-up: starting, resuming and serving a slow engine are the same loop.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.outbox import ClaimedPages
+from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.site.site import Engine, Site
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.logs.logger import get_logger
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy, Trouble
+from tidings.core.stop import Stop, StopRequestedError
+
+# An engine may ask for a day; other sites, and people who try again, need not wait that long to hear it.
+LONGEST_REST = timedelta(hours=1)
+
+_log = get_logger(__name__)
+
+_TROUBLES = {
+    Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
+    Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
+    Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
+}
+# The pages are not to blame: they stay open and have not failed.
+_BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
+# These need a person; all others are recovered from by themselves.
+_ERRORS = frozenset({Verdict.BAD_URLS, Verdict.FORBIDDEN, Verdict.REFUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Quota for the next request."""
+
+    # Pages that may be sent; 0 closes the engine for this execution.
+    granted: int
+    # Why nothing was granted, if the reason is something other than a used-up quota.
+    reason: str | None = None
+
+
+class SendingChannel(Protocol):
+    """What a channel supplies for one engine. `submit` judges a lost connection too and never raises FetchError."""
+
+    @property
+    def site(self) -> Site: ...
+
+    @property
+    def channel(self) -> Channel: ...
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def host(self) -> str:
+        """The host that requests are paced by."""
+
+    @property
+    def batch_size(self) -> int:
+        """Pages a batch: progress is saved and logged after each."""
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether every answer has to be settled."""
+
+    @property
+    def most_split_requests(self) -> int:
+        """Requests for one batch with bad URLs, at most; the rest of it fails as a whole."""
+
+    @property
+    def slows_down(self) -> bool:
+        """Whether a rate limit slows the pace of the host down, for all sites."""
+
+    @property
+    def failures_until_closed(self) -> Mapping[Verdict, int]:
+        """After so many failures in a row, the last one with this verdict, the engine is closed for this execution."""
+
+    def count_per_request(self, pages: int) -> int:
+        """How many of a batch of so many pages one request carries."""
+
+    def build_request(self, urls: Sequence[str]) -> ChannelRequest: ...
+
+    async def submit(self, request: ChannelRequest, *, count: int) -> Outcome: ...
+
+    async def reserve(self, count: int, *, least: int) -> Reservation: ...
+
+    async def release(self, count: int) -> None: ...
+
+    async def settle(self, connection: AsyncConnection, outcome: Outcome, *, count: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClaimed:
+    """A sender took pages from the outbox."""
+
+    engine: Engine
+    # Those that an earlier execution had planned.
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """An engine answered a request, or did not."""
+
+    engine: Engine
+    outcome: Outcome
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PagesTaken:
+    """An engine took pages, which is recorded."""
+
+    engine: Engine
+    pages: int
+    # Those that no engine had taken before.
+    fresh: int
+
+
+@dataclass(frozen=True, slots=True)
+class PagesFailed:
+    """An engine did not take pages, which is recorded; the next execution sends them again."""
+
+    engine: Engine
+    pages: int
+    # Those that no engine has taken yet.
+    untaken: int
+    reason: str
+    # What a person should check or do.
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClosed:
+    """An engine is not asked again in this execution; its pages stay in the outbox."""
+
+    engine: Engine
+    # None if its quota is used up, which is the normal course.
+    reason: str | None
+    advice: str = ""
+    # The engine refuses the key until a person sets another.
+    broken: bool = False
+
+
+SendResult = BatchClaimed | RequestAnswered | PagesTaken | PagesFailed | EngineClosed
+
+
+@dataclass(slots=True)
+class WakeUp:
+    """Tells one sender that the outbox may have new pages, and in the end that no more will come."""
+
+    ended: bool = False
+    _event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ring(self) -> None:
+        self._event.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self._event.set()
+
+    def clear(self) -> None:
+        """Call before looking into the outbox: a ring from here on ends `wait`."""
+        self._event.clear()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class SendingContext:
+    """What all senders of an execution share."""
+
+    clock: Clock
+    pace: Pace
+    policy: RetryPolicy
+    stop: Stop
+    # Begins a transaction that only the running execution can write in.
+    transaction: Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+    # Takes every result.
+    emit: Callable[[SendResult], None]
+    # Saves the execution's progress.
+    save_progress: Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Claimed pages on their way."""
+
+    number: int
+    claimed: ClaimedPages
+    # Pages that are not dealt with.
+    remaining: int
+    began: float
+    accepted: int = 0
+    # Answers by HTTP status.
+    statuses: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The pages of a batch that go out in one request: from `start` to `stop`."""
+
+    batch: _Batch
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def urls(self) -> list[str]:
+        return [url.decode() for url in self.batch.claimed.pages.urls[self.start : self.stop]]
+
+    def halve(self) -> "list[_Part]":
+        middle = (self.start + self.stop) // 2
+        return [replace(self, stop=middle), replace(self, start=middle)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The last answer to a part, and how many attempts it took. `part` may be shorter than asked for: quota."""
+
+    part: _Part
+    outcome: Outcome
+    attempts: int
+
+
+class Sender:
+    """Sends one engine's deliveries."""
+
+    def __init__(
+        self,
+        channel: SendingChannel,
+        *,
+        recorder: Recorder,
+        broken: BrokenEngines,
+        context: SendingContext,
+        wake: WakeUp,
+        concurrency: int,
+    ) -> None:
+        self._channel = channel
+        self._recorder = recorder
+        self._broken = broken
+        self._context = context
+        self._wake = wake
+        self._concurrency = concurrency
+        self._parts: asyncio.Queue[_Part] = asyncio.Queue(maxsize=1)
+        self._busy: set[int] = set()
+        self._batches = 0
+        self._failures_in_row = 0
+        self._closed = False
+
+    async def run(self) -> None:
+        """Send until the outbox has nothing more for this engine, it is time to stop, or the engine is closed."""
+        workers = [asyncio.create_task(self._work()) for _ in range(self._concurrency)]
+        feeding = asyncio.create_task(self._feed())
+        try:
+            # A worker ends only by an error, which must not leave the others waiting.
+            done, _ = await asyncio.wait({feeding, *workers}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (feeding, *workers):
+                task.cancel()
+            await asyncio.gather(feeding, *workers, return_exceptions=True)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._closed or self._context.stop.requested
+
+    async def _feed(self) -> None:
+        """Claim pages and hand them to the workers: first what failed in earlier executions, then everything else."""
+        for failed in (True, False):
+            while not self._is_over:
+                self._wake.clear()
+                ended = self._wake.ended
+                if await self._claim(failed=failed):
+                    continue
+                # A delivery larger than a batch is claimed again once its first pages are dealt with.
+                if not self._busy and (failed or ended):
+                    break
+                await self._wake.wait()
+        await self._parts.join()
+
+    async def _claim(self, *, failed: bool) -> bool:
+        claimed = await self._recorder.outbox.claim(
+            self._channel.engine.endpoint, failed=failed, limit=self._channel.batch_size, busy=self._busy
+        )
+        if claimed is None:
+            return False
+        self._busy.update(segment.delivery for segment in claimed.segments)
+        self._batches += 1
+        self._context.emit(BatchClaimed(self._channel.engine, claimed.repeated))
+        size = len(claimed.pages)
+        batch = _Batch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
+        step = self._channel.count_per_request(size)
+        for start in range(0, size, step):
+            await self._parts.put(_Part(batch, start, min(start + step, size)))
+        return True
+
+    async def _work(self) -> None:
+        while True:
+            part = await self._parts.get()
+            try:
+                await self._deliver(part)
+                part.batch.remaining -= len(part)
+                if not part.batch.remaining:
+                    await self._finish_batch(part.batch)
+            finally:
+                self._parts.task_done()
+
+    async def _finish_batch(self, batch: _Batch) -> None:
+        self._busy.difference_update(segment.delivery for segment in batch.claimed.segments)
+        if batch.statuses:
+            self._log_batch(batch)
+            await self._context.save_progress()
+        self._wake.ring()
+
+    async def _deliver(self, whole: _Part) -> None:
+        """Send a part until it is taken or given up; with bad URLs it is halved until they are found."""
+        parts = deque([whole])
+        requests_left = self._channel.most_split_requests
+        while parts and not self._is_over:
+            part = parts.popleft()
+            requests_left -= 1
+            parts += await self._send_with_retries(part, may_split=requests_left >= len(parts) + 2)
+
+    async def _send_with_retries(self, part: _Part, *, may_split: bool) -> "list[_Part]":
+        """Send until there is a lasting answer, and record it. Returns the parts to send instead."""
+        attempts = 0
+        sent: _Sent | None = None
+        try:
+            while not self._is_over:
+                # A retry is worth its quota only with all of the part; at first, some is better than nothing.
+                reservation = await self._channel.reserve(len(part), least=1 if sent is None else len(part))
+                if not reservation.granted:
+                    await self._close_without_quota(reservation, sent)
+                    break
+                part = replace(part, stop=part.start + reservation.granted)
+                outcome = await self._send(part)
+                await self._respect_limit(outcome, attempts + 1)
+                if outcome.verdict is Verdict.QUOTA_REMAINING:
+                    # Corrected, and nothing was taken: reserve again, for as many as remain.
+                    await self._settle(part, outcome)
+                    sent = None
+                    continue
+                attempts += 1
+                sent = _Sent(part, outcome, attempts)
+                delay = self._find_delay(outcome, attempts)
+                if delay is None:
+                    return await self._conclude(sent, may_split=may_split)
+                await self._settle(part, outcome)
+                self._log_retry(sent, delay)
+                await self._context.stop.sleep(delay)
+        except StopRequestedError:
+            # The part stays in the outbox.
+            pass
+        return []
+
+    async def _send(self, part: _Part) -> Outcome:
+        """One request in its turn. Raises StopRequestedError before it is sent."""
+        channel, context = self._channel, self._context
+        request = channel.build_request(part.urls)
+        try:
+            async with context.pace.turn(channel.host, stop=context.stop):
+                outcome = await channel.submit(request, count=len(part))
+        except StopRequestedError:
+            await channel.release(len(part))
+            raise
+        part.batch.statuses[str(outcome.status or "no answer")] += 1
+        context.emit(RequestAnswered(channel.engine, outcome, context.clock.now()))
+        if outcome.accepted and channel.slows_down:
+            await context.pace.record_accepted(channel.host)
+        return outcome
+
+    def _find_delay(self, outcome: Outcome, attempts: int) -> timedelta | None:
+        """How long to wait before the next attempt; None: there is none, or no time for it."""
+        trouble = _TROUBLES.get(outcome.verdict)
+        if trouble is None:
+            return None
+        delay = self._context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
+        return None if delay is None or self._is_too_long(delay) else delay
+
+    def _is_too_long(self, delay: timedelta) -> bool:
+        left = self._context.stop.remaining()
+        return left is not None and delay > left
+
+    async def _settle(self, part: _Part, outcome: Outcome) -> None:
+        """An answer after which the part is sent again."""
+        self._log_answer(part, outcome)
+        if self._channel.has_quota:
+            async with self._context.transaction() as connection:
+                await self._channel.settle(connection, outcome, count=len(part))
+
+    async def _respect_limit(self, outcome: Outcome, attempts: int) -> None:
+        """The limit is the engine's, not this batch's: nobody asks it before the wait is over, and then less often."""
+        if outcome.verdict is not Verdict.RATE_LIMITED or not self._channel.slows_down:
+            return
+        await self._context.pace.slow_down(self._channel.host)
+        delay = self._context.policy.next_delay(Trouble.RATE_LIMITED, retry=attempts, asked_for=outcome.retry_after)
+        if delay is not None:
+            await self._context.pace.rest(self._channel.host, min(delay, LONGEST_REST))
+
+    async def _conclude(self, sent: _Sent, *, may_split: bool) -> "list[_Part]":
+        """Record a lasting answer. Returns the halves of a part with bad URLs."""
+        if sent.outcome.accepted:
+            await self._record_taken(sent)
+        elif sent.outcome.verdict is Verdict.BAD_URLS and may_split and len(sent.part) > 1:
+            await self._settle(sent.part, sent.outcome)
+            return sent.part.halve()
+        else:
+            self._log_answer(sent.part, sent.outcome, lasting=True)
+            await self._give_up(sent, settles=True)
+        return []
+
+    async def _record_taken(self, sent: _Sent) -> None:
+        part, now = sent.part, self._context.clock.now()
+        async with self._context.transaction() as connection:
+            await self._channel.settle(connection, sent.outcome, count=len(part))
+            fresh = await self._recorder.record_taken(
+                connection, part.batch.claimed, start=part.start, stop=part.stop, at=now
+            )
+        self._failures_in_row = 0
+        part.batch.accepted += len(part)
+        self._context.emit(PagesTaken(self._channel.engine, len(part), fresh))
+
+    async def _give_up(self, sent: _Sent, *, settles: bool = False) -> None:
+        """Record that the engine did not take these pages; close it if the next ones would fare no better."""
+        part, outcome, now = sent.part, sent.outcome, self._context.clock.now()
+        blameless = outcome.verdict in _BLAMELESS
+        closes, untaken = self._count_failure(outcome), 0
+        async with self._context.transaction() as connection:
+            if settles:
+                await self._channel.settle(connection, outcome, count=len(part))
+            if not blameless:
+                untaken = await self._recorder.record_failed(
+                    connection,
+                    part.batch.claimed,
+                    start=part.start,
+                    stop=part.stop,
+                    reason=outcome.reason,
+                    attempts=sent.attempts,
+                    at=now,
+                )
+            if outcome.verdict is Verdict.FORBIDDEN:
+                engine = self._channel.engine.endpoint
+                await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
+        if not blameless:
+            self._log_failed(sent)
+            result = PagesFailed(self._channel.engine, len(part), untaken, outcome.reason, outcome.advice)
+            self._context.emit(result)
+        if closes:
+            self._close(outcome.reason, outcome.advice, broken=outcome.verdict is Verdict.FORBIDDEN)
+
+    def _count_failure(self, outcome: Outcome) -> bool:
+        """Whether asking this engine again in this execution makes no sense."""
+        # Bad URLs are no sign of a bad engine.
+        self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
+        most = self._channel.failures_until_closed.get(outcome.verdict)
+        wish = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
+        return (most is not None and self._failures_in_row >= most) or (
+            wish is not None and self._is_too_long(wish * self._context.policy.scale)
+        )
+
+    async def _close_without_quota(self, reservation: Reservation, sent: _Sent | None) -> None:
+        """Nothing more can be sent today; a part that failed before it could be sent again has failed."""
+        if sent is not None:
+            await self._give_up(sent)
+        self._close(reservation.reason, broken=False)
+
+    def _close(self, reason: str | None, advice: str = "", *, broken: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.ring()
+        engine = self._channel.engine
+        if reason is not None:
+            _log.warning("engine.closed", site=self._channel.site.id, engine=engine.host, reason=reason)
+        self._context.emit(EngineClosed(engine, reason, advice, broken))
+
+    def _log_answer(self, part: _Part, outcome: Outcome, *, lasting: bool = False) -> None:
+        (_log.error if lasting and outcome.verdict in _ERRORS else _log.warning)(
+            "batch.answer",
+            **self._describe(part.batch),
+            urls=len(part),
+            first_url=part.urls[0],
+            status=outcome.status,
+            error_code=outcome.code,
+            error_message=outcome.message,
+            verdict=outcome.verdict.value,
+            reason=outcome.reason,
+            check=outcome.advice,
+        )
+
+    def _log_retry(self, sent: _Sent, delay: timedelta) -> None:
+        _log.warning(
+            "batch.retry",
+            **self._describe(sent.part.batch),
+            retry=f"retry {sent.attempts}/{self._context.policy.retries}",
+            wait_s=delay.total_seconds(),
+            reason=sent.outcome.reason,
+        )
+
+    def _log_failed(self, sent: _Sent) -> None:
+        (_log.error if sent.outcome.verdict in _ERRORS else _log.warning)(
+            "batch.failed",
+            **self._describe(sent.part.batch),
+            urls=len(sent.part),
+            first_url=sent.part.urls[0],
+            status=sent.outcome.status,
+            reason=sent.outcome.reason,
+            check=sent.outcome.advice,
+        )
+
+    def _log_batch(self, batch: _Batch) -> None:
+        _log.info(
+            "batch.sent",
+            **self._describe(batch),
+            urls=len(batch.claimed.pages),
+            accepted=batch.accepted,
+            status=dict(batch.statuses),
+            ms=round((self._context.clock.monotonic() - batch.began) * 1000),
+        )
+
+    def _describe(self, batch: _Batch) -> dict[str, str | int]:
+        channel = self._channel
+        return {
+            "site": channel.site.id,
+            "channel": str(channel.channel),
+            "engine": channel.engine.host,
+            "batch": batch.number,
+        }

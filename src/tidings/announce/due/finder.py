@@ -1,0 +1,247 @@
+"""From the crawl's events to due pages: looks pages up in the ledger, and releases a file once it is known to be good.
+
+The pages that are due on Bing are selected on the same way. Nothing is written here.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidings.announce.channels.ranking import Chooser, FileBacklog
+from tidings.announce.due.hashes import DistinctCount, HashSet
+from tidings.announce.due.pages import Dropped, Listing, PageFilter, Pages
+from tidings.announce.due.rules import DueRules, count_stamped_now, find_due
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.site.site import Site
+from tidings.announce.sitemap.crawl import (
+    CrawlEvent,
+    FileDropped,
+    FileRead,
+    FileRestarted,
+    FileUnchanged,
+    PagesRead,
+    SitemapFile,
+)
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.logs.logger import get_logger
+
+# Known pages are looked up many at once, which spares the index; new ones have to be kept, so they come in less.
+KNOWN_BLOCK = 50_000
+NEW_BLOCK = 1_000
+# A file is not believed when so many of its pages carry the time of the fetch as lastmod.
+STAMPED_SHARE = 0.9
+STAMPED_LEAST = 5
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """One sitemap file in numbers of pages."""
+
+    pages: int
+    new: int = 0
+    changed: int = 0
+    # Changed within the least gap between two notices.
+    too_soon: int = 0
+    # Changes that are not believed, because the file stamps every page "now".
+    not_believed: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DueFile:
+    """A sitemap file that was read, and its due pages."""
+
+    file: SitemapFile
+    counts: FileCounts
+    due: Pages
+    # Hashes of due pages that were submitted earlier today.
+    taken_today: frozenset[int]
+    # All its pages, in blocks; only for sites that announce removals.
+    seen: Sequence[Listing]
+    # Its oldest entry in the ledger, in milliseconds; the time of planning if none is older.
+    oldest: int
+    # Channels (a sum) on which all its pages are on record once the due ones are in the outbox; 0: on none.
+    channels: int
+
+
+class DueFinder:
+    """One execution's way from sitemap files to due pages. Without a `ledger`, only Bing's chooser looks at them."""
+
+    def __init__(
+        self, site: Site, *, ledger: Ledger | None, chooser: Chooser | None = None, rules: DueRules, clock: Clock
+    ) -> None:
+        # Addresses of files that had not changed.
+        self.unchanged: list[str] = []
+        # The error that ended the selection for Bing.
+        self.chooser_error: Exception | None = None
+        self._site = site
+        self._ledger = ledger
+        self._chooser = chooser
+        self._rules = rules
+        self._clock = clock
+        self._filter = PageFilter(site)
+        self._distinct = DistinctCount()
+        self._planned = HashSet()
+        self._block_size = NEW_BLOCK
+        self._unchanged_pages = 0
+        self._forget_file()
+
+    async def take(self, event: CrawlEvent) -> DueFile | None:
+        """Deal with one event of the crawl. Returns the file once it is read."""
+        match event:
+            case PagesRead(file, pairs):
+                self._block.extend(self._filter.read(pairs))
+                if len(self._block) >= self._block_size:
+                    await self._look_up(file)
+            case FileRead(file):
+                await self._look_up(file)
+                found = self._release(file)
+                self._forget_file()
+                return found
+            case FileUnchanged(file, pages):
+                self.unchanged.append(file.url)
+                self._unchanged_pages += pages
+            case FileRestarted() | FileDropped():
+                self._take_back()
+                self._forget_file()
+        return None
+
+    def count_total(self) -> int:
+        """How many different pages the sitemap has; unchanged files count as they did last time."""
+        read = self._distinct.count()
+        if self._chooser is not None:
+            self._chooser.record_read(read)
+        return read + self._unchanged_pages
+
+    def close(self) -> None:
+        self._distinct.close()
+
+    def _forget_file(self) -> None:
+        self._block = Listing()
+        self._pages = 0
+        self._hashes: list[array[int]] = []
+        self._new = Pages()
+        self._changed = Pages()
+        self._taken_today: set[int] = set()
+        self._seen: list[Listing] = []
+        self._stamped_now = 0
+        self._too_soon = 0
+        self._oldest: int | None = None
+        self._filter.forget_dropped()
+
+    def _take_back(self) -> None:
+        """Nothing of this file counts: its pages are not due because of it."""
+        if self._chooser is not None:
+            self._chooser.take_back()
+        for pages in (self._new, self._changed):
+            self._planned.remove(pages.hashes)
+
+    async def _look_up(self, file: SitemapFile) -> None:
+        """Find the due pages of the block, and keep them until the file is done."""
+        block, self._block = self._block, Listing()
+        if not block:
+            return
+        now = to_milliseconds(self._clock.now())
+        if self._ledger is None:
+            self._hashes.append(array("q", sorted(block.hashes)))
+            self._stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
+        else:
+            await self._find_due(block, self._ledger, fetched_at=file.fetched_at, now=now)
+        if self._chooser is not None:
+            try:
+                await self._chooser.consider(block, file, now=now)
+            except Exception as error:  # noqa: BLE001 - trouble with Bing must not harm the rest
+                self._break_chooser(error)
+        self._pages += len(block)
+        if self._site.announce_removed:
+            self._seen.append(block)
+
+    async def _find_due(self, block: Listing, ledger: Ledger, *, fetched_at: int, now: int) -> None:
+        due = await find_due(
+            block, ledger=ledger, rules=self._rules, now=now, fetched_at=fetched_at, planned=self._planned
+        )
+        self._block_size = NEW_BLOCK if due.new else KNOWN_BLOCK
+        for pages, held in ((due.new, self._new), (due.changed, self._changed)):
+            # The same page further down, or in another file, is not due again.
+            self._planned.update(pages.hashes)
+            held.extend(pages)
+        self._hashes.append(due.hashes)
+        self._taken_today |= due.taken_today
+        self._stamped_now += due.stamped_now
+        self._too_soon += due.too_soon
+        if due.oldest is not None:
+            self._oldest = due.oldest if self._oldest is None else min(self._oldest, due.oldest)
+
+    def _release(self, file: SitemapFile) -> DueFile:
+        """The file is good as far as it was read."""
+        for ordered in self._hashes:
+            self._distinct.add(ordered)
+        believed = self._believe()
+        backlog = self._release_for_bing(believed=believed)
+        counts = self._count(file, believed=believed)
+        now = to_milliseconds(self._clock.now())
+        oldest = now if self._oldest is None else self._oldest
+        channels = self._find_channels(file, believed=believed)
+        if channels and backlog is not None and not backlog.due and backlog.clean:
+            channels |= Channel.BING
+            oldest = min(oldest, now if backlog.oldest is None else backlog.oldest)
+        if not believed:
+            self._planned.remove(self._changed.hashes)
+        due = self._new
+        if believed:
+            due.extend(self._changed)
+        return DueFile(file, counts, due, frozenset(self._taken_today), self._seen, oldest, channels)
+
+    def _find_channels(self, file: SitemapFile, *, believed: bool) -> int:
+        # A change that waits must be seen again, and so must pages that another host or key folder would let in.
+        waits = self._too_soon or self._filter.dropped.by_settings or (self._changed and not believed)
+        if self._ledger is None or waits or not self._pages or file.fault is not None:
+            return 0
+        return Channel.INDEXNOW
+
+    def _release_for_bing(self, *, believed: bool) -> FileBacklog | None:
+        if self._chooser is None:
+            return None
+        try:
+            return self._chooser.release(believed=believed)
+        except Exception as error:  # noqa: BLE001 - trouble with Bing must not harm the rest
+            self._break_chooser(error)
+            return None
+
+    def _break_chooser(self, error: Exception) -> None:
+        self._chooser = None
+        self.chooser_error = error
+        _log.exception("bing.choice_broken", site=self._site.id)
+
+    def _believe(self) -> bool:
+        return self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * self._pages
+
+    def _count(self, file: SitemapFile, *, believed: bool) -> FileCounts:
+        dropped = self._filter.dropped + Dropped(invalid=file.too_long)
+        if dropped.total:
+            _log.warning(
+                "sitemap.dropped",
+                sitemap=str(file),
+                invalid=dropped.invalid,
+                foreign_host=dropped.foreign_host,
+                outside_key_location=dropped.outside_key_location,
+            )
+        warning = None
+        if not believed and self._changed:
+            warning = (
+                f"{file}: {self._stamped_now:,} of {self._pages:,} pages carry the time of the fetch as lastmod, "
+                f"which is not believed; {len(self._changed):,} known pages were not sent again for it"
+            )
+            _log.warning("sitemap.lastmod_not_believed", sitemap=str(file), stamped_now=self._stamped_now)
+        return FileCounts(
+            pages=self._pages,
+            new=len(self._new),
+            changed=len(self._changed) if believed else 0,
+            too_soon=self._too_soon,
+            not_believed=0 if believed else len(self._changed),
+            dropped=dropped,
+            warning=warning,
+        )

@@ -1,0 +1,74 @@
+"""Runs the senders of an execution: one task for each engine, from the first page planned to the last answer."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from tidings.announce.channels.sender import Sender, WakeUp
+from tidings.core.clock import Clock
+from tidings.core.stop import Stop
+
+# After a stop, requests on their way may end within this time; pages without an answer then are sent next time.
+GRACE = timedelta(seconds=5)
+
+
+class Senders:
+    """Senders at work. Used as a context, so that none outlives it."""
+
+    def __init__(
+        self,
+        make_senders: Sequence[Callable[[WakeUp], Sender]],
+        *,
+        stop: Stop,
+        clock: Clock,
+        on_cut_short: Callable[[], None],
+    ) -> None:
+        self._wakes = [WakeUp() for _ in make_senders]
+        self._senders = [make(wake) for make, wake in zip(make_senders, self._wakes, strict=True)]
+        self._stop = stop
+        self._clock = clock
+        self._on_cut_short = on_cut_short
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(sender.run()) for sender in self._senders]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """The outbox has new pages."""
+        for wake in self._wakes:
+            wake.ring()
+
+    async def finish(self) -> None:
+        """No more pages come: wait until all are sent; after a stop, only for requests on their way.
+
+        Raises the first error of a sender.
+        """
+        for wake in self._wakes:
+            wake.end()
+        watchdog = asyncio.create_task(self._cancel_after_stop())
+        try:
+            results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            watchdog.cancel()
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _cancel_after_stop(self) -> None:
+        await self._stop.wait()
+        await self._clock.sleep(GRACE)
+        self._on_cut_short()
+        self._cancel()
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,538 @@
+"""The outbox: pages that engines have yet to take.
+
+A *batch* holds pages of one site and channel. Each of its *deliveries* names an engine, and which pages of the batch
+that engine has yet to take. A page that an engine takes leaves the delivery; an empty delivery is deleted, and so is a
+batch without deliveries. A failure keeps its pages open, with reason, attempts and time. If only some pages of a
+delivery failed, they move to a delivery of their own.
+
+Bitmaps are Python integers: bit n is the page at position n. All writes happen in the caller's guarded transaction.
+"""
+
+import sys
+import zlib
+from array import array
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
+    Text,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.due.hashes import HashSet
+from tidings.announce.due.pages import Pages
+from tidings.announce.ledger.ledger import Channel
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.db.database import Database, RowId, metadata
+
+# Deliveries that are looked at for one claim: small ones go out together.
+MOST_CLAIMED = 100
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("site", BigInteger, nullable=False),
+    Column("channel", SmallInteger, nullable=False),
+    # Whether the pages left the sitemap; otherwise they are new or changed.
+    Column("removed", Boolean, nullable=False),
+    # How many pages.
+    Column("size", Integer, nullable=False),
+    # Hashes as they are, then lastmods and URLs compressed; see `encode_pages`.
+    Column("pages", LargeBinary, nullable=False),
+    # Bitmap: pages that at least one engine took, so they are in the ledger.
+    Column("entered", LargeBinary, nullable=False),
+    # UTC day of the two bitmaps after it: pages tried on that day, and pages taken on it.
+    Column("day", Text, nullable=False),
+    Column("tried", LargeBinary, nullable=False),
+    Column("taken", LargeBinary, nullable=False),
+    # Milliseconds since the epoch.
+    Column("created_at", BigInteger, nullable=False),
+    # Id of the execution that planned it.
+    Column("created_in", BigInteger, nullable=False),
+    Index("batches_of_site", "site", "channel"),
+    sqlite_autoincrement=True,
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("batch", BigInteger, nullable=False),
+    # As in the batch, so that the next delivery of an engine is found by one index.
+    Column("site", BigInteger, nullable=False),
+    Column("channel", SmallInteger, nullable=False),
+    Column("engine", Text, nullable=False),
+    # Bitmap: pages of the batch that the engine has yet to take.
+    Column("pending", LargeBinary, nullable=False),
+    # How many pages that are.
+    Column("size", Integer, nullable=False),
+    # Requests made so far, over all executions.
+    Column("attempts", Integer, nullable=False),
+    # The last failure: why, when (milliseconds since the epoch), and in which execution. All null before the first.
+    Column("reason", Text),
+    Column("failed_at", BigInteger),
+    Column("attempted_in", BigInteger),
+    Index("deliveries_next", "site", "channel", "engine", "failed_at", "id"),
+    Index("deliveries_of_batch", "batch"),
+    sqlite_autoincrement=True,
+)
+
+_batch, _delivery = batches.c, deliveries.c
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPage:
+    """One page that an engine did not take, for people."""
+
+    url: str
+    # The engine's endpoint, or `bing`.
+    engine: str
+    reason: str
+    # Requests that carried it, over all executions.
+    attempts: int
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Some pages of one delivery."""
+
+    # Id of the delivery.
+    delivery: int
+    # Id of its batch.
+    batch: int
+    # Where the pages stand in the batch, in order.
+    positions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedPages:
+    """Pages that one sender takes on together, from one or more deliveries of its engine."""
+
+    # The pages of all segments, one segment after the other.
+    pages: Pages
+    segments: tuple[Segment, ...]
+    # How many of them an earlier execution planned.
+    repeated: int
+
+    def locate(self, start: int, stop: int) -> Iterator[tuple[Segment, int]]:
+        """The segments of the pages from `start` to `stop`, each with the index of its first page in `pages`."""
+        begin = 0
+        for segment in self.segments:
+            end = begin + len(segment.positions)
+            first, last = max(start, begin), min(stop, end)
+            if first < last:
+                yield replace(segment, positions=segment.positions[first - begin : last - begin]), first
+            begin = end
+
+
+@dataclass(frozen=True, slots=True)
+class DayCounts:
+    """Pages of one UTC day that were not counted on it before."""
+
+    # Pages that were sent to an engine.
+    tried: int = 0
+    # Pages that an engine took.
+    taken: int = 0
+
+    def __add__(self, other: "DayCounts") -> "DayCounts":
+        return DayCounts(self.tried + other.tried, self.taken + other.taken)
+
+
+class Outbox:
+    """The outbox of one site and channel, as one execution uses it."""
+
+    def __init__(self, database: Database, *, site: int, channel: Channel, execution: int = 0) -> None:
+        self._database = database
+        self._names = {"site": site, "channel": channel.value}
+        self._execution = execution
+        self._ours = (_delivery.site == site, _delivery.channel == channel.value)
+
+    # Planning.
+
+    async def add(
+        self,
+        connection: AsyncConnection,
+        pages: Pages,
+        *,
+        engines: Sequence[str],
+        at: datetime,
+        counted: Collection[int] = (),
+    ) -> None:
+        """Add a batch with a delivery for each engine. `counted`: hashes of pages that were taken earlier today."""
+        size = len(pages)
+        known = 0
+        if counted:
+            known = make_bits([at for at, url_hash in enumerate(pages.hashes) if url_hash in counted])
+        values = {
+            **self._names,
+            "removed": pages.removed,
+            "size": size,
+            "pages": encode_pages(pages),
+            "entered": b"",
+            "day": name_day(at),
+            "tried": write_bits(known),
+            "taken": write_bits(known),
+            "created_at": to_milliseconds(at),
+            "created_in": self._execution,
+        }
+        batch = (await connection.execute(insert(batches).values(values).returning(_batch.id))).scalar_one()
+        pending = write_bits((1 << size) - 1)
+        rows = [
+            {**self._names, "batch": batch, "engine": engine, "pending": pending, "size": size, "attempts": 0}
+            for engine in engines
+        ]
+        await connection.execute(insert(deliveries), rows)
+
+    async def list_open(self, engine: str, *, removed: bool) -> HashSet:
+        """The hashes of all pages that `engine` has yet to take."""
+        hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
+        statement = (
+            select(_delivery.pending, _batch.size, hashes.label("hashes"))
+            .join(batches, _batch.id == _delivery.batch)
+            .where(*self._ours, _delivery.engine == engine, _batch.removed.is_(removed))
+        )
+        found = HashSet()
+        async with self._database.read() as connection:
+            async for row in await connection.stream(statement):
+                numbers = _read_numbers(row.hashes)
+                found.update(numbers[at] for at in list_positions(read_bits(row.pending), row.size))
+        return found
+
+    async def list_pages(self) -> AsyncIterator[Pages]:
+        """Every open page, batch by batch: pages that at least one engine has yet to take."""
+        statement = (
+            select(_batch.id, _batch.pages, _batch.size, _batch.removed, _delivery.pending)
+            .join(deliveries, _delivery.batch == _batch.id)
+            .where(*self._ours)
+            .order_by(_batch.id)
+        )
+        last: Any = None
+        pending = 0
+        async with self._database.read() as connection:
+            async for row in await connection.stream(statement):
+                if last is not None and last.id != row.id:
+                    yield _decode(last).pick(list_positions(pending, last.size))
+                    pending = 0
+                last, pending = row, pending | read_bits(row.pending)
+        if last is not None:
+            yield _decode(last).pick(list_positions(pending, last.size))
+
+    async def drop_since(self, connection: AsyncConnection, *, since: int) -> None:
+        """Delete batches created at or after `since` (milliseconds); their pages are due by the ledger again."""
+        those = select(_batch.id).where(
+            _batch.site == self._names["site"],
+            _batch.channel == self._names["channel"],
+            _batch.created_at >= since,
+        )
+        await connection.execute(delete(deliveries).where(_delivery.batch.in_(those)))
+        await connection.execute(delete(batches).where(_batch.id.in_(those)))
+
+    # Sending.
+
+    async def claim(self, engine: str, *, failed: bool, limit: int, busy: Collection[int] = ()) -> ClaimedPages | None:
+        """The next pages for `engine`, at most `limit`, or None.
+
+        With `failed`, deliveries that failed in an earlier execution, the oldest failure first; otherwise those that
+        were never tried, in the order they were planned. Several small deliveries are taken together. `busy` are ids
+        of deliveries that are being sent.
+        """
+        heads = await self._list_heads(engine, failed=failed, busy=busy)
+        chosen: list[Segment] = []
+        wanted, repeated = limit, 0
+        for row in heads:
+            # What was announced as changed is entered in the ledger, what was removed leaves it.
+            if not wanted or row.removed != heads[0].removed:
+                break
+            positions = list_positions(read_bits(row.pending), row.batch_size)[:wanted]
+            chosen.append(Segment(row.id, row.batch, positions))
+            wanted -= len(positions)
+            repeated += len(positions) if row.created_in < self._execution else 0
+        return ClaimedPages(await self._read_pages(chosen), tuple(chosen), repeated) if chosen else None
+
+    async def _list_heads(self, engine: str, *, failed: bool, busy: Collection[int]) -> Sequence[Any]:
+        statement = (
+            select(
+                _delivery.id,
+                _delivery.batch,
+                _delivery.pending,
+                _batch.size.label("batch_size"),
+                _batch.removed,
+                _batch.created_in,
+            )
+            .join(batches, _batch.id == _delivery.batch)
+            .where(*self._ours, _delivery.engine == engine, _delivery.id.not_in(list(busy)))
+            .limit(MOST_CLAIMED)
+        )
+        if failed:
+            statement = statement.where(_delivery.failed_at.is_not(None), _delivery.attempted_in != self._execution)
+            statement = statement.order_by(_delivery.failed_at, _delivery.id)
+        else:
+            statement = statement.where(_delivery.failed_at.is_(None)).order_by(_delivery.id)
+        async with self._database.read() as connection:
+            return (await connection.execute(statement)).all()
+
+    async def _read_pages(self, segments: Sequence[Segment]) -> Pages:
+        statement = select(_batch.id, _batch.pages, _batch.size, _batch.removed)
+        found = Pages()
+        async with self._database.read() as connection:
+            for segment in segments:
+                row = (await connection.execute(statement.where(_batch.id == segment.batch))).one()
+                pages = _decode(row)
+                part = pages if len(segment.positions) == row.size else pages.pick(segment.positions)
+                if found:
+                    found.extend(part)
+                else:
+                    found = part
+        return found
+
+    async def read_state(self, connection: AsyncConnection, segment: Segment) -> "BatchState":
+        """What is known of the segment's pages beyond this delivery."""
+        statement = select(_batch.id, _batch.entered, _batch.day, _batch.tried, _batch.taken, _batch.created_in).where(
+            _batch.id == segment.batch
+        )
+        row = (await connection.execute(statement)).one()
+        return BatchState(
+            batch=row.id,
+            entered=read_bits(row.entered),
+            day=row.day,
+            tried=read_bits(row.tried),
+            taken=read_bits(row.taken),
+            created_in=row.created_in,
+        )
+
+    async def record_taken(self, connection: AsyncConnection, segment: Segment, state: "BatchState") -> None:
+        """The engine took the segment's pages: they leave the delivery. `state` is the batch's after that."""
+        row = await self._read_delivery(connection, segment.delivery)
+        pending = read_bits(row.pending) & ~make_bits(segment.positions)
+        if not await self._keep_pending(connection, segment, pending):
+            await self._store_state(connection, state)
+
+    async def record_failed(
+        self, connection: AsyncConnection, segment: Segment, state: "BatchState", *, reason: str, attempts: int, at: int
+    ) -> None:
+        """The engine did not take the segment's pages in so many attempts; they are not claimed in this execution."""
+        row = await self._read_delivery(connection, segment.delivery)
+        failure = {
+            "reason": reason,
+            "attempts": row.attempts + attempts,
+            "failed_at": at,
+            "attempted_in": self._execution,
+        }
+        moved = make_bits(segment.positions)
+        rest = read_bits(row.pending) & ~moved
+        same = await self._find_same_failure(connection, row, failure)
+        if same is not None:
+            moved |= read_bits(same.pending)
+            await self._update(connection, same.id, pending=write_bits(moved), size=moved.bit_count(), failed_at=at)
+        elif not rest:
+            await self._update(connection, row.id, **failure)
+        else:
+            own = {"batch": row.batch, "engine": row.engine, "pending": write_bits(moved), "size": moved.bit_count()}
+            await connection.execute(insert(deliveries).values({**self._names, **own, **failure}))
+        if same is not None or rest:
+            await self._keep_pending(connection, segment, rest)
+        await self._store_state(connection, state)
+
+    async def _find_same_failure(self, connection: AsyncConnection, row: Any, failure: dict[str, Any]) -> Any:
+        """The delivery of the same batch and engine that failed like this in this execution."""
+        statement = select(_delivery.id, _delivery.pending).where(
+            _delivery.batch == row.batch,
+            _delivery.engine == row.engine,
+            _delivery.id != row.id,
+            *(deliveries.c[name] == failure[name] for name in ("reason", "attempts", "attempted_in")),
+        )
+        return (await connection.execute(statement.limit(1))).first()
+
+    async def _read_delivery(self, connection: AsyncConnection, number: int) -> Any:
+        return (await connection.execute(select(deliveries).where(_delivery.id == number))).one()
+
+    async def _keep_pending(self, connection: AsyncConnection, segment: Segment, pending: int) -> bool:
+        """Leave these pages in the delivery; delete it if there are none, and a batch without deliveries.
+
+        Returns whether the batch was deleted.
+        """
+        if pending:
+            values = {"pending": write_bits(pending), "size": pending.bit_count()}
+            await self._update(connection, segment.delivery, **values)
+            return False
+        await connection.execute(delete(deliveries).where(_delivery.id == segment.delivery))
+        others = exists().where(_delivery.batch == segment.batch)
+        gone = await connection.execute(delete(batches).where(_batch.id == segment.batch, ~others))
+        return bool(gone.rowcount)
+
+    async def _update(self, connection: AsyncConnection, number: int, **values: Any) -> None:
+        await connection.execute(update(deliveries).where(_delivery.id == number).values(**values))
+
+    async def _store_state(self, connection: AsyncConnection, state: "BatchState") -> None:
+        values = {
+            "entered": write_bits(state.entered),
+            "day": state.day,
+            "tried": write_bits(state.tried),
+            "taken": write_bits(state.taken),
+        }
+        await connection.execute(update(batches).where(_batch.id == state.batch).values(values))
+
+    # Counting and showing.
+
+    async def count_open(self) -> dict[str, int]:
+        """How many pages each engine has yet to take and did not fail to take in this execution."""
+        statement = (
+            select(_delivery.engine, func.sum(_delivery.size))
+            .where(*self._ours, func.coalesce(_delivery.attempted_in, -1) != self._execution)
+            .group_by(_delivery.engine)
+        )
+        async with self._database.read() as connection:
+            return {engine: int(pages) for engine, pages in await connection.execute(statement)}
+
+    async def count_untaken(self) -> int:
+        """How many pages failed in this execution and were taken by no engine at all."""
+        statement = (
+            select(_batch.id, _batch.entered, _delivery.pending)
+            .join(batches, _batch.id == _delivery.batch)
+            .where(*self._ours, _delivery.attempted_in == self._execution)
+        )
+        failed: dict[int, int] = {}
+        async with self._database.read() as connection:
+            for row in await connection.execute(statement):
+                pages = read_bits(row.pending) & ~read_bits(row.entered)
+                failed[row.id] = failed.get(row.id, 0) | pages
+        return sum(bits.bit_count() for bits in failed.values())
+
+    async def list_failed(self, *, limit: int = 100) -> list[FailedPage]:
+        """The newest failures first."""
+        statement = (
+            select(deliveries, _batch.id, _batch.pages, _batch.size.label("batch_size"), _batch.removed)
+            .join(batches, _batch.id == _delivery.batch)
+            .where(*self._ours, _delivery.failed_at.is_not(None))
+            .order_by(_delivery.failed_at.desc(), _delivery.id)
+        )
+        found: list[FailedPage] = []
+        async with self._database.read() as connection:
+            async for row in await connection.stream(statement):
+                pages = decode_pages(row.pages, size=row.batch_size)
+                positions = list_positions(read_bits(row.pending), row.batch_size)[: limit - len(found)]
+                failed_at = from_milliseconds(row.failed_at)
+                found += [
+                    FailedPage(page.url, row.engine, row.reason, row.attempts, failed_at)
+                    for page in pages.pick(positions)
+                ]
+                if len(found) >= limit:
+                    break
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """What is known of a batch's pages over all engines, as bitmaps."""
+
+    # Id of the batch.
+    batch: int
+    # Pages that at least one engine took.
+    entered: int
+    # UTC day that `tried` and `taken` are about.
+    day: str
+    tried: int
+    taken: int
+    # Id of the execution that planned the batch.
+    created_in: int
+
+    def count_tried(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
+        """The state after these pages were tried on `day`, and those not counted on it before."""
+        state = self if self.day == day else self.begin_day(day)
+        pages = make_bits(positions)
+        counts = DayCounts(tried=(pages & ~state.tried).bit_count())
+        return replace(state, tried=state.tried | pages), counts
+
+    def count_taken(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
+        """The same for pages that an engine took, which are entered now."""
+        state, counts = self.count_tried(positions, day=day)
+        pages = make_bits(positions)
+        counts = replace(counts, taken=(pages & ~state.taken).bit_count())
+        return replace(state, taken=state.taken | pages, entered=state.entered | pages), counts
+
+    def begin_day(self, day: str, *, taken: int = 0) -> "BatchState":
+        """The state on a new day, on which `taken` were taken already, from other batches."""
+        return replace(self, day=day, tried=taken, taken=taken)
+
+
+def encode_pages(pages: Pages) -> bytes:
+    """Pages as one value: hashes first, 8 bytes each, so that they can be read alone; the rest is compressed."""
+    rest = _write_numbers(pages.lastmods) + b"\n".join(pages.urls)
+    return _write_numbers(pages.hashes) + zlib.compress(rest, 1)
+
+
+def decode_pages(value: bytes, *, size: int, removed: bool = False) -> Pages:
+    """The inverse of `encode_pages`."""
+    rest = zlib.decompress(value[8 * size :])
+    hashes, lastmods = _read_numbers(value[: 8 * size]), _read_numbers(rest[: 8 * size])
+    return Pages(rest[8 * size :].split(b"\n"), hashes, lastmods, removed)
+
+
+def _decode(row: Any) -> Pages:
+    return decode_pages(row.pages, size=row.size, removed=row.removed)
+
+
+def _write_numbers(numbers: "array[int]") -> bytes:
+    """Little-endian, so that a backup can move to any machine."""
+    if sys.byteorder == "big":
+        numbers = array("q", numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _read_numbers(value: bytes) -> "array[int]":
+    numbers = array("q", value)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def read_bits(value: bytes) -> int:
+    return int.from_bytes(value, "little")
+
+
+def write_bits(bits: int) -> bytes:
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def make_bits(positions: Sequence[int]) -> int:
+    """The bitmap of these positions, which are in order."""
+    if not positions:
+        return 0
+    first, last = positions[0], positions[-1]
+    if last - first + 1 == len(positions):
+        return ((1 << len(positions)) - 1) << first
+    digits = bytearray(b"0") * (last + 1)
+    for at in positions:
+        digits[last - at] = ord("1")
+    return int(digits, 2)
+
+
+def list_positions(bits: int, size: int) -> Sequence[int]:
+    """The positions of a bitmap over `size` pages, in order."""
+    if bits.bit_count() == size:
+        return range(size)
+    return [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+
+
+def name_day(moment: datetime) -> str:
+    """The UTC day of a timestamp, as the tables hold it."""
+    return moment.strftime("%Y-%m-%d")

@@ -1,0 +1,318 @@
+"""The outbox: nothing that an engine has yet to take is lost, nothing goes twice, and failures keep their story."""
+
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, select
+
+from tidings.announce.due.hashes import HashSet
+from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.ledger.outbox import (
+    ClaimedPages,
+    Outbox,
+    batches,
+    decode_pages,
+    deliveries,
+    encode_pages,
+    list_positions,
+    make_bits,
+    read_bits,
+    write_bits,
+)
+from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.core.db.database import Database
+
+ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"
+BOTH = (ALPHA, BETA)
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+def make_pages(*hashes: int, removed: bool = False, lastmod: int | None = None) -> Pages:
+    return Pages.gather((Page(each, f"https://example.com/{each}", lastmod) for each in hashes), removed=removed)
+
+
+class Desk:
+    """The tables of one site and channel, as one execution writes to them."""
+
+    def __init__(
+        self, database: Database, *, execution: int, site: int = 1, channel: Channel = Channel.INDEXNOW
+    ) -> None:
+        self.database = database
+        self.recorder = Recorder.open(database, site=site, channel=channel, execution=execution)
+        self.outbox: Outbox = self.recorder.outbox
+        self.ledger: Ledger = self.recorder.ledger
+
+    async def add(self, pages: Pages, *engines: str, at: datetime = NOON) -> None:
+        async with self.database.write() as connection:
+            await self.outbox.add(connection, pages, engines=engines or BOTH, at=at)
+
+    async def claim(
+        self, engine: str = ALPHA, *, failed: bool = False, limit: int = 100, busy: Iterable[int] = ()
+    ) -> ClaimedPages:
+        claimed = await self.outbox.claim(engine, failed=failed, limit=limit, busy=set(busy))
+        return claimed or ClaimedPages(Pages(), (), 0)
+
+    async def list_claimed(self, engine: str = ALPHA, *, failed: bool = False) -> list[int]:
+        return list((await self.claim(engine, failed=failed)).pages.hashes)
+
+    async def take(self, claimed: ClaimedPages, start: int, stop: int, *, at: datetime = NOON) -> int:
+        async with self.database.write() as connection:
+            return await self.recorder.record_taken(connection, claimed, start=start, stop=stop, at=at)
+
+    async def fail(
+        self,
+        claimed: ClaimedPages,
+        start: int,
+        stop: int,
+        *,
+        reason: str = "HTTP 503",
+        attempts: int = 4,
+        at: datetime = NOON,
+    ) -> int:
+        async with self.database.write() as connection:
+            return await self.recorder.record_failed(
+                connection, claimed, start=start, stop=stop, reason=reason, attempts=attempts, at=at
+            )
+
+    async def list_failed(self) -> set[tuple[str, str, str, int]]:
+        """The last part of the URL, engine, reason and attempts."""
+        return {
+            (page.url.rpartition("/")[2], page.engine, page.reason, page.attempts)
+            for page in await self.outbox.list_failed(limit=10_000)
+        }
+
+    async def count_rows(self) -> tuple[int, int]:
+        async with self.database.read() as connection:
+            counts = [
+                (await connection.execute(select(func.count()).select_from(table))).scalar_one()
+                for table in (batches, deliveries)
+            ]
+        return counts[0], counts[1]
+
+
+@pytest.fixture
+def first(database: Database) -> Desk:
+    return Desk(database, execution=1)
+
+
+@pytest.fixture
+def second(database: Database) -> Desk:
+    return Desk(database, execution=2)
+
+
+def test_pages_survive_their_encoding() -> None:
+    """A13: hashes over the whole range, lastmods and their absence, URLs in any script."""
+    urls = ["https://example.com/", "https://example.com/caf%C3%A9?a=1&b=2", "https://例子.example/页"]
+    pages = Pages.gather([Page(LOWEST, urls[0], 5), Page(-1, urls[1]), Page(HIGHEST, urls[2], 1 << 60)], removed=True)
+    value = encode_pages(pages)
+    assert decode_pages(value, size=3, removed=True) == pages
+    assert pages.lastmods[1] == NO_LASTMOD
+    assert value[:8] == LOWEST.to_bytes(8, "little", signed=True)
+
+
+@pytest.mark.parametrize("positions", [[], [0], [7, 8, 9], [0, 2, 9_999], list(range(10_000)), [9_999]])
+def test_a_bitmap_gives_its_positions_back(positions: list[int]) -> None:
+    """A13: which pages of a batch are open."""
+    bits = make_bits(positions)
+    assert bits == sum(1 << at for at in positions)
+    assert list(list_positions(read_bits(write_bits(bits)), 10_000)) == positions
+
+
+def test_a_set_of_hashes_behaves_as_a_set() -> None:
+    """A8: randomised against Python's own, over the whole range."""
+    chance = random.Random(7)
+    pool = [chance.randint(LOWEST, HIGHEST) for _ in range(300)] + [LOWEST, -1, 0, 1, HIGHEST]
+    ours, expected = HashSet(), set[int]()
+    for _ in range(3_000):
+        number = chance.choice(pool)
+        if chance.random() < 0.6:
+            assert ours.add(number) is (number not in expected)
+            expected.add(number)
+        else:
+            ours.remove([number])
+            expected.discard(number)
+        assert (len(ours), number in ours) == (len(expected), number in expected)
+    assert set(ours) == expected
+    assert "no number" not in ours
+
+
+async def test_every_engine_gets_every_page_once_and_then_nothing_is_left(first: Desk) -> None:
+    """A11, A18: the ledger has a page once an engine took it; the batch goes with its last delivery."""
+    await first.add(make_pages(5, 1, LOWEST, HIGHEST))
+    for engine, fresh, rows in ((ALPHA, 4, (1, 1)), (BETA, 0, (0, 0))):
+        claimed = await first.claim(engine)
+        assert list(claimed.pages.hashes) == [5, 1, LOWEST, HIGHEST]
+        assert await first.take(claimed, 0, 4) == fresh
+        assert await first.list_claimed(engine) == []
+        assert await first.count_rows() == rows
+        assert set(await first.ledger.find_entries([LOWEST, 1, 5, HIGHEST])) == {LOWEST, 1, 5, HIGHEST}
+
+
+async def test_pages_that_are_taken_one_by_one_leave_one_by_one(first: Desk, second: Desk) -> None:
+    """A11, A19: after a crash between two requests, only the pages without a record are sent again."""
+    await first.add(make_pages(1, 2, 3, 4))
+    claimed = await first.claim(ALPHA)
+    await first.take(claimed, 1, 2)
+    await first.take(claimed, 3, 4)
+    assert await second.list_claimed(ALPHA) == [1, 3]
+    assert await second.list_claimed(BETA) == [1, 2, 3, 4]
+    assert set(await second.ledger.find_entries([1, 2, 3, 4])) == {2, 4}
+
+
+async def test_a_failure_waits_for_the_next_execution_and_goes_first(first: Desk, second: Desk) -> None:
+    """A13: with reason, attempts and time; the oldest failure before all others, and new pages last."""
+    for number, minutes in ((1, 20), (2, 10)):
+        await first.add(make_pages(number))
+        claimed = await first.claim(ALPHA)
+        await first.fail(claimed, 0, 1, at=NOON + timedelta(minutes=minutes))
+        assert await first.list_claimed(ALPHA) == await first.list_claimed(ALPHA, failed=True) == []
+    await second.add(make_pages(3))
+    assert [page.url[-1] for page in await second.outbox.list_failed()] == ["1", "2"]
+    assert await second.list_claimed(ALPHA, failed=True) == [2, 1]
+    assert await second.list_claimed(ALPHA) == [3]
+    assert await second.list_claimed(BETA, failed=True) == []
+
+
+async def test_attempts_add_up_and_the_last_reason_counts(first: Desk, second: Desk) -> None:
+    """A13: four attempts today and four tomorrow are eight."""
+    await first.add(make_pages(1, 2))
+    await first.fail(await first.claim(ALPHA), 0, 2)
+    await second.fail(await second.claim(ALPHA, failed=True), 0, 2, reason="HTTP 500")
+    assert await second.list_failed() == {(each, ALPHA, "HTTP 500", 8) for each in "12"}
+    assert await second.count_rows() == (1, 2)
+
+
+async def test_pages_that_failed_differently_are_kept_apart_and_alike_together(first: Desk) -> None:
+    """A13, A22: bad URLs of one batch are few rows, however many they are, and nothing else is blamed."""
+    await first.add(make_pages(*range(100)), ALPHA)
+    claimed = await first.claim(ALPHA)
+    for at in range(0, 60, 2):
+        await first.fail(claimed, at, at + 1, reason="HTTP 422", attempts=1)
+    await first.fail(claimed, 99, 100, reason="HTTP 503")
+    await first.take(claimed, 1, 2)
+    failed = {(str(at), ALPHA, "HTTP 422", 1) for at in range(0, 60, 2)}
+    assert await first.list_failed() == failed | {("99", ALPHA, "HTTP 503", 4)}
+    assert await first.count_rows() == (1, 3)
+    assert await first.list_claimed(ALPHA) == [at for at in range(99) if at >= 60 or (at % 2 and at != 1)]
+
+
+async def test_a_batch_that_failed_page_by_page_leaves_one_delivery(first: Desk, second: Desk) -> None:
+    """A13: as the same batch that failed at once."""
+    await first.add(make_pages(1, 2, 3), ALPHA)
+    claimed = await first.claim(ALPHA)
+    for at in range(3):
+        await first.fail(claimed, at, at + 1)
+    assert await first.count_rows() == (1, 1)
+    assert await second.list_claimed(ALPHA, failed=True) == [1, 2, 3]
+
+
+async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first: Desk, second: Desk) -> None:
+    """A16, A19: up to the limit, in the order of planning; what is being sent is left alone."""
+    for numbers in (range(3), range(3, 5), range(5, 12)):
+        await first.add(make_pages(*numbers), ALPHA)
+    claimed = await second.claim(ALPHA, limit=6)
+    assert (list(claimed.pages.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
+    busy = {segment.delivery for segment in claimed.segments}
+    assert len(busy) == 3
+    assert (await second.claim(ALPHA, limit=6, busy=busy)).segments == ()
+    await second.take(claimed, 2, 4)
+    assert await second.list_claimed(ALPHA) == [0, 1, 4, *range(5, 12)]
+
+
+async def test_removals_and_changes_are_never_mixed(first: Desk) -> None:
+    """A14: one enters the ledger, the other leaves it."""
+    await first.add(make_pages(1))
+    await first.add(make_pages(2, removed=True))
+    await first.add(make_pages(3))
+    claimed = await first.claim(ALPHA)
+    assert (list(claimed.pages.hashes), claimed.pages.removed) == ([1], False)
+    await first.take(claimed, 0, 1)
+    removed = await first.claim(ALPHA)
+    assert (list(removed.pages.hashes), removed.pages.removed) == ([2], True)
+
+
+async def test_failed_pages_are_not_mixed_with_new_ones(first: Desk, second: Desk) -> None:
+    """A22: one bad URL would make good ones wait."""
+    await first.add(make_pages(1, 2))
+    await first.fail(await first.claim(ALPHA), 0, 2)
+    await second.add(make_pages(3))
+    assert await second.list_claimed(ALPHA, failed=True) == [1, 2]
+    assert await second.list_claimed(ALPHA) == [3]
+
+
+async def test_open_pages_are_known_by_engine_and_kind(first: Desk, second: Desk) -> None:
+    """A13, A18: what is open at one engine is not planned for it again, and what another took is not open there."""
+    await first.add(make_pages(1, 2, 3))
+    await first.add(make_pages(2, removed=True))
+    await first.take(await first.claim(ALPHA), 0, 2)
+    assert set(await second.outbox.list_open(ALPHA, removed=False)) == {3}
+    assert set(await second.outbox.list_open(BETA, removed=False)) == {1, 2, 3}
+    assert set(await second.outbox.list_open(BETA, removed=True)) == {2}
+    assert [set(pages.hashes) async for pages in second.outbox.list_pages()] == [{1, 2, 3}, {2}]
+
+
+async def test_what_is_left_and_what_failed_is_counted(first: Desk) -> None:
+    """A37: pages by engine that wait; different pages that failed and that no engine took."""
+    await first.add(make_pages(1, 2, 3, 4))
+    await first.fail(await first.claim(ALPHA), 0, 3)
+    claimed = await first.claim(BETA)
+    await first.take(claimed, 0, 1)
+    await first.fail(claimed, 1, 2)
+    assert await first.outbox.count_open() == {ALPHA: 1, BETA: 2}
+    assert await first.outbox.count_untaken() == 2
+
+
+async def test_the_outbox_of_one_site_and_channel_is_not_anothers(first: Desk) -> None:
+    """A10, A13: nobody else sees it, sends it or counts it."""
+    await first.add(make_pages(1))
+    await first.fail(await first.claim(ALPHA), 0, 1)
+    for site, channel in [(2, Channel.INDEXNOW), (1, Channel.BING)]:
+        other = Desk(first.database, execution=2, site=site, channel=channel)
+        assert await other.list_claimed(ALPHA, failed=True) == []
+        assert await other.list_failed() == set()
+        assert not await other.outbox.list_open(ALPHA, removed=False)
+        assert (await other.outbox.count_open(), await other.outbox.count_untaken()) == ({}, 0)
+        async with other.database.write() as connection:
+            await other.outbox.drop_since(connection, since=0)
+    assert len(await first.list_failed()) == 1
+
+
+async def test_a_page_counts_once_a_day_over_engines_failures_and_midnight(first: Desk, second: Desk) -> None:
+    """A34: tried and taken on each day, and never more taken than tried."""
+    await first.add(make_pages(1, 2, 3))
+    await first.fail(await first.claim(ALPHA), 0, 3)
+    await first.take(await first.claim(BETA), 0, 2)
+    later = NOON + timedelta(days=1)
+    claimed = await second.claim(ALPHA, failed=True)
+    await second.take(claimed, 0, 3, at=later)
+    await second.take(await second.claim(BETA), 0, 1, at=later)
+    days = await read_days(first.database, today=later.date(), days=2)
+    counts = [each[Channel.INDEXNOW] for each in days.values()]
+    assert counts == [DayCount(3, 2), DayCount(3, 3)]
+
+
+async def test_an_older_batch_does_not_count_a_page_that_was_taken_today_already(first: Desk, second: Desk) -> None:
+    """A12, A34: its change was taken by one engine today; the other takes what it missed yesterday."""
+    later = NOON + timedelta(days=1)
+    await first.add(make_pages(1))
+    await first.take(await first.claim(ALPHA), 0, 1)
+    await second.add(make_pages(1), ALPHA, at=later)
+    await second.take(await second.claim(ALPHA), 0, 1, at=later)
+    await second.take(await second.claim(BETA), 0, 1, at=later)
+    days = await read_days(first.database, today=later.date(), days=2)
+    assert [each[Channel.INDEXNOW] for each in days.values()] == [DayCount(1, 1), DayCount(1, 1)]
+
+
+async def test_what_was_planned_since_a_time_can_be_dropped(first: Desk) -> None:
+    """A36, A41: undoing a bad run takes back what it had not sent yet, and nothing older."""
+    await first.add(make_pages(1))
+    await first.add(make_pages(2), at=NOON + timedelta(hours=1))
+    async with first.database.write() as connection:
+        await first.outbox.drop_since(connection, since=int((NOON.timestamp() + 1) * 1000))
+    assert await first.list_claimed(ALPHA) == [1]
+    assert await first.count_rows() == (1, 2)
