@@ -7,6 +7,7 @@ after a lost connection (`FileRestarted`), and its pages so far do not count.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
@@ -21,6 +22,9 @@ FETCH_TIMEOUT = timedelta(seconds=30)
 MOST_CHILDREN = 50_000
 MOST_PAGES = 50_000
 DEEPEST = 3
+MOST_FILES = 100_000
+# An index may name the files of a host that never heard of this site, so such a host is asked slowly.
+OTHER_HOST_PAUSE = timedelta(seconds=1)
 
 _LONGEST_VALIDATOR = 1_000
 
@@ -156,7 +160,15 @@ class Crawl:
     """One crawl of one site's sitemaps. `result` is final when `events` ends."""
 
     def __init__(
-        self, site: Site, *, client: GuardedClient, clock: Clock, policy: RetryPolicy, stop: Stop, recall: Recall
+        self,
+        site: Site,
+        *,
+        client: GuardedClient,
+        clock: Clock,
+        policy: RetryPolicy,
+        stop: Stop,
+        recall: Recall,
+        most_files: int = MOST_FILES,
     ) -> None:
         self.result = CrawlResult()
         self._site = site
@@ -165,7 +177,12 @@ class Crawl:
         self._policy = policy
         self._stop = stop
         self._recall = recall
+        self._most_files = most_files
         self._visited: set[str] = set()
+        configured = (*site.sitemap_urls, *site.backup_sitemap_urls)
+        self._own_hosts = {site.host, *(urlsplit(url).netloc for url in configured)}
+        # The host of the last request, after its redirects.
+        self._last_host = site.host
 
     async def events(self) -> AsyncGenerator[CrawlEvent]:
         """The events of all files, in order. Raises StopRequestedError after a stop signal."""
@@ -193,7 +210,12 @@ class Crawl:
             file = waiting.pop()
             if file.url in self._visited:
                 continue
+            if len(self._visited) >= self._most_files:
+                self.result.add_trouble(f"{show_url(root)} leads to more than {self._most_files:,} files")
+                return
             self._visited.add(file.url)
+            if self._last_host not in self._own_hosts:
+                await self._stop.sleep(OTHER_HOST_PAUSE)
             children: Pairs = []
             async for event in self._read_file(file, children):
                 yield event
@@ -239,9 +261,11 @@ class Crawl:
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
         remembered = await self._recall(file.url)
         file.fetched_at = to_milliseconds(self._clock.now())
+        self._last_host = urlsplit(file.url).netloc
         async with self._client.stream(
             "GET", file.url, headers=_make_headers(remembered), timeout=FETCH_TIMEOUT, follow_redirects=True
         ) as answer:
+            self._last_host = urlsplit(answer.url.text).netloc
             if answer.status == 304 and remembered is not None:
                 self.result.files += 1
                 self.result.unchanged += 1
