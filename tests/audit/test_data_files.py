@@ -9,6 +9,7 @@ import pytest
 
 from tests.audit.installation import Planted, find_check, tell
 from tidings.audit.data_files import check_backups, list_data_files
+from tidings.audit.file_modes import check_modes
 from tidings.audit.report import Check, CheckBuilder, CheckName
 from tidings.audit.secret_finder import SecretFinder
 from tidings.core.secrets.redaction import Redactor
@@ -105,3 +106,23 @@ async def test_data_directory_in_the_working_folder_is_no_warning(planted: Plant
     """C25: it has a check of its own, and may be a disk of its own."""
     report = await planted.audit(repository=planted.data_dir.parent)
     assert find_check(report, CheckName.REPOSITORY).warnings == ()
+
+
+def test_file_of_another_user_is_found(tmp_path: Path) -> None:
+    """C25: that user could read and replace it. Root may own files, and root may audit another user's installation."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir(mode=0o700)
+    (data_dir / "tidings.log").touch(mode=0o600)
+    files = list_data_files(data_dir, database=None)
+
+    def find_owners() -> set[str]:
+        check = check_modes(data_dir, files, backups=[], check=CheckBuilder(Redactor()))
+        return {where for where, what in tell(check) if "another user" in what}
+
+    assert find_owners() == set()
+    # Without root's rights a file cannot be given away; the check is then that of the one user there is.
+    if os.geteuid() == 0:
+        os.chown(data_dir / "tidings.log", NOBODY, NOBODY)
+        assert find_owners() == {str(data_dir / "tidings.log")}
+        os.chown(data_dir, NOBODY, NOBODY)
+        assert find_owners() == set()

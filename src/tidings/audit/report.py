@@ -34,7 +34,7 @@ ADVICE: Final = {
     CheckName.LOGS: _CLEAN_UP,
     CheckName.BACKUPS: _CLEAN_UP,
     CheckName.REPOSITORY: f"{_CLEAN_UP}; git keeps it in the history as well",
-    CheckName.FILE_MODES: "chmod 700 the data directory, chmod 600 the files",
+    CheckName.FILE_MODES: "chown all to the user of the service, chmod 700 the data directory, chmod 600 the files",
     CheckName.MASTER_KEY: "make a strong key with `tidings keys new`, and keep it apart from the data",
     CheckName.ENCRYPTION: "put the missing key back into COOKIE_MASTER_KEY, or set the value again",
     CheckName.ONE_WRITER: "the crawl API must not know the writer: move this out of its packages",
