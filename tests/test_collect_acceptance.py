@@ -1,7 +1,6 @@
 """The whole way, as a user goes it: a keyword is named on the command line, a service is started, and what was found
 stands in the tables and in Feishu, exactly once; with one id to follow it by."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -12,7 +11,8 @@ from aiohttp import ClientSession
 from sqlalchemy import select, text
 
 from tests.cli.terminal import Terminal
-from tests.test_serve import PATIENCE, TOKEN, Served, Server
+from tests.test_serve import TOKEN, Served, Server
+from tests.waiting import wait_until
 from tidings.collect.tables import candidates, mirror_outbox, sources
 from tidings.core.db.database import Database, open_database
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
@@ -61,13 +61,14 @@ async def service(terminal: Terminal) -> AsyncIterator[Served]:
 
 async def wait_until_mirrored(database: Database, feishu: SandboxBitable) -> None:
     """Until every note is collected and Feishu has been told of everything."""
-    async with asyncio.timeout(PATIENCE.total_seconds()):
-        while True:
-            async with database.read() as connection:
-                statuses = (await connection.execute(select(candidates.c.status))).scalars().all()
-                waiting = (await connection.execute(select(mirror_outbox.c.id))).first()
-            if statuses == ["collected"] * FOUND and waiting is None:
-                return
+
+    async def is_mirrored() -> bool:
+        async with database.read() as connection:
+            statuses = (await connection.execute(select(candidates.c.status))).scalars().all()
+            waiting = (await connection.execute(select(mirror_outbox.c.id))).first()
+        return statuses == ["collected"] * FOUND and waiting is None
+
+    await wait_until(is_mirrored)
 
 
 async def test_a_keyword_becomes_rows_in_the_tables_and_in_feishu_and_one_id_leads_from_end_to_end(

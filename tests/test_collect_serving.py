@@ -1,7 +1,6 @@
 """Collecting in `tidings serve`, as people run it: a keyword is watched, and its notes stand in the table without
 anybody asking; the end of the service is the end of what collects, in good order."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from sqlalchemy import select, text
 
 from tests.cli.terminal import Terminal
 from tests.test_serve import LONGEST_END, PATIENCE, TOKEN, Served, Server
+from tests.waiting import wait_until
 from tidings.collect.tables import candidates
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.db.database import Database
@@ -76,15 +76,17 @@ async def list_executions(database: Database) -> Counter[tuple[str, str]]:
 
 
 async def wait_for(database: Database, expected: dict[str, int]) -> None:
-    async with asyncio.timeout(PATIENCE.total_seconds()):
-        while await count_statuses(database) != expected:
-            pass
+    async def is_so() -> bool:
+        return await count_statuses(database) == expected
+
+    await wait_until(is_so)
 
 
 async def wait_until_ready(service: Served) -> None:
-    async with asyncio.timeout(PATIENCE.total_seconds()):
-        while (await service.ask("/health/ready"))[0] != HTTPStatus.OK:
-            pass
+    async def is_ready() -> bool:
+        return (await service.ask("/health/ready"))[0] == HTTPStatus.OK
+
+    await wait_until(is_ready)
 
 
 async def test_two_services_collect_what_is_watched_once(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from tidings.sandbox import Recorded
 
 SOON = 60.0
+_PAUSE = 0.002
 
 
 class Held:
@@ -29,7 +30,7 @@ class Held:
 
 
 async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until it is so; raises TimeoutError."""
+    """Ask until it is so; raises TimeoutError. Between two questions the others get the processor."""
     async with asyncio.timeout(SOON):
-        while not await is_so():
-            pass
+        while not await is_so():  # noqa: ASYNC110 - there is no event: what is asked is a database or another process
+            await asyncio.sleep(_PAUSE)

@@ -193,6 +193,7 @@ def check_choice(case: Case, chosen: list[tuple[int, Candidate]], *, size: int, 
         assert all(c.lastmod == (NO_LASTMOD if ranks[h] == WITHOUT_LASTMOD else ranks[h]) for h, c in chosen)
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("shape", [*SHAPES, "each-file-its-own"])
 async def test_choice_is_that_of_a_model_that_reads_sorts_and_takes(database: Database, shape: str) -> None:
     """A8, A10, A12, A30: whatever the lastmods look like, wherever a page stands twice, whatever is known; and alike
