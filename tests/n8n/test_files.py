@@ -16,12 +16,12 @@ from tidings.collect.errors import RULES, Action, ErrorCode, next_delay
 FILES = sorted(SHIPPED.glob("*.json"))
 CREDENTIAL = {"httpHeaderAuth": {"id": "tidingsApiToken", "name": "Tidings API token"}}
 DONE = {
-    Action.PAUSE: "the platform is left alone for the rest of the run",
+    Action.PAUSE: "the execution skips the platform from then on",
     Action.SWITCH_COOKIE: "asked again with another cookie",
     Action.RETRY: "asked again",
-    Action.RETRY_FAILED_ITEMS: "what failed of the batch is asked again, each by its own code",
+    Action.RETRY_FAILED_ITEMS: "the failed items are asked again, each by its own code",
     Action.SKIP: "skipped",
-    Action.STOP: "the run ends as failed",
+    Action.STOP: "the execution ends as failed",
 }
 
 # Whose repetition would be counted.

@@ -1,6 +1,7 @@
 """The stage that the tests of the web foundation stand on."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from tests.fakes import FakeClock
+from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import BUSY_ROW, FIXED, Stage, make_odd_router, make_router
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database, open_database
@@ -49,6 +51,12 @@ def make_stage(small_database: Database, clock: FakeClock) -> StageMaker:
 @pytest.fixture
 def stage(make_stage: StageMaker) -> Stage:
     return make_stage()
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with open_api(database_url, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -4,15 +4,14 @@ import base64
 import io
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
 from structlog.typing import EventDict
 
-from tests.web.api_stage import BING_KEY, KEY, ApiStage, open_api, serve
+from tests.web.api_stage import BING_KEY, KEY, ApiStage, serve
 from tests.web.stage import ADMIN, Answer, send_raw
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.sandbox import Fault
@@ -73,11 +72,9 @@ HOSTILE_JSON: Final = [
 ]
 
 
-@pytest.fixture
-async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(database_url, tmp_path) as opened:
-        await opened.add_site(id=SITE, bingEnabled=True, bingApiKey=BING_KEY)
-        yield opened
+@pytest.fixture(autouse=True)
+async def site(api: ApiStage) -> None:
+    await api.add_site(id=SITE, bingEnabled=True, bingApiKey=BING_KEY)
 
 
 @pytest.fixture
@@ -162,6 +159,7 @@ async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
     assert asked > 200
 
 
+@pytest.mark.both_databases
 async def test_wrong_types_in_bodies_are_refused_everywhere(api: ApiStage) -> None:
     """Attack cases "API": in place of the body, and in place of each of its fields."""
     document = api.stage.app.openapi()

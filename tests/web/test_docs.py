@@ -21,7 +21,7 @@ def list_operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 async def test_every_route_describes_its_problems_and_its_token(stage: Stage) -> None:
-    """Issue 4: one shape for all, no 422, the scopes by name, ids as readable as the functions' names."""
+    """One shape for all, no 422, the scopes by name, ids as readable as the functions' names."""
     document = (await stage.ask("GET", "/openapi.json")).json
     operations = list_operations(document)
     assert operations.keys() >= {"read_thing", "make_thing", "remove_thing", "read_liveness", "read_metrics"}
@@ -41,7 +41,7 @@ async def test_every_route_describes_its_problems_and_its_token(stage: Stage) ->
 
 
 async def test_every_reference_of_the_description_leads_somewhere(stage: Stage) -> None:
-    """Issue 4: a generator of clients can read it."""
+    """A generator of clients can read it."""
     text = (await stage.ask("GET", "/openapi.json")).body.decode()
     schemas = (await stage.ask("GET", "/openapi.json")).json["components"]["schemas"]
     named = set(re.findall(r'"#/components/schemas/([^"]+)"', text))

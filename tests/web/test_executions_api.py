@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ pytestmark = pytest.mark.one_database
 
 HEADERS = {"Authorization": f"Bearer {ADMIN}"}
 FIGURES = {"total", "new", "cached", "submitted", "failed", "engines", "bingStats", "errors", "durationMs"}
-
-
-@pytest.fixture
-async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(database_url, tmp_path) as opened:
-        yield opened
 
 
 @pytest.mark.both_databases
@@ -79,9 +72,9 @@ async def test_error_of_bing_is_kept_in_its_words(api: ApiStage) -> None:
     assert str(result["bingStats"]["errorCode"]) == "14"
 
 
-async def test_progress_can_be_read_while_it_runs(database_url: str, tmp_path: Path) -> None:
+async def test_progress_can_be_read_while_it_runs(sqlite_url: str, tmp_path: Path) -> None:
     """A19, A36: what one engine has taken shows before the other has answered."""
-    async with open_api(database_url, tmp_path, engines=2) as api:
+    async with open_api(sqlite_url, tmp_path, engines=2) as api:
         name = (await api.add_site())["id"]
         async with hold(api.engine):
             running = await api.start_held()
@@ -128,7 +121,7 @@ async def read_events(port: int, target: str, *, told: asyncio.Queue[dict[str, A
 
 
 async def test_execution_can_be_watched_to_its_end(api: ApiStage) -> None:
-    """A36, issue 4: server-sent events over a socket: how it stands now, each change, the result, and the end."""
+    """A36: server-sent events over a socket: how it stands now, each change, the result, and the end."""
     name = (await api.add_site())["id"]
     told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     async with serve(api) as port:

@@ -31,14 +31,14 @@ async def hang() -> bool:
 
 
 async def test_live_is_always_alive(make_stage: StageMaker) -> None:
-    """Issue 4: also while nothing else works."""
+    """Also while nothing else works."""
     answer = await make_stage(checks={"database": break_check}).ask("GET", "/health/live", token=None)
     assert (answer.status, answer.json) == (200, {"status": "alive"})
 
 
 @pytest.mark.parametrize("check", [fail_check, break_check])
 async def test_ready_names_what_failed_and_nothing_more(make_stage: StageMaker, check: object) -> None:
-    """Issue 4: 503 with the check's name; why is in the log."""
+    """503 with the check's name; why is in the log."""
     checks = {"database": pass_check, "scheduler": check}
     answer = await make_stage(checks=checks).ask("GET", "/health/ready", token=None)
     assert answer.status == 503
@@ -46,7 +46,7 @@ async def test_ready_names_what_failed_and_nothing_more(make_stage: StageMaker, 
 
 
 async def test_a_check_that_hangs_has_failed(make_stage: StageMaker) -> None:
-    """Issue 4: the answer comes in time whatever the database does."""
+    """The answer comes in time whatever the database does."""
     app = FastAPI()
     app.include_router(make_health_router({"database": hang}, patience=timedelta(milliseconds=10)))
     built = make_stage()
@@ -57,7 +57,7 @@ async def test_a_check_that_hangs_has_failed(make_stage: StageMaker) -> None:
 async def test_the_database_s_check_asks_the_database(
     make_stage: StageMaker, database: Database, tmp_path: Path
 ) -> None:
-    """Issue 4: on both databases; one that is not there fails."""
+    """On both databases; one that is not there fails."""
     gone = open_database(f"sqlite:///{tmp_path}/gone.db")
     (tmp_path / "gone.db").unlink()
     stage = make_stage(checks={"here": check_database(database), "gone": check_database(gone)})

@@ -19,7 +19,7 @@ async def read_figures(stage: Stage) -> dict[str, float]:
 
 
 async def test_collectors_are_asked_at_each_scrape_and_one_that_fails_costs_only_itself(make_stage: StageMaker) -> None:
-    """Issue 4: present numbers, and a figure that tells of the failure."""
+    """Present numbers, and a figure that tells of the failure."""
     sites = [3.0, 4.0]
 
     async def count_sites() -> Iterable[Metric]:
@@ -37,7 +37,7 @@ async def test_collectors_are_asked_at_each_scrape_and_one_that_fails_costs_only
 
 
 async def test_each_application_counts_for_itself(make_stage: StageMaker) -> None:
-    """Issue 4: no figures are shared through the process."""
+    """No figures are shared through the process."""
     one, other = make_stage(), make_stage()
     await one.ask("GET", "/health/live")
     assert "tidings_http_requests_total" in await read_figures(one)

@@ -95,7 +95,7 @@ async def test_each_request_is_one_line_with_its_route_and_not_its_path(
 
 
 async def test_the_figures_count_requests_by_route_and_status(stage: Stage) -> None:
-    """Issue 4: total and duration; odd methods and unknown paths cannot make figures without end."""
+    """Total and duration; odd methods and unknown paths cannot make figures without end."""
     for number in range(50):
         await stage.ask(f"ODD{number}", f"/nowhere/{number}")
         await stage.ask("GET", f"/things/{number}", token=FIXED[Scope.CRAWL].reveal())

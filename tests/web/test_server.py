@@ -32,7 +32,7 @@ async def open_stream(port: int, path: str) -> AsyncIterator[aiohttp.ClientRespo
 async def test_open_streams_end_properly_and_at_once_when_the_service_stops(
     make_stage: StageMaker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Issue 4: ten seconds are allowed; a stream does not use them, and its reader sees a proper end."""
+    """Ten seconds are allowed; a stream does not use them, and its reader sees a proper end."""
     stage = make_stage(clock=SystemClock())
     async with run_server(stage) as port, open_stream(port, "/events") as one, open_stream(port, "/events") as other:
         began = time.monotonic()
@@ -57,7 +57,7 @@ async def test_a_stream_that_breaks_is_cut_and_logged(
 
 
 async def test_a_reader_that_goes_away_ends_its_stream(stage: Stage, events: list[EventDict]) -> None:
-    """Issue 4: nothing goes on for nobody; the server then has nothing to wait for."""
+    """Nothing goes on for nobody; the server then has nothing to wait for."""
     async with run_server(stage) as port:
         async with open_stream(port, "/events"):
             pass
@@ -71,7 +71,7 @@ async def test_a_reader_that_goes_away_ends_its_stream(stage: Stage, events: lis
 
 
 async def test_a_request_under_way_is_finished_before_the_end(make_stage: StageMaker) -> None:
-    """Issue 4: a clean stop; new connections are refused meanwhile."""
+    """A clean stop; new connections are refused meanwhile."""
     begun, finish = asyncio.Event(), asyncio.Event()
 
     async def take_time() -> bool:
@@ -102,7 +102,7 @@ async def wait_until_refused(port: int) -> None:
 
 
 async def test_no_answer_waits_for_the_client_s_acknowledgement(stage: Stage) -> None:
-    """Issue 4: a header and a body are two packets; with Nagle's delay, each answer would take 40 ms more."""
+    """A header and a body are two packets; with Nagle's delay, each answer would take 40 ms more."""
     taken = []
     async with run_server(stage) as port, aiohttp.ClientSession() as session:
         for _ in range(40):
@@ -113,55 +113,18 @@ async def test_no_answer_waits_for_the_client_s_acknowledgement(stage: Stage) ->
     assert min(taken[20:]) < 0.03
 
 
-async def test_the_lifespan_surrounds_the_requests(make_stage: StageMaker) -> None:
-    """Issue 4: begun before the first, ended after the last."""
-    told: list[str] = []
-
-    @asynccontextmanager
-    async def live() -> AsyncIterator[None]:
-        told.append("begun")
-        yield
-        told.append("ended")
-
-    stage = make_stage(lifespan=live)
-    async with run_server(stage) as port, aiohttp.ClientSession() as session:
-        assert told == ["begun"]
-        async with session.get(f"http://127.0.0.1:{port}/health/live") as answer:
-            assert answer.status == 200
-    assert told == ["begun", "ended"]
-
-
-async def test_a_start_that_fails_says_why_and_leaves_nothing_open(make_stage: StageMaker) -> None:
-    """Issue 4: the exception reaches the command; the process is not ended from within."""
-
-    @asynccontextmanager
-    async def fail() -> AsyncIterator[None]:
-        raise RuntimeError("no such table")
-        yield
-
-    stage = make_stage(lifespan=fail)
-    [free] = bind_sockets("127.0.0.1", port=0)
-    port = free.getsockname()[1]
-    free.close()
-    with pytest.raises(RuntimeError, match="no such table"):
-        await serve(stage.app, host="127.0.0.1", port=port, stop=stage.stop)
-    [again] = bind_sockets("127.0.0.1", port=port)
-    again.close()
-
-
-async def test_a_port_that_is_taken_is_an_error_before_anything_has_begun(make_stage: StageMaker) -> None:
-    """Issue 4: no scheduler runs in a process that cannot serve."""
-    begun: list[str] = []
-
-    @asynccontextmanager
-    async def live() -> AsyncIterator[None]:
-        begun.append("begun")
-        yield
-
-    stage = make_stage(lifespan=live)
+async def test_a_port_that_is_taken_is_an_error_before_anything_has_begun(stage: Stage) -> None:
+    """A33: the service starts its scheduler once it listens, so no scheduler runs in a process that cannot serve."""
+    listening: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        await serve(stage.app, host="127.0.0.1", port=taken.getsockname()[1], stop=stage.stop)
-    assert begun == []
+        await serve(
+            stage.app,
+            host="127.0.0.1",
+            port=taken.getsockname()[1],
+            stop=stage.stop,
+            on_listening=lambda _host, port: listening.append(port),
+        )
+    assert listening == []
 
 
 async def test_the_server_itself_believes_no_forwarded_address(stage: Stage) -> None:
@@ -176,7 +139,7 @@ async def test_the_server_itself_believes_no_forwarded_address(stage: Stage) -> 
 
 
 async def test_signals_stay_with_the_command(stage: Stage) -> None:
-    """Issue 4: `tidings serve` owns them, before, during and after."""
+    """`tidings serve` owns them, before, during and after."""
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     async with run_server(stage):
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
@@ -184,7 +147,7 @@ async def test_signals_stay_with_the_command(stage: Stage) -> None:
 
 
 def test_a_name_with_several_addresses_is_bound_on_one_port() -> None:
-    """Issue 4: whichever address of `localhost` a client takes, it finds us."""
+    """Whichever address of `localhost` a client takes, it finds us."""
     sockets = bind_sockets("localhost", port=0)
     try:
         assert len({each.getsockname()[1] for each in sockets}) == 1
@@ -195,6 +158,6 @@ def test_a_name_with_several_addresses_is_bound_on_one_port() -> None:
 
 
 def test_a_host_that_does_not_exist_is_an_os_error() -> None:
-    """Issue 4: the command can tell it in one line."""
+    """The command can tell it in one line."""
     with pytest.raises(OSError, match=r"[Nn]ame|[Nn]ot known|host"):
         bind_sockets("no-such-host.invalid", port=0)

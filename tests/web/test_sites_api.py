@@ -1,7 +1,6 @@
 """Sites over HTTP: set up, listed, read, changed and removed, with their keys kept to themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.one_database
 
 OTHER_KEY = "another-key-2b9e4d10"
 REQUIRED = "bingApiKey is required when bingEnabled is true"
-
-
-@pytest.fixture
-async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
-    async with open_api(database_url, tmp_path) as opened:
-        yield opened
 
 
 async def change(api: ApiStage, site: str, **fields: Any) -> dict[str, Any]:
@@ -193,6 +186,7 @@ async def test_mask_is_not_taken_for_a_key(api: ApiStage) -> None:
     assert stored.secrets == (Secret(KEY), Secret(BING_KEY))
 
 
+@pytest.mark.both_databases
 async def test_keys_are_encrypted_at_rest(api: ApiStage) -> None:
     """A4: nothing of a key in any table, also after a change and in keyLocation."""
     name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
@@ -294,10 +288,10 @@ async def test_removed_site_is_gone_with_its_keys_and_can_come_back(api: ApiStag
     assert (await api.run())["new"] == 0
 
 
-async def test_site_of_the_environment_is_read_but_not_changed(database_url: str, tmp_path: Path) -> None:
+async def test_site_of_the_environment_is_read_but_not_changed(sqlite_url: str, tmp_path: Path) -> None:
     """A1, A2: 409 that says where it is set up."""
     own = SiteSettings(sitemap_url="https://own.example/sitemap.xml", key=Secret(KEY), host=None)
-    async with open_api(database_url, tmp_path, site=own) as api:
+    async with open_api(sqlite_url, tmp_path, site=own) as api:
         await api.installation.store_own_site()
         before = (await api.read("/api/sites/own.example"))["site"]
         assert before["indexnowKey"] == MASK

@@ -1,1 +1,1 @@
-"""The HTTP service. The only package that knows FastAPI; plain commands never load it."""
+"""The HTTP service. Only this package imports FastAPI; commands other than `serve` never load it."""

@@ -1,11 +1,9 @@
-"""The application: the layers in their order, the routes that every installation has, and those that are handed in.
+"""Builds the application: the middleware in its order, the routes of every installation, and the routers it is given.
 
-From the outside in: envelope (request id, headers, log), auth, limits, streams, then FastAPI's own routing. What the
-routes work with is theirs to know; here is only what the foundation needs.
+From the outside in: request context (id, headers, log), authentication, input checks, streams, then FastAPI's routing.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -41,7 +39,7 @@ from tidings.web.routes.metrics import make_metrics_router
 
 OPEN_PATHS: Final = frozenset({LIVE_PATH, READY_PATH})
 
-# FastAPI's own would send what clients sent past the redactor, and would be switched on by the environment.
+# FastAPI's telemetry would export requests without redaction, and environment variables could switch it on.
 _NO_TELEMETRY: Final[TelemetryConfig] = {
     "tracing": False,
     "metrics": False,
@@ -53,24 +51,31 @@ _NO_TELEMETRY: Final[TelemetryConfig] = {
 
 @dataclass(frozen=True, slots=True)
 class WebServices:
-    """What the foundation needs. `stop` is the one that `server.serve` waits for."""
+    """Services that the application itself uses; each router brings its own."""
 
     tokens: Tokens
     clock: Clock
+    # The stop signal that `server.serve` waits for; open streams end with it.
     stop: Stop
+    # The release, for metrics and the description.
     version: str
+    # The checks of /health/ready, by name.
     checks: Mapping[str, Check]
     routers: Sequence[APIRouter] = ()
+    # Tokens from the settings, beside those in the database.
     fixed_tokens: Mapping[Scope, Secret] = field(default_factory=dict)
+    # Proxies whose X-Forwarded-For is believed.
     trusted_proxies: Sequence[Network] = ()
+    # Which problem answers which exception.
     problems: Sequence[ProblemRow] = ()
+    # Called at each scrape of /metrics.
     collectors: Sequence[CollectMetrics] = ()
-    lifespan: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+    # A request body that takes longer is refused.
     slowest_body: timedelta = SLOWEST_BODY
 
 
 class Api(FastAPI):
-    """FastAPI with a description that tells the truth about problems."""
+    """FastAPI with a description that includes our problems."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -80,14 +85,13 @@ class Api(FastAPI):
 
 
 def create_app(services: WebServices) -> FastAPI:
-    """The whole application. Raises UnguardedRouteError where a described route does not say who may use it."""
+    """The whole application. Raises UnguardedRouteError if a route does not say who may use it."""
     metrics = HttpMetrics(version=services.version)
     app = Api(
         title="Tidings",
         version=services.version,
         openapi_url=None,
         redirect_slashes=False,
-        lifespan=_make_lifespan(services),
         middleware=_stack_layers(services, metrics=metrics),
         generate_unique_id_function=name_operation,
         telemetry=_NO_TELEMETRY,
@@ -99,15 +103,6 @@ def create_app(services: WebServices) -> FastAPI:
         app.include_router(router, responses=problem_answers(*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES))
     check_guarded(app.openapi(), open_paths=OPEN_PATHS)
     return app
-
-
-def _make_lifespan(services: WebServices) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def run_lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with services.lifespan():
-            yield
-
-    return run_lifespan
 
 
 def _stack_layers(services: WebServices, *, metrics: HttpMetrics) -> list[Middleware]:

@@ -26,17 +26,17 @@ PROBLEM_TYPE: Final = "application/problem+json"
 _MEANINGS: Final = {
     400: "The input breaks a rule; `errors` names each field.",
     401: "There is no valid token.",
-    403: "The token does not reach this far.",
-    404: "There is no such thing.",
+    403: "The token's scope does not cover this.",
+    404: "It does not exist.",
     408: "The body came too slowly.",
-    409: "It cannot be done in the present state.",
+    409: "The present state does not allow it.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     429: "Too many wrong tokens.",
     500: "The server failed; its log says why, under the request id.",
-    502: "What was asked elsewhere failed; the code says how.",
-    503: "Not now.",
-    504: "There was no answer in time.",
+    502: "The platform failed; the code says how.",
+    503: "Not possible now; try again later.",
+    504: "The platform did not answer in time.",
 }
 _BAD_INPUT: Final = "The input breaks a rule; the message names the field."
 OF_EVERY_ROUTE: Final = (400, 408, 413, 415, 500)
@@ -62,7 +62,7 @@ def name_operation(route: APIRoute) -> str:
 
 
 def finish_description(document: dict[str, Any], *, problem: type) -> None:
-    """Take out FastAPI's 422 and put the shapes of problems in."""
+    """Remove FastAPI's 422 and add the shapes of problems."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -93,14 +93,14 @@ def _envelop_answers(answers: Json) -> Iterator[tuple[str, Json]]:
 
 
 def list_operations(document: Json) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Path, method in small letters, operation."""
+    """Path, method in lower case, operation."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield path, method, operation
 
 
 def check_guarded(document: Json, *, open_paths: frozenset[str]) -> None:
-    """Raises UnguardedRouteError where a route neither is open nor names its scopes."""
+    """Raises UnguardedRouteError if a route neither is open nor names its scopes."""
     for path, method, operation in list_operations(document):
         if path not in open_paths and not operation.get("security"):
             raise UnguardedRouteError(method, path)

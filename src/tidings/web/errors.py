@@ -1,9 +1,9 @@
-"""Errors become HTTP here and nowhere else: one table, and one shape for every problem answer (RFC 9457). Under the
-paths of `description.ENVELOPED` the same problems are told in the envelope of the crawl API, and bad input is a 422.
+"""Turns errors into answers. Every problem has one shape (RFC 9457); under the paths of `envelope.ENVELOPED` it is an
+envelope instead, and bad input is a 422.
 
-A route says `problem(409, "already_running", "…")`, or lets an exception of its pipeline pass and adds a row for it.
-Nothing a client sent is ever repeated: it may hold a key. What is too large, too slow or malformed is refused in
-`limits` before a route is chosen, with the same shape.
+A route calls `problem(409, "already_running", "…")`, or lets an exception of its pipeline pass and adds a row for it.
+No answer repeats input, because input may hold a key. `middleware.input` refuses a body that is too large, too slow or
+malformed with the same shape.
 
     Exception
     └── ProblemError   carries the Problem that becomes the answer
@@ -30,7 +30,7 @@ from tidings.core.logs.request_id import NO_REQUEST, current_request_id
 from tidings.web.description import PROBLEM_TYPE, list_body_fields
 from tidings.web.envelope import EnvelopeResponse, is_enveloped
 
-# Without digits, which no field of ours has, and a key that was sent as a name nearly always.
+# No field of ours has a digit; a key that was sent as a field name nearly always has one.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z_]{0,39}")
 _HIDDEN_NAME: Final = "…"
 _MOST_ERRORS: Final = 20
@@ -47,21 +47,28 @@ _DETAILS: Final = {404: "there is nothing at this path", 405: "this path does no
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong with one field or parameter, and what is allowed there."""
+    """One field or parameter that breaks a rule."""
 
+    # The path to the field, such as `sitemapUrls[0]`.
     field: str
+    # The rule, for people.
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An answer that is not a success. `code` is for programs and never changes, `detail` is for people."""
+    """An answer that is not a success."""
 
+    # The HTTP status.
     status: int
+    # For programs; it never changes.
     code: str
+    # For people.
     detail: str
     errors: Sequence[FieldError] = ()
+    # Further HTTP headers.
     headers: Mapping[str, str] = field(default_factory=dict)
+    # The execution that stands in the way.
     execution_id: str | None = None
 
 
@@ -108,7 +115,7 @@ class ProblemBody(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """A problem as an answer; also an ASGI application, for middleware. Its shape depends on the path."""
+    """A problem as an answer; middleware calls it as an ASGI application. Its shape depends on the path."""
 
     media_type = PROBLEM_TYPE
 
@@ -144,7 +151,7 @@ def _envelop(problem: Problem) -> EnvelopeResponse:
 
 
 def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:
-    """Answer these exceptions, and their subclasses, as their rows say; the nearest class counts."""
+    """Answer these exceptions and their subclasses by their rows; the nearest class counts."""
     for kind, translate in ((ProblemError, lambda error: error.problem), *rows):
         app.add_exception_handler(kind, _make_handler(translate))
     app.add_exception_handler(HTTPException, _answer_http_error)
@@ -159,7 +166,7 @@ def _make_handler(translate: Callable[[Any], Problem]) -> Callable[[Request, Exc
 
 
 async def _answer_http_error(request: Request, error: Exception) -> ProblemResponse:
-    """What the framework itself refuses: no such route, no such method."""
+    """Answer refusals of the framework: no such route, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     status = HTTPStatus(error.status_code)
     headers = dict(error.headers or {})
@@ -210,7 +217,7 @@ def name_field(where: Sequence[str | int]) -> str:
 
 
 def word_unknown(known: Iterable[str]) -> str:
-    """What to say of a name that is not among the known ones."""
+    """The rule for a name that is not among the known ones."""
     names = ", ".join(known)
     return f"it is not known; allowed are {names}" if names else "it is not known"
 
@@ -222,7 +229,7 @@ def _word_error(error: Mapping[str, Any], *, known: Sequence[str]) -> str:
         case "missing":
             return "it is required"
         case "union_tag_invalid":
-            # The library's own message would repeat what was sent.
+            # The library's own message would repeat the input.
             return f"its kind must be one of {error['ctx']['expected_tags']}"
         case "value_error":
             return str(error["msg"]).removeprefix("Value error, ")

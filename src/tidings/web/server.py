@@ -1,4 +1,4 @@
-"""Runs the application on a socket until it is told to stop. Signals belong to the command that calls this."""
+"""Serves the application on a socket until the stop signal. The calling command handles process signals."""
 
 import asyncio
 import errno
@@ -12,9 +12,9 @@ from fastapi import FastAPI
 
 from tidings.core.stop import Stop
 
-# Ten seconds are promised for all of the shutdown, and this is only its first part.
+# The whole shutdown has ten seconds; this is its first part.
 _GRACE_SECONDS: Final = 5
-# A name may stand for addresses of a family that this machine has not set up.
+# A name may resolve to addresses of a family that this machine has not set up.
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 Listening = Callable[[str, int], None]
@@ -23,22 +23,21 @@ Listening = Callable[[str, int], None]
 async def serve(
     app: FastAPI, *, host: str, port: int, stop: Stop, on_listening: Listening = lambda host, port: None
 ) -> None:
-    """Answer requests until `stop`; then finish what is under way, within ten seconds.
+    """Answer requests until `stop`, then finish open requests within ten seconds.
 
-    `on_listening` is told the host and the port in use, once requests are accepted. Raises OSError where the port is
-    taken, before anything of the application has begun, and whatever the application's lifespan raises.
+    Calls `on_listening` with the host and the port in use once it accepts requests. Raises OSError if the port is
+    taken.
     """
     with ExitStack() as stack:
         sockets = [stack.enter_context(closing(each)) for each in bind_sockets(host, port=port)]
         actual = sockets[0].getsockname()[1]
         server = _Server(_make_config(app), on_started=lambda: on_listening(host, actual))
-        # Not uvicorn's own lifespan: it would end the process where the application cannot start.
-        async with app.router.lifespan_context(app), _ended_by(stop, server):
+        async with _ended_by(stop, server):
             await server.serve(sockets=sockets)
 
 
 def bind_sockets(host: str, *, port: int) -> list[socket.socket]:
-    """A socket for each address of this host, all with one port; a free one where 0 is asked for. Raises OSError."""
+    """A socket for each address of this host, all with one port; a free port if it is 0. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     missing: OSError | None = None
@@ -59,7 +58,7 @@ def bind_sockets(host: str, *, port: int) -> list[socket.socket]:
 
 
 def _bind_socket(family: int, address: tuple[str | int, ...]) -> socket.socket:
-    # Only of a socket that says it is TCP does asyncio switch off Nagle's delay, which costs each answer 40 ms.
+    # asyncio switches off Nagle's delay, 40 ms per answer, only for a socket that is declared as TCP.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,7 +80,7 @@ def _make_config(app: FastAPI) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        # X-Forwarded-For is read in `callers`, and believed only from the proxies that were named.
+        # `middleware.callers` reads X-Forwarded-For, and believes only the configured proxies.
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -89,7 +88,7 @@ def _make_config(app: FastAPI) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, without its hold on the process's signals."""
+    """Uvicorn without its handlers of process signals."""
 
     def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,5 +1,5 @@
-"""The service as a whole: the application with all routes, the scheduler and the delivery of alerts, started and
-ended as one."""
+"""The service: the application with all routes, the scheduler, the jobs of collect and the delivery of alerts, which
+start and end together."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from tidings.web.routes.workflow import WriterServices, make_workflow_router
 from tidings.web.server import serve
 from tidings.wiring import Installation, make_collect_jobs
 
-# Requests under way have five seconds for themselves; then everything must have ended within ten.
+# Open requests have five seconds of their own; everything must end within ten.
 DRAIN = timedelta(seconds=8)
 SILENT_SCHEDULER = timedelta(minutes=3)
 
@@ -105,7 +105,7 @@ class Service:
         )
 
     async def run(self, *, host: str, port: int, on_listening: Callable[[str, int], None]) -> None:
-        """Serve until the stop. Raises OSError where the port is taken; nothing has run then."""
+        """Serve until the stop signal. Raises OSError if the port is taken, before any work has started."""
         app = self.make_app()
         started = asyncio.Event()
 
@@ -127,7 +127,7 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, started: asyncio.Event) -> None:
-        """Run sites, collect and deliver alerts from the moment that requests are accepted until all has ended."""
+        """Run sites, collect and deliver alerts, from the first accepted request until all have ended."""
         await started.wait()
         if self._stop.requested:
             return
@@ -137,7 +137,7 @@ class Service:
             self._installation.alerts.run(self._stop),
             self._end_executions(),
         )
-        # What the last executions had to say goes out now, or at the next start.
+        # Alerts of the last executions go out now, or at the next start.
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._installation.alerts.deliver()

@@ -1,1 +1,1 @@
-"""Layers around every route: request context, authentication, body limits, streams."""
+"""Layers around every route: request context, authentication, input checks, streams."""

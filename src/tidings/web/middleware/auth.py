@@ -1,8 +1,7 @@
-"""Who may do what. Only the Authorization header counts: no cookie and no query parameter ever grants anything.
+"""Authentication by the Authorization header alone: no cookie and no query parameter grants anything.
 
-The middleware asks for a valid token before anything else of a request is read, at every path but the open ones; each
-route then says with `require` which scopes it takes. Tokens from the settings and those of the database
-(`tidings.core.secrets.tokens`) are worth the same.
+The middleware asks for a valid token before it reads the rest of a request, at every path but the open ones. Each route
+names its scopes with `require`. Tokens from the settings and from the database are equal.
 """
 
 import hmac
@@ -34,7 +33,7 @@ _WRONG: Final = Problem(401, "token_wrong", "this token is not known, or was rev
 
 
 class Authenticator:
-    """Tells what a token grants."""
+    """Finds the grant of a token."""
 
     def __init__(self, tokens: Tokens, *, fixed: Mapping[Scope, Secret]) -> None:
         self._tokens = tokens
@@ -45,19 +44,19 @@ class Authenticator:
         ]
 
     async def identify(self, token: str) -> Grant | None:
-        """The token's grant; the strongest, where the settings have one token for several scopes."""
+        """The token's grant; the strongest, if the settings have one token for several scopes."""
         return self._find_fixed(digest_token(token)) or await self._tokens.find(token)
 
     def _find_fixed(self, digest: str) -> Grant | None:
-        # All are compared, each in constant time, so that the time taken tells nothing.
+        # Compares all, each in constant time, so that the duration reveals nothing.
         matches = [grant for known, grant in self._fixed if hmac.compare_digest(known, digest)]
         return matches[0] if matches else None
 
 
 class AuthMiddleware:
-    """Lets a request pass that has a valid token, or goes to an open path. Wrong tries are limited by address.
+    """Passes a request with a valid token, or to an open path. Limits wrong tokens per address.
 
-    A right token always passes, so that nobody can lock out others behind the same address.
+    A valid token always passes, so that nobody can lock out others behind the same address.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class AuthMiddleware:
 
 
 def _read_token(connection: Connection) -> str | None:
-    """The bearer token; None where there is none, or where there are several headers that could disagree."""
+    """The bearer token; None if there is none, or if several headers could disagree."""
     values = Headers(scope=connection).getlist("authorization")
     if len(values) != 1:
         return None
@@ -108,10 +107,10 @@ def _read_token(connection: Connection) -> str | None:
 
 
 class Requirement(HTTPBearer):
-    """Gives the grant to a route, where it has one of these scopes or is an admin's, and checks the query's names.
+    """Gives a route its grant if that has one of these scopes or is an admin's, and checks the query parameters.
 
-    It is a security scheme only for the description; the token itself was looked at before. One dependency does all
-    of this, because each costs a request more than what it does here.
+    It is a security scheme only for the description; the middleware has checked the token. One dependency does all of
+    this, because FastAPI's cost per dependency is higher than that of the checks.
     """
 
     def __init__(self, scopes: Sequence[Scope], *, changes_state: bool | None) -> None:
@@ -119,7 +118,7 @@ class Requirement(HTTPBearer):
         self._scopes = scopes
         self._changes_state = changes_state
 
-    async def __call__(self, request: Request) -> Grant:  # type: ignore[override]  # a grant is what routes need
+    async def __call__(self, request: Request) -> Grant:  # type: ignore[override]  # routes need the grant
         grant: Grant = request.scope[_GRANT]
         if not grant.allows(self._scopes):
             needed = " or ".join(dict.fromkeys([Scope.ADMIN, *self._scopes]))
@@ -134,10 +133,10 @@ class Requirement(HTTPBearer):
 
 
 def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
-    """Says who may use a route: `grant: Annotated[Grant, require(Scope.CRAWL)]`, or in a router's `dependencies`.
+    """Names the scopes of a route: `grant: Annotated[Grant, require(Scope.CRAWL)]`, or in a router's `dependencies`.
 
-    A request that another site's page sent is refused where it would change something: with every method that is
-    meant for that, and with GET where `changes_state` says so.
+    A request from another site's page is refused if it changes state: with every method but GET, HEAD and OPTIONS, and
+    with those if `changes_state`.
     """
     return Security(Requirement(scopes, changes_state=changes_state), scopes=[scope.value for scope in scopes])
 

@@ -1,4 +1,4 @@
-"""Who asks: the caller's address, and how often an address came with a wrong token. What a token opens is in `auth`."""
+"""The caller's address, and a limit on wrong tokens per address. `auth` checks the tokens."""
 
 import math
 from collections import OrderedDict, deque
@@ -22,14 +22,14 @@ _ONE_SUBSCRIBER: Final = 64
 
 
 class WrongTries:
-    """Counts wrong tries of each address in the last minute. Its memory is bounded: the longest silent one goes."""
+    """Counts wrong tokens per address in the last minute. Memory is bounded: it forgets the least recent address."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._tries: OrderedDict[str, deque[float]] = OrderedDict()
 
     def add(self, address: str) -> int | None:
-        """One more; the seconds to wait where there have been too many already, which is then not counted."""
+        """Count one. Returns the seconds to wait if there were too many before; this one is then not counted."""
         now = self._clock.monotonic()
         tries = self._tries.setdefault(address, deque(maxlen=WRONG_TRIES))
         self._tries.move_to_end(address)
@@ -45,10 +45,9 @@ class WrongTries:
 
 
 def find_caller(connection: Connection, *, trusted_proxies: Sequence[Network] = ()) -> str:
-    """The caller's address, as it is counted: an IPv6 subscriber has a whole /64 to come from.
+    """The caller's address; of IPv6 its /64, because one subscriber has all of it.
 
-    `X-Forwarded-For` is read from its end, and only as far as every proxy behind us is trusted: what stands before
-    the first stranger was written by the stranger.
+    Reads `X-Forwarded-For` from its end, as far as every proxy is trusted: an untrusted proxy can write anything.
     """
     peer = connection.get("client")
     address = parse_address(peer[0]) if peer else None

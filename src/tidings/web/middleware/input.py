@@ -1,5 +1,6 @@
-"""What a request may be, checked before a route sees it: its size, its speed, and JSON that every reader would read
-alike. The body is read here as a whole, at most 1 MiB (16 MiB where notes are handed in), and handed on as one piece.
+"""Checks a request before its route sees it: the body's size, speed and JSON, and the names in the query.
+
+The middleware reads the whole body, at most 1 MiB (16 MiB on routes that take notes), and passes it on as one message.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from tidings.web.errors import (
 )
 
 LARGEST_BODY: Final = 1024 * 1024
-# A batch of long articles is more than that, and has to be taken as it came from the crawl API.
+# A batch of long articles is larger, and its driver sends it as the crawl API answered it.
 LARGEST_NOTES: Final = 16 * LARGEST_BODY
 SLOWEST_BODY: Final = timedelta(seconds=30)
 DEEPEST: Final = 32
@@ -35,11 +36,11 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class _DisconnectedError(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class InputMiddleware:
-    """Reads the body within its limits, and hands it on. A body that breaks a rule is answered here."""
+    """Reads the body within its limits and passes it on. Answers a body that breaks a rule."""
 
     def __init__(self, app: ASGIApp, *, slowest: timedelta = SLOWEST_BODY) -> None:
         self._app = app
@@ -94,7 +95,7 @@ def _refuse_large(largest: int) -> NoReturn:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body as one message; after it, whatever the server has to say, such as that the client went away."""
+    """The body as one message; after it the server's messages, such as a disconnect."""
     given = False
 
     async def receive_again() -> Message:
@@ -108,13 +109,13 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def check_target(scope: Scope) -> None:
-    """Path and query without NUL, which no database takes as text."""
+    """Refuse NUL in path and query: no database stores it as text. Raises ProblemError."""
     if _UNSTORABLE.search(scope["path"]) or b"%00" in scope["query_string"]:
         problem(400, "invalid_target", "the path and the query may not hold a NUL character")
 
 
 def check_body(body: bytes, *, content_type: str) -> None:
-    """A body is JSON, and every reader's JSON. Raises ProblemError."""
+    """Refuse a body that is not JSON that every parser reads alike. Raises ProblemError."""
     if not body:
         return
     kind = content_type.partition(";")[0].strip().lower()
@@ -133,7 +134,7 @@ def check_body(body: bytes, *, content_type: str) -> None:
 
 
 def _refuse_json(reason: str) -> NoReturn:
-    problem(400, "invalid_json", f"the body is not the JSON that is taken here: {reason}")
+    problem(400, "invalid_json", f"the body is not valid JSON: {reason}")
 
 
 def _refuse_constant(_name: str) -> NoReturn:
@@ -141,7 +142,7 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 
 def check_value(document: Any) -> None:
-    """No numbers without end, no text that cannot be stored, not too deep. Raises ValueError."""
+    """Refuse infinite numbers, text that cannot be stored, and deep nesting. Raises ValueError."""
     level = [document]
     for _ in range(DEEPEST + 1):
         if not level:
@@ -166,7 +167,7 @@ def _check_scalar(value: object) -> None:
 
 
 def check_query(request: Request) -> None:
-    """Every query parameter is one that the route knows, and is given once unless it is a list. Raises ProblemError."""
+    """Refuse query parameters that the route does not know, or that repeat and are no list. Raises ProblemError."""
     operation = find_operation(request) if request.scope["query_string"] else None
     if operation is None:
         return

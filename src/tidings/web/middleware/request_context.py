@@ -1,5 +1,5 @@
-"""What every request and every answer has in common: the request id, the headers that keep browsers careful, one log
-line, one figure, and an answer even where the code failed. Written as plain ASGI, so that streams stay streams.
+"""The outermost middleware. It gives each request an id, security headers, a log line and a metric, and answers 500 if
+the code below fails. It is plain ASGI, so that streams stay streams.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tidings.web.metrics import HttpMetrics
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 REQUEST_ID: Final = "X-Request-ID"
-# The client went away before there was an answer; nginx's number for it.
+# nginx's status for a client that disconnected before the answer.
 GONE: Final = 499
 
 _NO_ROUTE: Final = "-"
@@ -32,7 +32,7 @@ _log = get_logger(__name__)
 
 
 class RequestContextMiddleware:
-    """The outermost layer."""
+    """Wraps every request in its context."""
 
     def __init__(self, app: ASGIApp, *, clock: Clock, metrics: HttpMetrics) -> None:
         self._app = app
@@ -40,9 +40,7 @@ class RequestContextMiddleware:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
+        if scope["type"] == "http":
             with request_id_scope(Headers(scope=scope).get(REQUEST_ID)) as request_id:
                 await self._handle(_Exchange(scope, receive, send, request_id=request_id))
 
@@ -56,7 +54,7 @@ class RequestContextMiddleware:
     async def _answer(self, exchange: "_Exchange") -> None:
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and the log the cause
+        except Exception as error:  # noqa: BLE001 - the client gets an answer and the log the cause
             _log.error("http.failed", route=_name_route(exchange.scope), exc_info=error)
             if exchange.status is None:
                 await ProblemResponse(INTERNAL)(exchange.scope, exchange.receive, exchange.send)
@@ -65,13 +63,13 @@ class RequestContextMiddleware:
         method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"
         route, status = _name_route(exchange.scope), exchange.status or GONE
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
-        # What was only read, and went well, is told by the figures: a monitor's polling would fill the log's files.
+        # Metrics count successful reads; a monitor's polling would fill the log.
         log = _log.debug if method in _READS and status < 400 else _log.info
         log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
 
 
 class _Exchange:
-    """One request and its answer on their way through."""
+    """One request and its answer."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
         self.scope = scope
@@ -101,10 +99,10 @@ class _Exchange:
         headers.setdefault("Content-Security-Policy", API_POLICY)
         headers[REQUEST_ID] = self._request_id
         if self._body_waits:
-            # The server would read the rest of a refused body to its end, only to use the connection again.
+            # Otherwise the server reads a refused body to its end, only to reuse the connection.
             headers["Connection"] = "close"
 
 
 def _name_route(scope: Scope) -> str:
-    """The route's template, never the path itself: that may hold anything."""
+    """The route's template, never the path: a path may hold secrets."""
     return getattr(scope.get("route"), "path", _NO_ROUTE)

@@ -1,5 +1,5 @@
-"""Long answers, such as server-sent events, end in good order when the service stops: the stream behind them is told
-that nobody listens any more, and the answer gets its proper end. Everything else has time to finish by itself.
+"""Ends streamed answers, such as server-sent events, when the service stops. The route sees a disconnected client, and
+the client gets a complete answer. Other answers have time to finish.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,7 +8,7 @@ from tidings.core.stop import Stop, StopRequestedError
 
 
 class StreamMiddleware:
-    """Ends answers that are still being streamed at the wish to stop."""
+    """Ends open streams at the stop signal."""
 
     def __init__(self, app: ASGIApp, *, stop: Stop) -> None:
         self._app = app

@@ -1,1 +1,1 @@
-"""Request and answer models of the API."""
+"""Request and answer shapes of the API, one file per group of routes."""

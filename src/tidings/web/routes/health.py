@@ -1,4 +1,4 @@
-"""Is it alive, is it ready: open to everybody, and telling nothing else."""
+"""Routes of health, open to everybody: is the process alive, and can it work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ class Readiness(BaseModel):
 
 
 def check_database(database: Database) -> Check:
-    """Whether the database answers."""
+    """A check that the database answers."""
 
     async def ask() -> bool:
         async with database.read() as connection:
@@ -43,7 +43,7 @@ def check_database(database: Database) -> Check:
 
 
 def make_health_router(checks: Mapping[str, Check], *, patience: timedelta = PATIENCE) -> APIRouter:
-    """Both routes. A check that raises, says False or takes too long has failed."""
+    """Both routes. A check that raises, returns False or takes too long has failed."""
     router = APIRouter(tags=["health"], responses=problem_answers(*OF_EVERY_ROUTE))
 
     @router.get(LIVE_PATH, summary="Is the process alive?")
@@ -71,6 +71,6 @@ async def _run(name: str, check: Check, patience: timedelta) -> bool:
     try:
         async with asyncio.timeout(patience.total_seconds()):
             return await check()
-    except Exception as error:  # noqa: BLE001 - a check that cannot be made has failed
+    except Exception as error:  # noqa: BLE001 - a check that raises has failed
         _log.warning("health.check_failed", check=name, reason=type(error).__name__)
         return False
