@@ -8,7 +8,8 @@ from sqlalchemy import text
 from benchmarks.postgresql import tidy_tables
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.tables import candidates
-from tidings.core.db.database import Database, open_database, prepare_database
+from tidings.core.db.database import Database, open_database
+from tidings.wiring import prepare_tables
 
 PLATFORMS = 5
 
@@ -70,7 +71,7 @@ async def make_table(
     """
     database = open_database(url)
     try:
-        await prepare_database(database)
+        await prepare_tables(database)
         await _fill(database, rows=rows, first=first, platforms=platforms, usual=usual, rare=rare)
     finally:
         await database.close()

@@ -29,12 +29,13 @@ from benchmarks.report import describe_machine, format_results, format_table, wr
 from benchmarks.verdicts import Mark, Verdict
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.clock import SystemClock
-from tidings.core.db.database import open_database, prepare_database
+from tidings.core.db.database import open_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
+from tidings.wiring import prepare_tables
 
 PAGE = Path(__file__).parent / "crawl.md"
 RESULTS = Path(__file__).parent / "results"
@@ -214,7 +215,7 @@ def _make_folder(parent: Path, name: str) -> Path:
 async def _store_cookies(folder: Path, *, key: str, sessions: Sequence[str]) -> None:
     database = open_database(f"sqlite:///{folder / 'tidings.db'}")
     try:
-        await prepare_database(database)
+        await prepare_tables(database)
         records = CookieRecords(database, keys=KeyRing.parse(key), clock=SystemClock())
         for number, session in enumerate(sessions):
             secret = Secret(f"SUB={session}")

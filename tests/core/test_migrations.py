@@ -255,7 +255,7 @@ def prepare_in_process(url: str) -> str | None:
         database = open_database(url)
         try:
             _KEPT["barrier"].wait(SOON)
-            await prepare_database(database)
+            await tidings.wiring.prepare_tables(database)
             return await find_revision(database)
         finally:
             await database.close()
