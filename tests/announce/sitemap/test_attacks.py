@@ -131,7 +131,7 @@ def test_loc_of_10_mb_is_dropped_without_being_held(fast: bool) -> None:
 @pytest.mark.parametrize("body", [LONG_SPACE, LONG_STAMP], ids=["white space", "lastmod"])
 @pytest.mark.usefixtures("growth")
 def test_other_text_of_10_mb_is_not_held_either(body: bytes) -> None:
-    """A7: white space around a URL, a stamp without end."""
+    """A7: white space around a URL, a timestamp without end."""
     assert read_body(body) == read_body(b"<urlset><url><loc>http://b/</loc></url></urlset>")
 
 

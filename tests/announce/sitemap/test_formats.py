@@ -18,7 +18,7 @@ def fast(request: pytest.FixtureRequest) -> bool:
 
 
 def test_urlset_gives_pages_with_their_stamps(fast: bool) -> None:
-    """A5, A8: loc and lastmod, white space stripped, b"" where there is no stamp."""
+    """A5, A8: loc and lastmod, white space stripped, b"" where there is no timestamp."""
     body = wrap(
         b"<url><loc>%b</loc><lastmod>2026-11-15</lastmod><priority>0.5</priority></url>" % A,
         b"\n<url>\n<loc>\n %b\t</loc>\r\n</url>" % B,
@@ -99,7 +99,7 @@ def test_entities_and_cdata_are_decoded(written: bytes, meant: bytes, fast: bool
 
 @pytest.mark.parametrize("stamp", ["2" * 65, "am 3. März"], ids=["long", "not ASCII"])
 def test_lastmod_that_cannot_be_one_is_given_as_none(stamp: str, fast: bool) -> None:
-    """A8: a wrong stamp counts as missing."""
+    """A8: a wrong timestamp counts as missing."""
     body = wrap(b"<url><loc>%b</loc><lastmod>%b</lastmod></url>" % (A, stamp.encode()))
     assert read_body(body, fast=fast).pairs == [(A, b"")]
 
@@ -126,7 +126,7 @@ def test_rss_gives_the_links_of_its_items_with_w3c_stamps() -> None:
 
 
 def test_rdf_gives_the_links_of_its_items() -> None:
-    """A5: RSS 1.0, with the stamp that Dublin Core gives."""
+    """A5: RSS 1.0, with the timestamp that Dublin Core gives."""
     body = b"<channel><link>https://example.com/</link></channel><item><link>%b</link><dc:date>2026-11</dc:date></item>"
     outcome = read_body(b"<rdf:RDF xmlns='http://purl.org/rss/1.0/'>%b</rdf:RDF>" % (body % A))
     assert (outcome.kind, outcome.pairs) == (SitemapKind.FEED, [(A, b"2026-11")])

@@ -1,4 +1,4 @@
-"""A stamp means a span of time: from the first to the last millisecond that it can stand for."""
+"""A timestamp means a span of time: from the first to the last millisecond that it can stand for."""
 
 import random
 from datetime import UTC, datetime, timedelta, timezone
@@ -94,7 +94,7 @@ def test_anything_else_counts_as_missing(stamp: str) -> None:
 
 @pytest.mark.parametrize("stamp", ["", " 2026", "2026\n", "2026-11-15 10:00:00", "２０２６", "2026-11-15T10:00Z\0"])
 def test_white_space_and_foreign_digits_count_as_missing(stamp: str) -> None:
-    """A8: the reader strips what stands around a stamp; what is left is taken as it is."""
+    """A8: the reader strips what stands around a timestamp; what is left is taken as it is."""
     assert parse_lastmod(stamp.encode()) is None
 
 
@@ -126,7 +126,7 @@ def test_random_moments_agree_with_the_standard_library() -> None:
     ],
 )
 def test_dates_of_feeds_are_written_in_the_w3c_form(written: str, meant: str) -> None:
-    """A8: so that a stamp is read in one way wherever it comes from."""
+    """A8: so that a timestamp is read in one way wherever it comes from."""
     assert write_w3c(written) == meant
     assert not meant or parse_lastmod(meant.encode()) is not None
 
