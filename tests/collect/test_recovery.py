@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.collect.workflow_stage import (
     read_sources,
 )
 from tests.fakes import FakeClock
+from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates, sources
 from tidings.collect.write import (
@@ -27,14 +29,18 @@ from tidings.collect.write import (
     SettledAction,
     Writer,
 )
+from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.secret import Secret
 
 RECOVERERS = 8
 SOON = 30.0
 SECOND = timedelta(seconds=1)
 LOCK = timedelta(minutes=30)
+AHEAD = timedelta(days=400)
 
 
 async def test_a_remote_execution_outlives_the_process_that_gave_it(
@@ -321,3 +327,66 @@ async def test_thousands_that_were_given_up_are_requeued_in_blocks(
 
 def _stamp(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
+
+
+async def test_taking_the_lock_of_a_dead_process_gives_its_records_back_at_once(
+    writer: Writer, database: Database, process_lock: ProcessLock, clock: FakeClock, tmp_path: Path
+) -> None:
+    """C35: also without a service; the next holder of the lock leases them without waiting for the timeout."""
+    dead = ProcessLock(tmp_path)
+    executions = Executions(database, clock=clock, process_lock=dead)
+    killed = Writer(database, executions=executions, clock=clock)
+    execution = await begin(killed)
+    await killed.add_candidates(execution, make_candidates("a", "b"))
+    assert len(await killed.lease(execution)) == 2
+    dead.close()
+    leased = await writer.lease(await begin(writer))
+    assert {(each.note_id, each.retry_count) for each in leased} == {("a", 1), ("b", 1)}
+
+
+async def test_a_clock_that_was_ahead_leaves_no_candidate_stuck(
+    writer: Writer, database: Database, clock: FakeClock
+) -> None:
+    """C35: due times and locks from the future count as now."""
+    now = clock.now()
+    clock.advance(AHEAD)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a", "b"))
+    await writer.lease(execution, limit=1)
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.NETWORK_ERROR)])
+    await writer.lease(execution, limit=1)
+    clock.set(now)
+    next_execution = await begin(writer, "next")
+    assert [each.note_id for each in await writer.lease(next_execution)] == ["a"]
+    clock.advance(LOCK + SECOND)
+    assert (await writer.recover()).executions == [execution.public_id, next_execution.public_id]
+    assert {each.note_id for each in await writer.lease(await begin(writer, "last"))} == {"a", "b"}
+
+
+async def test_a_clock_that_was_ahead_leaves_no_cookie_cooling_or_used_up(
+    writer: Writer, database: Database, clock: FakeClock, keys: KeyRing
+) -> None:
+    """C35: a cooling and a day of use from the future have ended."""
+    records = CookieRecords(database, keys=keys, clock=clock)
+    await records.add(make_cookie("one", platform=PLATFORM, secret=Secret("SESSDATA=a-long-value")))
+    now = clock.now()
+    clock.advance(AHEAD)
+    execution = await begin(writer)
+    use = CookieUse(cookie_name="one", code=ErrorCode.COOKIE_INVALID, captcha=True)
+    await writer.count_cookie_uses(execution, [use])
+    clock.set(now)
+    await writer.recover()
+    (cookie,) = await records.list_all()
+    assert (cookie.state.status, cookie.state.daily_used, cookie.state.total_errors) == (CookieStatus.ACTIVE, 0, 1)
+
+
+async def test_times_that_may_be_real_are_left_as_they_are(
+    writer: Writer, database: Database, clock: FakeClock
+) -> None:
+    """C35: a candidate that waits for its backoff is not due early."""
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a"))
+    await writer.lease(execution)
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.NETWORK_ERROR)])
+    await writer.recover()
+    assert await writer.lease(execution) == []

@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -22,7 +23,7 @@ from tidings.collect.run.report import CollectReport
 from tidings.collect.write import Failed, SettledAction, Writer
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
-from tidings.core.executions import HEARTBEAT_EVERY, ExecutionStatus, executions
+from tidings.core.executions import HEARTBEAT_EVERY, Executions, ExecutionStatus, executions
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
@@ -392,6 +393,19 @@ async def test_without_a_cookie_everything_is_given_back_uncounted(stage: Runner
 
 
 # --- The end of an execution ---
+
+
+async def test_a_collection_takes_up_what_a_killed_process_had_leased(stage: RunnerStage, tmp_path: Path) -> None:
+    """C35: without a service too, one `collect run` after a kill collects everything."""
+    await stage.add_cookies("one")
+    await stage.discover()
+    dead = ProcessLock(tmp_path)
+    executions = Executions(stage.database, clock=stage.clock, process_lock=dead)
+    killed = Writer(stage.database, executions=executions, clock=stage.clock)
+    await killed.lease(await begin(killed, "collect:weibo"))
+    dead.close()
+    report = await collect(stage)
+    assert report.counts == {SettledAction.CREATED: 10}
 
 
 async def test_a_stop_gives_back_what_is_not_certain(stage: RunnerStage) -> None:

@@ -93,7 +93,11 @@ class CollectRunner:
         platform: str | None = None,
         on_progress: Callable[[str, Sequence[Settled]], None] = lambda _platform, _settled: None,
     ) -> list[CollectReport]:
-        """Read the notes of all due candidates until none is left; of one platform, if it is named."""
+        """Read the notes of all due candidates until none is left; of one platform, if it is named.
+
+        Records of a killed process are freed first, so that they are due again without a service.
+        """
+        await self._writer.recover()
         due = [name for name in await self._writer.find_due_platforms() if platform in (None, name)]
         outcomes = await asyncio.gather(
             *(self._collect_platform(name, stop=stop, on_progress=on_progress) for name in due), return_exceptions=True

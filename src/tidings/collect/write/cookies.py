@@ -6,7 +6,7 @@ The crawl API cannot write. It reports the cookie and the error of each request,
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import bindparam, delete, func, select, update
@@ -32,6 +32,7 @@ from tidings.collect.crawl.cookies.table import (
     seal_cookie,
 )
 from tidings.collect.errors import ErrorCode
+from tidings.collect.write.leases import CLOCK_TOLERANCE
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -276,6 +277,16 @@ def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
     timestamp = to_milliseconds(now)
     fresh = CookieState(day=settled.day, daily_used=settled.daily_used)
     return {**describe_state(fresh), "enabled_at": timestamp, "updated_at": timestamp}
+
+
+async def clamp_future_states(connection: AsyncConnection, *, at: datetime, rules: CookieRules) -> int:
+    """End coolings and days of use that a clock ahead of ours wrote. Returns how many."""
+    latest = to_milliseconds(at + CLOCK_TOLERANCE + rules.cooling)
+    tomorrow = utc_day(at) + timedelta(days=1)
+    cooling = update(cookies).where(cookies.c.cooling_until > latest).values(cooling_until=to_milliseconds(at))
+    used = update(cookies).where(cookies.c.used_on > tomorrow.isoformat())
+    used = used.values(used_on=utc_day(at).isoformat(), daily_used=0)
+    return sum([(await connection.execute(statement)).rowcount for statement in (cooling, used)])
 
 
 def _advance(state: CookieState, outcomes: Sequence[CookieOutcome], *, at: datetime, rules: CookieRules) -> CookieState:

@@ -3,7 +3,7 @@ function is one step of a transaction that the caller has begun and guarded.
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func, or_, select, text, tuple_, update
@@ -17,6 +17,9 @@ from tidings.core.db.database import Database
 from tidings.core.executions import Execution, ExecutionStatus, executions
 
 Key = tuple[str, str]
+
+# Clocks of machines may differ by this much.
+CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 _LOST_WORKER: Final = "the execution that leased it sent no heartbeat, so the lease was taken back"
 
@@ -60,6 +63,9 @@ _find_held = (
     .with_for_update()
 )
 
+_FIND_PENDING_PLATFORMS: Final = text(
+    f"WITH RECURSIVE {PENDING_PLATFORMS} SELECT platform FROM pending WHERE platform IS NOT NULL"
+)
 _FIND_DUE_PLATFORMS: Final = text(
     f"""
     WITH RECURSIVE {PENDING_PLATFORMS}, oldest AS (
@@ -214,6 +220,29 @@ async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits
         .returning(sources.c.platform, sources.c.note_id)
     )
     return [(row.platform, row.note_id) for row in await connection.execute(statement)]
+
+
+async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:
+    """Set due times, locks and heartbeats that a clock ahead of ours wrote to now. Returns how many.
+
+    Otherwise nothing would be due, and no lock would time out, until that time comes.
+    """
+    now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
+    latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max(limits.backoff, default=timedelta(0)))
+    is_pending = text("tbl_candidate.status = 'pending'")
+    due = update(candidates).where(is_pending, candidates.c.due_at > latest_due).values(due_at=now)
+    # One range of the index for each platform: the table may have a million pending rows.
+    platforms = (await connection.execute(_FIND_PENDING_PLATFORMS)).scalars()
+    statements = [due.where(candidates.c.platform == platform) for platform in platforms]
+    for table, condition in (
+        (candidates, text("tbl_candidate.status = 'processing'")),
+        (sources, text("tbl_source.processing_lock IS NOT NULL")),
+    ):
+        statements.append(update(table).where(condition, table.c.locked_at > latest).values(locked_at=now))
+    is_running = executions.c.status == ExecutionStatus.RUNNING.value
+    is_ahead = executions.c.heartbeat_at > latest
+    statements.append(update(executions).where(is_running, is_ahead).values(heartbeat_at=now))
+    return sum([(await connection.execute(statement)).rowcount for statement in statements])
 
 
 async def find_held(

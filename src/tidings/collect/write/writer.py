@@ -19,10 +19,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
-from tidings.collect.write.cookies import judge_code, record_outcomes
+from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
     Key,
+    clamp_future_times,
     find_due_platforms,
     find_held,
     insert_candidates,
@@ -121,6 +122,8 @@ class Writer:
         """
         if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
             raise WorkflowNameError
+        # The holder before may have died with leased records.
+        await self.recover()
         try:
             execution = await self._executions.acquire(
                 workflow_name, kind=COLLECT, remote=remote, idempotency_key=idempotency_key
@@ -280,20 +283,26 @@ class Writer:
         return Finished(ended.workflow_name, ended.status, ended.items_processed, ended.items_failed, 0)
 
     async def recover(self) -> Recovered:
-        """End the executions of dead holders and free their records. Safe at any time and for every caller."""
+        """End the executions of dead holders, free their records, and correct times that a clock ahead of ours wrote.
+
+        Safe at any time and for every caller."""
         # Announce resumes its own executions.
         ended = await self._executions.recover(kinds=(COLLECT, MIRROR))
         at = self._clock.now()
         async with self._database.write() as connection:
+            clamped = await clamp_future_times(connection, at=at, limits=self._limits)
+            clamped += await clamp_future_states(connection, at=at, rules=self._rules)
             freed = await take_back_candidates(connection, at=at, limits=self._limits)
             unlocked = await take_back_sources(connection, at=at, limits=self._limits)
             await count_minute(connection, at=at, succeeded=0, failed=len(freed))
             await self._record_changes(connection, candidates.name, [key for key, _ in freed], at=at)
             await self._record_changes(connection, sources.name, unlocked, at=at)
-        failed = sum(status is CandidateStatus.FAILED for _, status in freed)
-        if freed or unlocked:
-            _log.warning("records.recovered", records=len(freed) + len(unlocked), failed=failed)
-        return Recovered(ended, len(freed) + len(unlocked), failed)
+        records, failed = len(freed) + len(unlocked), sum(status is CandidateStatus.FAILED for _, status in freed)
+        if records:
+            _log.warning("records.recovered", records=records, failed=failed)
+        if clamped:
+            _log.warning("times.clamped", rows=clamped, reason="a clock was ahead")
+        return Recovered(ended, records, failed)
 
     async def requeue(self, platform: str | None = None) -> int:
         """Make failed candidates due again, of one platform or of all. Returns how many."""
