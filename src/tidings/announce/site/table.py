@@ -61,7 +61,7 @@ class Origin(StrEnum):
 _two_ids = select(sites.c.id).where(_is_there, sites.c.origin != Origin.COMMAND.value).limit(2)
 
 
-class Planner(Protocol):
+class SchedulePlanner(Protocol):
     """Plans the executions of a site, in the transaction that stores or removes it."""
 
     async def plan(self, connection: AsyncConnection, site: Site) -> None: ...
@@ -72,7 +72,9 @@ class Planner(Protocol):
 class SiteRecords:
     """The sites of this installation."""
 
-    def __init__(self, database: Database, *, keys: KeyRing, clock: Clock, planner: Planner | None = None) -> None:
+    def __init__(
+        self, database: Database, *, keys: KeyRing, clock: Clock, planner: SchedulePlanner | None = None
+    ) -> None:
         self._database = database
         self._keys = keys
         self._clock = clock
