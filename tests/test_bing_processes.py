@@ -2,7 +2,6 @@
 at any point leaves the count below what Bing counted. The sandbox's own quota is so large that only ours limits."""
 
 import asyncio
-import multiprocessing
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -11,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import count, islice
-from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from sqlalchemy import func, select
 from tests.announce.bing_stage import KEY
 from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
+from tests.processes import FORKED
 from tests.stage import LOOPBACK
 from tidings.announce.channels.bing import MOST_URLS, BingApi
 from tidings.announce.channels.quota import Quota, bing_quota
@@ -89,20 +88,17 @@ async def reserve(database: Database, quota: Quota, wanted: int) -> int:
 async def test_processes_that_reserve_at_once_send_exactly_the_quota(database: Database, database_url: str) -> None:
     """A28, A29: sixteen processes that want more and more, a quota of 500, on both databases."""
     async with make_bing() as bing:
-        context = multiprocessing.get_context("forkserver")
-        # Imports once for all of them.
-        context.set_forkserver_preload([__name__])
-        await run_together(context, [(database_url, bing.base_url, number) for number in range(PROCESSES)])
+        await run_together([(database_url, bing.base_url, number) for number in range(PROCESSES)])
         assert bing.accepted.total() == bing.used(ORIGIN) == QUOTA
         assert set(bing.accepted.values()) == {1}
         assert len({url.split("/")[3] for url in bing.accepted}) >= PROCESSES / 4, "they did not collide"
     assert (await make_quota(database, make_spender_site()).read()).used == QUOTA
 
 
-async def run_together(context: ForkServerContext, works: list[tuple[str, str, int]]) -> None:
+async def run_together(works: list[tuple[str, str, int]]) -> None:
     """A process for each; all begin to send at the same moment."""
-    barrier = context.Barrier(len(works))
-    processes = [context.Process(target=spend, args=(*work, barrier), daemon=True) for work in works]
+    barrier = FORKED.Barrier(len(works))
+    processes = [FORKED.Process(target=spend, args=(*work, barrier), daemon=True) for work in works]
     for process in processes:
         process.start()
     for process in processes:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import multiprocessing
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import pytest
 from sqlalchemy import event, func, insert, select, update
 
 from tests.fakes import FakeClock
+from tests.processes import FORKED
 from tidings.announce.schedule.table import (
     LEASE,
     ClaimLostError,
@@ -278,8 +278,7 @@ def keep_barrier(barrier: Any) -> None:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Two other processes that can start from one line."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(PROCESSES, initializer=keep_barrier, initargs=(spawn.Barrier(PROCESSES),)) as made:
+    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
         yield made
         made.close()
         made.join()

@@ -4,7 +4,6 @@ is the fencing alone. `Unfenced` writes without it, which shows that the harness
 """
 
 import asyncio
-import multiprocessing
 import os
 import random
 import signal
@@ -21,6 +20,7 @@ from types import SimpleNamespace
 from sqlalchemy import func, select, text
 
 from tests.collect.workflow_stage import begin, collect, make_candidates
+from tests.processes import FORKED
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write import Result, Settled, Writer, WriterLimits
 from tidings.collect.write.results import split_results, write_collected
@@ -36,9 +36,6 @@ PROCESSES = 8
 BATCH = 2
 PATIENCE = timedelta(seconds=150)
 LOST, BROKEN = "lost", "broken"
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["tests.collect.chaos"])
 
 
 class Unfenced(Writer):
@@ -169,7 +166,7 @@ class Chaos:
         _signal(worker, signal.SIGCONT)
 
     def _start(self, number: int) -> None:
-        worker = _CONTEXT.Process(
+        worker = FORKED.Process(
             target=run_worker, args=(self._url, str(self._data_dir), number), kwargs={"fenced": self._fenced}
         )
         worker.start()

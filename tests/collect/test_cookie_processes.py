@@ -2,7 +2,6 @@
 rotation that is killed anywhere leaves every cookie readable."""
 
 import asyncio
-import multiprocessing
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.collect.cookie_stage import IMPATIENT, PLATFORM, SOON, add_cookies, make_pool, value_of
+from tests.processes import FORKED
 from tidings.collect.crawl.cookies.table import open_cookie
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.write.cookies import CookieRecords
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 REQUESTS = 120
 PATIENCE = timedelta(seconds=SOON)
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -63,9 +62,9 @@ async def test_two_processes_on_postgresql_never_hold_one_cookie_at_once(
     await add_cookies(
         CookieRecords(postgres, keys=KeyRing.parse(key), clock=SystemClock()), "a", "b", "c", daily_limit=999
     )
-    barrier, counts = SPAWN.Barrier(2), SPAWN.Queue()
+    barrier, counts = FORKED.Barrier(2), FORKED.Queue()
     processes = [
-        SPAWN.Process(target=serve_requests, args=(postgres_url, key, tmp_path, barrier, counts)) for _ in range(2)
+        FORKED.Process(target=serve_requests, args=(postgres_url, key, tmp_path, barrier, counts)) for _ in range(2)
     ]
     for process in processes:
         process.start()
@@ -96,8 +95,8 @@ async def test_a_cookie_of_a_killed_process_is_free_at_once(postgres: Database, 
     """C18: while the other process lives its cookie is busy here; the database frees it when that process dies."""
     keys = KeyRing.parse(key := new_master_key())
     await add_cookies(CookieRecords(postgres, keys=keys, clock=SystemClock()), "one")
-    held = SPAWN.Event()
-    process = SPAWN.Process(target=hold_cookie, args=(postgres_url, key, held))
+    held = FORKED.Event()
+    process = FORKED.Process(target=hold_cookie, args=(postgres_url, key, held))
     process.start()
     assert await asyncio.to_thread(held.wait, SOON)
     with pytest.raises(CrawlError) as caught:
@@ -160,7 +159,7 @@ async def test_a_rotation_that_is_killed_anywhere_leaves_every_cookie_readable(
     ring = f"k2:{new},k1:{old}"
     both = CookieRecords(database, keys=KeyRing.parse(ring), clock=SystemClock())
     for enough in (1, 60):
-        process = SPAWN.Process(target=rotate_keys, args=(database_url, ring))
+        process = FORKED.Process(target=rotate_keys, args=(database_url, ring))
         process.start()
         await wait_until_rotated(both, enough)
         process.kill()

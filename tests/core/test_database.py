@@ -1,7 +1,6 @@
 """Engines and transactions: what may write, what is rolled back, who may read the file, and two processes at once."""
 
 import asyncio
-import multiprocessing
 import os
 import stat
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from tests.processes import FORKED
 from tidings.core.db.database import Database, DatabaseUrlError, open_database
 from tidings.settings import Settings
 from tidings.storage import find_database_url, prepare_data_dir
@@ -247,12 +247,11 @@ def count_up(url: str, barrier: Any) -> None:
 
 def test_two_processes_write_sqlite_at_once_and_nothing_is_lost(sqlite_url: str) -> None:
     """Decision 2: BEGIN IMMEDIATE keeps a check and its write together; whoever comes second waits its turn."""
-    spawn = multiprocessing.get_context("spawn")
     database = open_database(sqlite_url)
     asyncio.run(insert_host(database, "one"))
     asyncio.run(database.close())
-    barrier = spawn.Barrier(2)
-    processes = [spawn.Process(target=count_up, args=(sqlite_url, barrier)) for _ in range(2)]
+    barrier = FORKED.Barrier(2)
+    processes = [FORKED.Process(target=count_up, args=(sqlite_url, barrier)) for _ in range(2)]
     for process in processes:
         process.start()
     for process in processes:

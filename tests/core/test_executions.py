@@ -1,7 +1,6 @@
 """Exclusive executions: one at a time over tasks and processes, fenced once lost, taken back from the dead, kept."""
 
 import asyncio
-import multiprocessing
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import pytest
 from sqlalchemy import delete, text, update
 
 from tests.fakes import FakeClock
+from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import (
@@ -155,8 +155,7 @@ def keep_barrier(barrier: Any) -> None:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Other processes that can start from one line."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(PROCESSES, initializer=keep_barrier, initargs=(spawn.Barrier(PROCESSES),)) as made:
+    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
         yield made
         made.close()
         made.join()
@@ -449,9 +448,8 @@ async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
 ) -> None:
     """A39, C3, decision 4: on one data directory nobody waits 30 minutes for a dead process."""
     running = Executions(database, clock=SystemClock(), process_lock=process_lock)
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    process = spawn.Process(target=hold_in_process, args=(database_url, str(tmp_path), there))
+    here, there = FORKED.Pipe()
+    process = FORKED.Process(target=hold_in_process, args=(database_url, str(tmp_path), there))
     process.start()
     try:
         assert here.poll(SOON)

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import hmac
-import multiprocessing
 import os
 import pickle
 import stat
@@ -15,6 +14,7 @@ import pytest
 from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tests.processes import FORKED
 from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError
 from tidings.core.secrets.master_key import (
     KeyFileError,
@@ -353,9 +353,8 @@ def create_key_files(directory: Path, barrier: Barrier, rounds: int) -> list[tup
 
 def test_processes_that_start_at_once_get_the_same_key(tmp_path: Path) -> None:
     """C22: one makes the key, the others read it, and none sees it half written."""
-    context = multiprocessing.get_context("spawn")
     workers, rounds = 4, 25
-    with context.Manager() as manager, context.Pool(workers) as pool:
+    with FORKED.Manager() as manager, FORKED.Pool(workers) as pool:
         barrier = manager.Barrier(workers)
         pending = [pool.apply_async(create_key_files, (tmp_path, barrier, rounds)) for _ in range(workers)]
         results = [each.get(timeout=60) for each in pending]

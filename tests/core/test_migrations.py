@@ -1,7 +1,6 @@
 """Tables: a new database equals a migrated one, and the way back and forth is open, to several processes at once."""
 
 import asyncio
-import multiprocessing
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,6 +15,7 @@ from sqlalchemy import Connection, inspect, text
 
 import tidings.wiring
 from tests.postgres import Server
+from tests.processes import FORKED
 from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
@@ -243,8 +243,7 @@ def keep_barrier(barrier: Any) -> None:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Two other processes that can start from one line."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(2, initializer=keep_barrier, initargs=(spawn.Barrier(2),)) as made:
+    with FORKED.Pool(2, initializer=keep_barrier, initargs=(FORKED.Barrier(2),)) as made:
         yield made
         made.close()
         made.join()

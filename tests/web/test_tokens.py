@@ -1,7 +1,6 @@
 """Tokens in the database: shown once, kept as a hash, replaced and revoked; on both databases."""
 
 import asyncio
-import multiprocessing
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from multiprocessing.pool import Pool
@@ -11,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.fakes import FakeClock
+from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.secrets.scopes import Grant, Scope
@@ -143,8 +143,7 @@ def keep_barrier(barrier: Any) -> None:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Other processes that can start from one line."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(PROCESSES, initializer=keep_barrier, initargs=(spawn.Barrier(PROCESSES),)) as made:
+    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
         yield made
         made.close()
         made.join()
