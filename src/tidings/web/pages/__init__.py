@@ -1,0 +1,1 @@
+"""The dashboard: server-rendered pages in English and Chinese. Pages call the services that the API calls."""

@@ -1,0 +1,118 @@
+"""Numbers, times and durations as people read them, in English and Chinese, in the viewer's time zone."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+from markupsafe import Markup, escape
+
+from tidings.core.clock import to_text
+from tidings.web.pages.texts import PageLanguage, Texts
+
+UNKNOWN = "–"
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAY = timedelta(days=1)
+
+
+def find_zone(name: str | None) -> tzinfo:
+    """The time zone of this name; UTC when there is none."""
+    if not name or len(name) > 64:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        return UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Formats for one page: its language, the viewer's zone and the time at which the page is made."""
+
+    texts: Texts
+    zone: tzinfo
+    now: datetime
+
+    @property
+    def is_chinese(self) -> bool:
+        return self.texts.language is PageLanguage.CHINESE
+
+    @property
+    def zone_name(self) -> str:
+        """The zone as the page names it."""
+        return "UTC" if self.zone is UTC else str(self.zone)
+
+    def number(self, value: int | None) -> str:
+        return UNKNOWN if value is None else f"{value:,}"
+
+    def compact(self, value: int | None) -> Markup:
+        """A platform's count: short from 10,000 on, with the exact number as the title."""
+        if value is None:
+            return escape(UNKNOWN)
+        if value < 10_000:
+            return escape(f"{value:,}")
+        if self.is_chinese:
+            short = f"{value / 100_000_000:.1f}亿" if value >= 100_000_000 else f"{value / 10_000:.1f}万"
+        else:
+            short = f"{value / 1_000_000:.1f}M" if value >= 1_000_000 else f"{round(value / 1_000)}K"
+        return Markup('<span title="{:,}">{}</span>').format(value, short)
+
+    def percent(self, share: float | None) -> str:
+        return UNKNOWN if share is None else f"{share * 100:.1f}%"
+
+    def date(self, day: date) -> str:
+        """A day: with its year only when that is another year."""
+        this_year = day.year == self.now.astimezone(self.zone).year
+        if self.is_chinese:
+            return f"{day.month}月{day.day}日" if this_year else f"{day.year}年{day.month}月{day.day}日"
+        return f"{day.day} {_MONTHS[day.month - 1]}" + ("" if this_year else f" {day.year}")
+
+    def clock_time(self, at: datetime) -> str:
+        """The time of day, with the day where it is another one."""
+        local, today = at.astimezone(self.zone), self.now.astimezone(self.zone).date()
+        if local.date() == today:
+            return f"{local:%H:%M}"
+        if local.year != today.year:
+            return self.date(local.date())
+        return f"{self.date(local.date())} {local:%H:%M}"
+
+    def time(self, at: datetime | None) -> Markup:
+        """A time as an element that shows UTC on hover."""
+        return escape(UNKNOWN) if at is None else self._mark(at, self.clock_time(at))
+
+    def relative(self, at: datetime | None) -> Markup:
+        """How long ago, or in how long; a date from seven days on."""
+        if at is None:
+            return escape(UNKNOWN)
+        distance = at - self.now
+        if abs(distance) >= 7 * _DAY:
+            return self._mark(at, self.clock_time(at))
+        if abs(distance) < timedelta(minutes=1):
+            return self._mark(at, self.texts("time.now"))
+        key = "time.in" if distance > timedelta(0) else "time.ago"
+        return self._mark(at, self.texts(key, span=self.span(abs(distance))))
+
+    def lasting(self, since: datetime) -> Markup:
+        """For how long something has lasted."""
+        return self._mark(since, self.texts("time.lasting", span=self.span(max(self.now - since, timedelta(0)))))
+
+    def span(self, duration: timedelta) -> str:
+        """A rough duration in its largest unit."""
+        seconds = int(duration.total_seconds())
+        for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+            if seconds >= size:
+                return self.texts.count(f"span.{unit}", seconds // size)
+        return self.texts.count("span.seconds", seconds)
+
+    def duration(self, duration: timedelta | None) -> str:
+        """A duration to the second."""
+        if duration is None:
+            return UNKNOWN
+        minutes, seconds = divmod(round(duration.total_seconds()), 60)
+        if minutes:
+            return self.texts("time.minutes_seconds", minutes=minutes, seconds=f"{seconds:02}")
+        return self.texts("time.seconds", seconds=seconds)
+
+    def _mark(self, at: datetime, text: str) -> Markup:
+        utc = at.astimezone(UTC)
+        return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(to_text(utc), utc, text)

@@ -1,0 +1,63 @@
+"""Forms: reads a urlencoded body, checks the form key, and keeps what was typed next to each field's problem."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs
+
+from fastapi import Request
+
+from tidings.core.secrets.sessions import Session
+from tidings.web.errors import problem
+
+LARGEST_FORM = 64 * 1024
+MOST_FIELDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FormValues:
+    """The fields of a form that was sent."""
+
+    fields: Mapping[str, Sequence[str]]
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of this field, without white space around it."""
+        return self.fields.get(name, (default,))[0].strip()
+
+    def list(self, name: str) -> Sequence[str]:
+        return self.fields.get(name, ())
+
+    def has(self, name: str) -> bool:
+        """Whether a box of this name is ticked."""
+        return name in self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class FormState:
+    """A form as a page shows it: values that were typed, labels, and the problem of each field that has one."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+async def read_form(request: Request) -> FormValues:
+    """The form of a signed-in person. Raises a 403 problem unless it carries this session's form key."""
+    form = await read_open_form(request)
+    session: Session = request.scope["tidings.session"]
+    if not session.accepts(form.get("form_key")):
+        problem(403, "form_key_wrong", "this form does not belong to your session; load the page again and repeat")
+    return form
+
+
+async def read_open_form(request: Request) -> FormValues:
+    """A form without a session, such as sign-in."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        problem(415, "not_a_form", "send the form as application/x-www-form-urlencoded")
+    body = await request.body()
+    if len(body) > LARGEST_FORM:
+        problem(413, "form_too_large", f"a form has at most {LARGEST_FORM:,} bytes")
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        problem(400, "form_unreadable", "this form cannot be read as UTF-8")
+    return FormValues(fields)

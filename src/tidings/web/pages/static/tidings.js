@@ -1,0 +1,79 @@
+// Everything works without this script. It adds: the viewer's time zone, copy buttons, menus that close, live progress.
+"use strict";
+(() => {
+  const root = document.documentElement;
+
+  // The server renders times in the zone of this cookie.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone && root.dataset.zone !== zone && !document.cookie.includes("tz=" + encodeURIComponent(zone))) {
+    document.cookie = "tz=" + encodeURIComponent(zone) + "; path=/; max-age=31536000; samesite=lax";
+    if (root.dataset.reload === "zone") location.reload();
+  }
+
+  const live = document.getElementById("live");
+  let saidAt = 0;
+  const say = (text, always) => {
+    const now = Date.now();
+    if (!live || (!always && now - saidAt < 10000)) return;
+    saidAt = now;
+    live.textContent = text;
+  };
+
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.hidden = false;
+    const label = button.querySelector("span");
+    const word = label.textContent;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      label.textContent = button.dataset.done;
+      say(button.dataset.done, true);
+      setTimeout(() => { label.textContent = word; }, 2000);
+    });
+  }
+
+  const menus = document.querySelectorAll("details.menu");
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of menus) {
+      if (menu.open) { menu.open = false; menu.querySelector("summary").focus(); }
+    }
+  });
+  document.addEventListener("click", (event) => {
+    for (const menu of menus) if (menu.open && !menu.contains(event.target)) menu.open = false;
+  });
+
+  for (const select of document.querySelectorAll("select[data-submit]")) {
+    select.addEventListener("change", () => select.form.requestSubmit());
+  }
+  for (const all of document.querySelectorAll("[data-check-all]")) {
+    all.closest("[hidden]")?.removeAttribute("hidden");
+    all.addEventListener("change", () => {
+      for (const box of all.form.querySelectorAll('input[name="url"]')) box.checked = all.checked;
+    });
+  }
+  document.querySelector("[data-focus]")?.focus();
+
+  // Live progress: the stream names parts of the page and their new text. The page loads anew once at the end.
+  const progress = document.querySelector("[data-stream]");
+  if (progress) {
+    const lost = progress.querySelector("[data-lost]");
+    const stream = new EventSource(progress.dataset.stream);
+    stream.addEventListener("message", (event) => {
+      lost.hidden = true;
+      const state = JSON.parse(event.data);
+      for (const [name, text] of Object.entries(state.texts)) {
+        const part = progress.querySelector('[data-part="' + CSS.escape(name) + '"]');
+        if (part && part.textContent !== text) part.textContent = text;
+      }
+      const bar = progress.querySelector("[role=progressbar]");
+      if (bar) {
+        bar.setAttribute("aria-valuenow", state.percent);
+        bar.setAttribute("aria-valuetext", state.summary);
+        bar.querySelector(".a").setAttribute("width", state.percent);
+      }
+      say(state.summary, state.ended);
+      if (state.ended) { stream.close(); location.reload(); }
+    });
+    stream.addEventListener("error", () => { lost.hidden = false; });
+  }
+})();

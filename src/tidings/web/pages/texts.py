@@ -1,0 +1,64 @@
+"""The dashboard's texts: one catalogue per language, `texts/en.toml` and `texts/zh.toml`, with the same keys.
+
+A text may hold `{name}` fields. A text with a number has the forms `one` and `other` in English, `other` in Chinese.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+CATALOGUES: Final = Path(__file__).parent / "texts"
+
+
+class PageLanguage(StrEnum):
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
+class Texts:
+    """The catalogue of one language."""
+
+    def __init__(self, language: PageLanguage, entries: Mapping[str, str]) -> None:
+        self.language = language
+        self.entries = entries
+
+    def __call__(self, key: str, **values: object) -> str:
+        """The text of this key. Raises KeyError: a test keeps every key that the code names in both catalogues."""
+        text = self.entries[key]
+        return text.format_map(values) if values else text
+
+    def count(self, key: str, number: int, **values: object) -> str:
+        """The form of this text for `number`; the field `{n}` shows the number."""
+        form = "one" if number == 1 and f"{key}.one" in self.entries else "other"
+        return self(f"{key}.{form}", **{"n": f"{number:,}", **values})
+
+    def has(self, key: str) -> bool:
+        return key in self.entries
+
+
+@cache
+def load_texts(language: PageLanguage) -> Texts:
+    document = tomllib.loads((CATALOGUES / f"{language}.toml").read_text(encoding="utf-8"))
+    return Texts(language, dict(_flatten(document)))
+
+
+def choose_language(cookie: str | None, accept: str | None, *, default: PageLanguage) -> PageLanguage:
+    """The language of the person's choice, else the first of the browser's that exists, else the installation's."""
+    if cookie in set(PageLanguage):
+        return PageLanguage(cookie)
+    for part in (accept or "").split(","):
+        tag = part.partition(";")[0].strip().lower().partition("-")[0]
+        if tag in set(PageLanguage):
+            return PageLanguage(tag)
+    return default
+
+
+def _flatten(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)
