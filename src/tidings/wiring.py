@@ -46,6 +46,7 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.jobs import Jobs
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
 from tidings.storage import find_database_url, open_key_ring, open_webhook_secret, prepare_data_dir
@@ -120,6 +121,10 @@ class Installation:
     @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.database, clock=self.clock)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(self.database, clock=self.clock)
 
     @cached_property
     def jobs(self) -> Jobs:

@@ -106,15 +106,16 @@ async def list_sites(
     database: Database,
     *,
     clock: Clock,
+    site: int | None = None,
     search: str = "",
     conditions: Sequence[SiteCondition] = (),
     order: SiteOrder = SiteOrder.URGENT,
     offset: int = 0,
     limit: int = 25,
 ) -> SitePage:
-    """One page of sites. `search` is a part of the id; no `conditions` means all of them."""
+    """One page of sites. `site` asks for one alone, `search` is a part of the id, no `conditions` means all of them."""
     now = clock.now()
-    known = _select_conditions(now)
+    known = _select_conditions(now, site=site)
     fits = _make_filter(known, search=search, conditions=conditions)
     async with database.read() as connection:
         counted = await connection.execute(select(known.c.condition, func.count()).group_by(known.c.condition))
@@ -131,7 +132,7 @@ async def list_sites(
     return SitePage(tuple(_read_summary(row, days.get(row.number, {}), now) for row in rows), found, counts)
 
 
-def _select_conditions(now: datetime) -> CTE:
+def _select_conditions(now: datetime, *, site: int | None) -> CTE:
     """Every site with its condition; the rows that make it up are found by index."""
     everything, last = schedules.alias("everything"), executions.alias("last")
     workflow = literal(WORKFLOW_PREFIX) + sites.c.id
@@ -179,7 +180,7 @@ def _select_conditions(now: datetime) -> CTE:
             .outerjoin(everything, everything.c.site == EVERYTHING)
             .outerjoin(last, last.c.id == last_id)
         )
-        .where(sites.c.removed_at.is_(None))
+        .where(sites.c.removed_at.is_(None), true() if site is None else sites.c.number == site)
         .cte("known")
     )
 

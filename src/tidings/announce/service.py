@@ -17,6 +17,7 @@ from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.pipeline import AnnounceExecution, Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.undelivered import FailedPage, Undelivered
 from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords
@@ -182,6 +183,20 @@ class AnnounceService:
                 connection,
                 lambda kind, subject: kind in kinds and (subject == site.id or subject.startswith(f"{site.id} at ")),
             )
+
+    async def list_failed(self, site: Site, *, limit: int) -> list[FailedPage]:
+        """Pages that an engine or channel did not take, the newest failure first."""
+        found = [
+            page
+            for channel in Channel
+            for page in await Undelivered(self.database, site=site.number, channel=channel, execution=0).list_failed(
+                limit=limit
+            )
+        ]
+        return sorted(found, key=lambda page: page.failed_at, reverse=True)[:limit]
+
+    async def count_failed(self, site: Site) -> int:
+        return len(await self.list_failed(site, limit=10_000))
 
     async def drain(self, timeout: timedelta) -> None:
         """Let what was triggered end."""

@@ -1,11 +1,11 @@
 """`tidings keys`: master keys, which encrypt stored secrets, and IndexNow keys."""
 
-import secrets
 from collections import Counter
 from typing import Annotated
 
 import typer
 
+from tidings.announce.site.site import make_indexnow_key
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import print_answer
 from tidings.cli.session import Session, command
@@ -20,7 +20,7 @@ def new(
     as_json: JsonOption = False,
 ) -> None:
     """Make a master key and print it. Changes nothing."""
-    key = secrets.token_hex(16) if indexnow else new_master_key()
+    key = make_indexnow_key() if indexnow else new_master_key()
     print_answer({"key": key}, key, as_json=as_json)
 
 

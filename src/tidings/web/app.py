@@ -33,6 +33,9 @@ from tidings.web.middleware.callers import WrongTries
 from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
 from tidings.web.middleware.request_context import RequestContextMiddleware
 from tidings.web.middleware.streams import StreamMiddleware
+from tidings.web.pages.access import make_access_router
+from tidings.web.pages.pages import make_page_routers
+from tidings.web.pages.routing import Dashboard
 from tidings.web.routes.docs import make_docs_router
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
 from tidings.web.routes.metrics import make_metrics_router
@@ -66,6 +69,8 @@ class WebServices:
     fixed_tokens: Mapping[Scope, Secret] = field(default_factory=dict)
     # Proxies whose X-Forwarded-For is believed.
     trusted_proxies: Sequence[Network] = ()
+    # The dashboard; None for a service without pages.
+    dashboard: Dashboard | None = None
     # Which problem answers which exception.
     problems: Sequence[ProblemRow] = ()
     # Called at each scrape of /metrics.
@@ -87,12 +92,14 @@ class Api(FastAPI):
 def create_app(services: WebServices) -> FastAPI:
     """The whole application. Raises UnguardedRouteError if a route does not say who may use it."""
     metrics = HttpMetrics(version=services.version)
+    authenticator = Authenticator(services.tokens, fixed=services.fixed_tokens)
+    tries = WrongTries(clock=services.clock)
     app = Api(
         title="Tidings",
         version=services.version,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=_stack_layers(services, metrics=metrics),
+        middleware=_stack_layers(services, metrics=metrics, authenticator=authenticator, tries=tries),
         generate_unique_id_function=name_operation,
         telemetry=_NO_TELEMETRY,
     )
@@ -101,17 +108,29 @@ def create_app(services: WebServices) -> FastAPI:
     own = (make_metrics_router(metrics, collectors=services.collectors), make_docs_router())
     for router in (*services.routers, *own):
         app.include_router(router, responses=problem_answers(*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES))
+    if services.dashboard is not None:
+        access = make_access_router(
+            services.dashboard,
+            authenticator=authenticator,
+            tries=tries,
+            trusted_proxies=services.trusted_proxies,
+        )
+        for router in (access, *make_page_routers(services.dashboard)):
+            app.include_router(router)
     check_guarded(app.openapi(), open_paths=OPEN_PATHS)
     return app
 
 
-def _stack_layers(services: WebServices, *, metrics: HttpMetrics) -> list[Middleware]:
+def _stack_layers(
+    services: WebServices, *, metrics: HttpMetrics, authenticator: Authenticator, tries: WrongTries
+) -> list[Middleware]:
     return [
         Middleware(RequestContextMiddleware, clock=services.clock, metrics=metrics),
         Middleware(
             AuthMiddleware,
-            authenticator=Authenticator(services.tokens, fixed=services.fixed_tokens),
-            tries=WrongTries(clock=services.clock),
+            authenticator=authenticator,
+            sessions=None if services.dashboard is None else services.dashboard.sessions,
+            tries=tries,
             trusted_proxies=services.trusted_proxies,
             open_paths=OPEN_PATHS,
         ),

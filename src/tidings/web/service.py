@@ -22,6 +22,9 @@ from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
 from tidings.web.metrics import AnnounceMetrics
+from tidings.web.pages.rendering import PageRenderer
+from tidings.web.pages.routing import Dashboard
+from tidings.web.pages.texts import PageLanguage
 from tidings.web.routes.crawler import make_crawler_router
 from tidings.web.routes.executions import make_executions_router
 from tidings.web.routes.health import check_database
@@ -99,6 +102,14 @@ class Service:
                         schedules=installation.schedules,
                         executions=installation.executions,
                         alerts=installation.alerts,
+                    ),
+                ),
+                dashboard=Dashboard(
+                    installation,
+                    installation.sessions,
+                    PageRenderer(
+                        clock=installation.clock,
+                        default_language=PageLanguage(installation.settings.language.value),
                     ),
                 ),
             )

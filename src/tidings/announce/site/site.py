@@ -1,6 +1,7 @@
 """A site and its engines: values, and the rules that they must keep. `table` stores them."""
 
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -271,6 +272,11 @@ def check_schedule(schedule: str) -> str:
     except (CronSimError, ValueError) as error:
         raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
     return schedule
+
+
+def make_indexnow_key() -> str:
+    """A new IndexNow key."""
+    return secrets.token_hex(16)
 
 
 def name_workflow(site_id: str) -> str:

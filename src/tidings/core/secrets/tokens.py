@@ -90,9 +90,11 @@ class Tokens:
 
     async def find(self, token: str) -> Grant | None:
         """What this token grants; None for one that is not, or no longer, known."""
-        if not _SHAPE.fullmatch(token):
-            return None
-        digest, now = digest_token(token), self._clock.monotonic()
+        return await self.find_digest(digest_token(token)) if _SHAPE.fullmatch(token) else None
+
+    async def find_digest(self, digest: str) -> Grant | None:
+        """What the token with this digest grants."""
+        now = self._clock.monotonic()
         grant, until = self._found.get(digest, (None, now))
         return grant if now < until else await self._look_up(digest, now=now)
 

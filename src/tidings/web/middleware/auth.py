@@ -1,16 +1,21 @@
-"""Authentication by the Authorization header alone: no cookie and no query parameter grants anything.
+"""Authentication: a bearer token in the Authorization header, or the session cookie of somebody who signed in.
 
-The middleware asks for a valid token before it reads the rest of a request, at every path but the open ones. Each route
-names its scopes with `require`. Tokens from the settings and from the database are equal.
+The middleware asks for one of them before it reads anything else of a request, at every path but the open ones. Each
+route then names with `require` the scopes that it takes. Tokens from the settings and those of the database
+(`core.secrets.tokens`) are worth the same. A session may read everything that its token may read, but it changes
+something only through the forms of pages, which carry the session's form key.
 """
 
 import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from fastapi import Request, Security
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Connection
 
@@ -18,14 +23,21 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import Network
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.sessions import Session, Sessions
 from tidings.core.secrets.tokens import Tokens, digest_token
+from tidings.web.description import API_PATHS
 from tidings.web.errors import Problem, ProblemResponse, problem
-from tidings.web.middleware.callers import WrongTries, find_caller
+from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
 from tidings.web.middleware.input import check_query
 
 _log = get_logger(__name__)
 
-_GRANT: Final = "tidings.grant"
+GRANT: Final = "tidings.grant"
+SESSION: Final = "tidings.session"
+SIGN_IN: Final = "/sign-in"
+
+# Everybody may load these, signed in or not.
+_OPEN_PAGES: Final = (SIGN_IN, "/preferences", "/static/")
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASK_FOR_TOKEN: Final = {"WWW-Authenticate": 'Bearer realm="tidings"'}
 _MISSING: Final = Problem(401, "token_missing", "send the header `Authorization: Bearer TOKEN`", headers=_ASK_FOR_TOKEN)
@@ -47,6 +59,10 @@ class Authenticator:
         """The token's grant; the strongest, if the settings have one token for several scopes."""
         return self._find_fixed(digest_token(token)) or await self._tokens.find(token)
 
+    async def identify_digest(self, digest: str) -> Grant | None:
+        """The grant of the token with this digest, for a session that it opened; None once it is revoked."""
+        return self._find_fixed(digest) or await self._tokens.find_digest(digest)
+
     def _find_fixed(self, digest: str) -> Grant | None:
         # Compares all, each in constant time, so that the duration reveals nothing.
         matches = [grant for known, grant in self._fixed if hmac.compare_digest(known, digest)]
@@ -67,9 +83,11 @@ class AuthMiddleware:
         tries: WrongTries,
         trusted_proxies: Sequence[Network],
         open_paths: frozenset[str],
+        sessions: Sessions | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
+        self._sessions = sessions
         self._tries = tries
         self._trusted_proxies = trusted_proxies
         self._open_paths = open_paths
@@ -79,13 +97,30 @@ class AuthMiddleware:
             await self._app(connection, receive, send)
             return
         token = _read_token(connection)
-        grant = await self._authenticator.identify(token) if token else None
-        if grant is None:
-            refusal = self._refuse(connection) if token else _MISSING
+        refusal = await (self._accept_token(connection, token) if token else self._accept_session(connection))
+        if refusal is None:
+            await self._app(connection, receive, send)
+        elif refusal is _MISSING and self._sessions and _asks_for_page(connection):
+            await RedirectResponse(_locate_sign_in(connection), status_code=303)(connection, receive, send)
+        else:
             await ProblemResponse(refusal)(connection, receive, send)
-            return
-        connection[_GRANT] = grant
-        await self._app(connection, receive, send)
+
+    async def _accept_token(self, connection: Connection, token: str) -> Problem | None:
+        grant = await self._authenticator.identify(token)
+        if grant is None:
+            return self._refuse(connection)
+        connection[GRANT] = grant
+        return None
+
+    async def _accept_session(self, connection: Connection) -> Problem | None:
+        name = name_session_cookie(secure=is_secure(connection, trusted_proxies=self._trusted_proxies))
+        session_id = HTTPConnection(connection).cookies.get(name)
+        session = await self._sessions.find(session_id) if self._sessions and session_id else None
+        grant = None if session is None else await self._authenticator.identify_digest(session.token_digest)
+        if grant is not None:
+            connection[GRANT], connection[SESSION] = grant, session
+            return None
+        return None if self._sessions and connection["path"].startswith(_OPEN_PAGES) else _MISSING
 
     def _refuse(self, connection: Connection) -> Problem:
         caller = find_caller(connection, trusted_proxies=self._trusted_proxies)
@@ -95,6 +130,23 @@ class AuthMiddleware:
             return Problem(429, "too_many_wrong_tokens", detail, headers={"Retry-After": str(wait)})
         _log.warning("auth.wrong_token", caller=caller)
         return _WRONG
+
+
+def name_session_cookie(*, secure: bool) -> str:
+    """The session cookie's name. Browsers keep a `__Host-` cookie to https, this host and the path `/`."""
+    return "__Host-tidings-session" if secure else "tidings-session"
+
+
+def _asks_for_page(connection: Connection) -> bool:
+    """Whether a browser asks for a page."""
+    is_page = not connection["path"].startswith(API_PATHS)
+    return is_page and connection["method"] == "GET" and "text/html" in Headers(scope=connection).get("accept", "")
+
+
+def _locate_sign_in(connection: Connection) -> str:
+    query = connection["query_string"].decode("latin-1")
+    wanted = quote(connection["path"]) + (f"?{query}" if query else "")
+    return SIGN_IN if wanted == "/" else f"{SIGN_IN}?next={quote(wanted, safe='')}"
 
 
 def _read_token(connection: Connection) -> str | None:
@@ -119,11 +171,12 @@ class Requirement(HTTPBearer):
         self._changes_state = changes_state
 
     async def __call__(self, request: Request) -> Grant:  # type: ignore[override]  # routes need the grant
-        grant: Grant = request.scope[_GRANT]
+        grant: Grant = request.scope[GRANT]
         if not grant.allows(self._scopes):
             needed = " or ".join(dict.fromkeys([Scope.ADMIN, *self._scopes]))
             problem(403, "scope_missing", f"this token is for {grant.scope}; this route needs one for {needed}")
         if self._is_change(request):
+            _refuse_session(request)
             _refuse_cross_site(request)
         check_query(request)
         return grant
@@ -144,3 +197,10 @@ def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
 def _refuse_cross_site(request: Request) -> None:
     if request.headers.get("sec-fetch-site") == "cross-site":
         problem(403, "cross_site", "a page of another site may not do this")
+
+
+def _refuse_session(request: Request) -> None:
+    """A session changes something only through the forms of pages: they carry its form key."""
+    session: Session | None = request.scope.get(SESSION)
+    if session is not None:
+        problem(403, "token_needed", "send this with a token in the Authorization header, or use the dashboard")

@@ -40,6 +40,12 @@ class WrongTries:
         tries.append(now)
         return None
 
+    def find_wait(self, address: str) -> int | None:
+        """The seconds to wait where there have been too many wrong tries already; nothing is counted."""
+        tries = self._tries.get(address, deque[float]())
+        left = tries[0] + WINDOW.total_seconds() - self._clock.monotonic() if len(tries) == WRONG_TRIES else 0
+        return math.ceil(left) if left > 0 else None
+
     def __len__(self) -> int:
         return len(self._tries)
 
@@ -60,6 +66,16 @@ def find_caller(connection: Connection, *, trusted_proxies: Sequence[Network] = 
             break
         address = before
     return _name_subscriber(_unmap(address))
+
+
+def is_secure(connection: Connection, *, trusted_proxies: Sequence[Network] = ()) -> bool:
+    """Whether the browser speaks https, with us or with a trusted proxy before us."""
+    if connection.get("scheme") == "https":
+        return True
+    peer = connection.get("client")
+    address = parse_address(peer[0]) if peer else None
+    forwarded = Headers(scope=connection).getlist("x-forwarded-proto")
+    return forwarded == ["https"] and address is not None and _is_trusted(address, trusted_proxies)
 
 
 def _is_trusted(address: Address, proxies: Sequence[Network]) -> bool:

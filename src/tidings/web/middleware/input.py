@@ -14,7 +14,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidings.web.description import find_operation, list_query
+from tidings.web.description import API_PATHS, find_operation, list_query
 from tidings.web.errors import (
     FieldError,
     ProblemError,
@@ -53,7 +53,8 @@ class InputMiddleware:
         try:
             check_target(scope)
             body = await self._read_body(scope, receive)
-            check_body(body, content_type=Headers(scope=scope).get("content-type", ""))
+            if not _is_form(scope):
+                check_body(body, content_type=Headers(scope=scope).get("content-type", ""))
         except ProblemError as refused:
             await ProblemResponse(refused.problem)(scope, receive, send)
         except _DisconnectedError:
@@ -106,6 +107,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
+
+
+def _is_form(scope: Scope) -> bool:
+    """Whether this is a form of a page, which `pages.forms` reads."""
+    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/x-www-form-urlencoded" and not scope["path"].startswith(API_PATHS)
 
 
 def check_target(scope: Scope) -> None:

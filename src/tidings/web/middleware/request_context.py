@@ -95,7 +95,7 @@ class _Exchange:
     def _complete_headers(self, message: Message) -> None:
         headers = MutableHeaders(scope=message)
         for name, value in _HEADERS:
-            headers[name] = value
+            headers.setdefault(name, value)
         headers.setdefault("Content-Security-Policy", API_POLICY)
         headers[REQUEST_ID] = self._request_id
         if self._body_waits:

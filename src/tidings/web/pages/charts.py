@@ -71,7 +71,7 @@ class LargeBars:
 
 def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, width: int = 388) -> LargeBars:
     """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high."""
-    left, top, plot, below = 40, 8, 88, 20
+    left, top, plot, below = 48, 8, 88, 20
     ceiling = find_ceiling(max(*accepted, 1))
     step = (width - left) // max(len(accepted), 1)
     bar, baseline = max(step - 2, 2), top + plot

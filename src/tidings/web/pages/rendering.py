@@ -13,8 +13,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tidings.core.clock import Clock
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Session
-from tidings.core.secrets.tokens import Grant, Scope
+from tidings.web.middleware.auth import GRANT, SESSION
 from tidings.web.pages.formats import Formats, find_zone
 from tidings.web.pages.texts import PageLanguage, Texts, choose_language, load_texts
 
@@ -24,7 +25,11 @@ PAGE_POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 STATIC: Final = Path(__file__).parent / "static"
-ASSET_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+ASSET_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 THEMES: Final = ("auto", "light", "dark")
 
 _MESSAGE_COOKIE: Final = "message"
@@ -141,7 +146,7 @@ class PageRenderer:
     ) -> HTMLResponse:
         """A page. `counts` are the frame's numbers; a page outside the frame, such as sign-in, has none."""
         formats, counts = self.formats(request), counts or FrameCounts()
-        session: Session | None = request.scope.get("tidings.session")
+        session: Session | None = request.scope.get(SESSION)
         theme = request.cookies.get("theme", "auto")
         html = self._environment.get_template(template).render(
             t=formats.texts,
@@ -206,7 +211,7 @@ def _read_target(request: Request) -> str:
 
 def _make_menu(request: Request, texts: Texts, counts: FrameCounts) -> list[MenuGroup]:
     """The groups and links that this session's scope may see."""
-    grant: Grant | None = request.scope.get("tidings.grant")
+    grant: Grant | None = request.scope.get(GRANT)
     if grant is None:
         return []
     path, groups = request.scope["path"], []

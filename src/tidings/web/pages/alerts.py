@@ -1,0 +1,23 @@
+"""Alerts: those that are open, with what to do, and those that have ended."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tidings.web.pages.overview import describe_alert
+from tidings.web.pages.routing import Dashboard, make_page_router, require_scope
+
+_MOST = 100
+
+
+def make_alerts_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+
+    @router.get("/alerts")
+    async def show_alerts(request: Request) -> Response:
+        require_scope(request)
+        formats = dashboard.renderer.formats(request)
+        found = await dashboard.installation.alerts.list_open(limit=_MOST)
+        shown = [describe_alert(each, formats) for each in found]
+        return await dashboard.render(request, "alerts.html", alerts=shown, past=[])
+
+    return router

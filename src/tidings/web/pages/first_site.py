@@ -1,0 +1,146 @@
+"""The first site: four steps on one page, from a sitemap's address to the first accepted page.
+
+The state of the wizard is in the address (sitemap and key), so every step can be reloaded and nothing is stored before
+the third step saves the site.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tidings.announce.execution.preview import preview
+from tidings.announce.site.document import read_site
+from tidings.announce.site.key_check import check_key_file, check_sitemap
+from tidings.announce.site.site import Site, SiteError, make_indexnow_key, make_site
+from tidings.core.stop import Stop
+from tidings.web.pages.forms import FormState, read_form
+from tidings.web.pages.rendering import PageMessage
+from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.site_settings import show_problem
+
+_SHOWN_PAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wizard:
+    """How far the person is. `step` is 1 to 4."""
+
+    step: int
+    sitemap: str = ""
+    key: str = ""
+    host: str = ""
+    # What the sitemap's check said.
+    sitemap_text: str = ""
+    sitemap_ok: bool = True
+    # What the key file's check said; None before the first check.
+    finding: Any = None
+
+    @property
+    def query(self) -> str:
+        return urlencode({"sitemap": self.sitemap, "key": self.key})
+
+
+def make_first_site_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    _add_steps(router, dashboard)
+    _add_saving(router, dashboard)
+    _add_dry_run(router, dashboard)
+    return router
+
+
+async def _show(
+    dashboard: Dashboard, request: Request, wizard: Wizard, *, form: FormState | None = None, status: int = 200
+) -> Response:
+    shown = form or FormState({"sitemap": wizard.sitemap})
+    return await dashboard.render(request, "first_site.html", status=status, wizard=wizard, form=shown)
+
+
+def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
+    @router.get("/sites/new")
+    async def show_wizard(
+        request: Request, sitemap: str = "", key: str = "", check: bool = False, skip: bool = False
+    ) -> Response:
+        """Step 1 without a sitemap, step 2 with one, step 3 once the key file is in place or skipped."""
+        require_scope(request)
+        if not sitemap.strip():
+            return await _show(dashboard, request, Wizard(1))
+        texts = dashboard.renderer.texts(request)
+        try:
+            site = make_site(sitemap_urls=[sitemap.strip()], key=key or make_indexnow_key())
+        except SiteError as error:
+            form = FormState({"sitemap": sitemap}, {"sitemap": error.rule}, {"sitemap": texts("field.sitemap")})
+            return await _show(dashboard, request, Wizard(1, sitemap=sitemap), form=form, status=400)
+        return await _show(dashboard, request, await _look(dashboard, site, check=check, skip=skip))
+
+    @router.get("/sites/new/key-file")
+    async def download_key_file(request: Request, key: str) -> Response:
+        require_scope(request)
+        site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key=key)
+        name = f"{site.key.reveal()}.txt"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(site.key.reveal(), media_type="text/plain", headers=headers)
+
+
+def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
+    installation = dashboard.installation
+
+    @router.post("/sites/new")
+    async def add_site(request: Request) -> Response:
+        require_scope(request)
+        form = await read_form(request)
+        document = {"sitemapUrl": form.get("sitemap"), "indexnowKey": form.get("key")}
+        for name in ("schedule", "bingApiKey"):
+            if form.get(name):
+                document[name] = form.get(name)
+        settings = installation.settings
+        try:
+            fields = document | {"bingEnabled": bool(form.get("bingApiKey"))}
+            site = installation.know(read_site(fields, engines=settings.engines, schedule=settings.schedule))
+        except SiteError as error:
+            texts = dashboard.renderer.texts(request)
+            wizard = Wizard(3, sitemap=form.get("sitemap"), key=form.get("key"))
+            return await _show(dashboard, request, wizard, form=show_problem(form, error, texts), status=400)
+        stored = await installation.sites.add(site)
+        installation.wake()
+        if stored is None:
+            return dashboard.renderer.redirect(locate_site(site.id), PageMessage("exists", "warn", {"site": site.id}))
+        return dashboard.renderer.redirect(
+            f"{locate_site(site.id)}/dry-run", PageMessage("added", values={"site": site.id})
+        )
+
+    @router.get("/sites/{site_id}/dry-run")
+    async def show_dry_run(request: Request, site_id: str) -> Response:
+        """What an execution would send now. Nothing leaves this machine."""
+        require_scope(request)
+        site = await dashboard.require_site(site_id)
+        due: list[str] = []
+        report = await preview(
+            site,
+            announcer=installation.announcer,
+            stop=Stop(clock=installation.clock, budget=installation.settings.run_budget),
+            on_page=lambda page: due.append(page.url) if len(due) < _SHOWN_PAGES else None,
+        )
+        return await dashboard.render(
+            request, "dry_run.html", site_id=site.id, href=locate_site(site.id), report=report.to_json(), urls=due
+        )
+
+
+async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) -> Wizard:
+    installation = dashboard.installation
+    sitemap = await check_sitemap(site, client=installation.client, clock=installation.clock)
+    if not sitemap.good:
+        text = f"{sitemap.message}. {sitemap.advice}"
+        return Wizard(1, sitemap=site.sitemap_urls[0], sitemap_text=text, sitemap_ok=False)
+    finding = await check_key_file(site, client=installation.client) if check else None
+    passed = skip or (finding is not None and finding.good)
+    return Wizard(
+        3 if passed else 2,
+        sitemap=site.sitemap_urls[0],
+        key=site.key.reveal(),
+        host=site.host,
+        sitemap_text=sitemap.message,
+        finding=finding,
+    )

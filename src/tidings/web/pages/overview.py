@@ -1,0 +1,264 @@
+"""The overview: open alerts, key figures, sites, and collection at a glance; and the list of sites."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from markupsafe import Markup
+
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.announce.overview import (
+    DAYS,
+    NEEDS_ATTENTION,
+    SiteCondition,
+    SiteOrder,
+    SitePage,
+    SiteSummary,
+    list_sites,
+)
+from tidings.web.pages.charts import SmallBars, draw_small_bars
+from tidings.web.pages.formats import Formats
+from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+
+PAGE_SIZE: Final = 25
+_LONGEST_SEARCH: Final = 100
+
+_SEGMENTS: Final[Mapping[str, Sequence[SiteCondition]]] = {
+    "": (),
+    "attention": NEEDS_ATTENTION,
+    "running": (SiteCondition.RUNNING,),
+    "new": (SiteCondition.NEW,),
+    "ok": (SiteCondition.OK,),
+    "paused": (SiteCondition.PAUSED,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCell:
+    """One channel of one site: 30 days as bars, and the quota where the channel has one."""
+
+    name: str
+    off: bool = False
+    chart: SmallBars | None = None
+    label: str = ""
+    accepted: int = 0
+    failed: int = 0
+    used: int = 0
+    limit: int = 0
+
+
+def make_overview_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+
+    @router.get("/")
+    async def show_overview(
+        request: Request,
+        q: str = Query("", max_length=_LONGEST_SEARCH),
+        state: str = "",
+        sort: str = SiteOrder.URGENT.value,
+        start: int = Query(0, ge=0, alias="from"),
+    ) -> Response:
+        require_scope(request)
+        formats = dashboard.renderer.formats(request)
+        shown = await _make_list(dashboard, formats, path="/", search=q, state=state, sort=sort, start=start)
+        alerts = await dashboard.installation.alerts.list_open(limit=5)
+        return await dashboard.render(
+            request,
+            "overview.html",
+            alerts=[describe_alert(each, formats) for each in alerts],
+            alert_count=await dashboard.installation.alerts.count_open(),
+            figures=await _make_figures(dashboard, formats, shown["page"]),
+            list=shown,
+            collection=None,
+        )
+
+    @router.get("/sites")
+    async def show_sites(
+        request: Request,
+        q: str = Query("", max_length=_LONGEST_SEARCH),
+        state: str = "",
+        sort: str = SiteOrder.URGENT.value,
+        start: int = Query(0, ge=0, alias="from"),
+    ) -> Response:
+        require_scope(request)
+        formats = dashboard.renderer.formats(request)
+        shown = await _make_list(dashboard, formats, path="/sites", search=q, state=state, sort=sort, start=start)
+        return await dashboard.render(request, "sites.html", list=shown)
+
+    return router
+
+
+async def _make_list(
+    dashboard: Dashboard, formats: Formats, *, path: str, search: str, state: str, sort: str, start: int
+) -> dict[str, Any]:
+    """The sites table as its template needs it."""
+    installation = dashboard.installation
+    conditions = _SEGMENTS.get(state, ())
+    order = SiteOrder(sort) if sort in set(SiteOrder) else SiteOrder.URGENT
+    page = await list_sites(
+        installation.database,
+        clock=installation.clock,
+        search=search.strip(),
+        conditions=conditions,
+        order=order,
+        offset=start,
+        limit=PAGE_SIZE,
+    )
+    query = {"q": search, "state": state, "sort": "" if order is SiteOrder.URGENT else order.value}
+    midnight = datetime.combine(formats.now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+    return {
+        "path": path,
+        "page": page,
+        "search": search,
+        "state": state,
+        "order": order.value,
+        "orders": [each.value for each in SiteOrder],
+        "segments": _make_segments(page, formats, path=path, query=query),
+        "rows": [_describe_row(site, formats) for site in page.sites],
+        "found": page.found,
+        "total": page.total,
+        "resets": formats.span(midnight - formats.now),
+        "is_filtered": bool(search.strip() or conditions),
+        "pager": make_pager(path, query, start=start, shown=len(page.sites), total=page.found, size=PAGE_SIZE),
+    }
+
+
+def make_pager(
+    path: str, query: Mapping[str, str], *, start: int, shown: int, total: int, size: int
+) -> dict[str, Any] | None:
+    """Links to the neighbouring pages; None where one page holds everything."""
+    if total <= size and not start:
+        return None
+    return {
+        "first": start + 1 if shown else 0,
+        "last": start + shown,
+        "total": total,
+        "previous": make_link(path, query, start=max(0, start - size)) if start else None,
+        "next": make_link(path, query, start=start + size) if start + shown < total else None,
+    }
+
+
+def make_link(path: str, query: Mapping[str, str], *, start: int = 0) -> str:
+    """The path with the query's fields that are not empty."""
+    fields = {name: value for name, value in query.items() if value}
+    if start:
+        fields["from"] = str(start)
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _make_segments(page: SitePage, formats: Formats, *, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
+    segments = []
+    for name, conditions in _SEGMENTS.items():
+        count = sum(page.counts.get(each, 0) for each in conditions) if name else page.total
+        if name and not count and query["state"] != name:
+            continue
+        segments.append(
+            {
+                "href": make_link(path, {**query, "state": name}),
+                "title": formats.texts(f"sites.segment.{name or 'all'}"),
+                "count": count,
+                "current": query["state"] == name,
+            }
+        )
+    return segments
+
+
+def _describe_row(site: SiteSummary, formats: Formats) -> dict[str, Any]:
+    accepted = site.last_result.get("submitted")
+    if site.running_since is not None:
+        last: Markup | str = formats.texts("time.now")
+        last_text = formats.duration(formats.now - site.running_since)
+    else:
+        last = formats.relative(site.last_at)
+        last_text = "" if accepted is None else formats.texts("sites.accepted_count", n=formats.number(accepted))
+    overdue = site.condition is SiteCondition.OVERDUE
+    expected = (
+        formats.texts("sites.expected", time=str(formats.relative(site.next_at).striptags())) if overdue else None
+    )
+    return {
+        "id": site.id,
+        "href": locate_site(site.id),
+        "condition": site.condition,
+        "reason": site.reason or expected,
+        "last": last,
+        "last_text": last_text,
+        "next": formats.relative(site.next_at),
+        "overdue": overdue,
+        "channels": [_describe_channel(site, channel, formats) for channel in (Channel.INDEXNOW, Channel.BING)],
+    }
+
+
+def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> ChannelCell:
+    name = formats.texts(f"channel.{channel}")
+    if channel not in site.channels:
+        return ChannelCell(name, off=True)
+    counts = site.days.get(channel, [DayCount()] * DAYS)
+    accepted = [count.successful for count in counts]
+    failed = [count.total - count.successful for count in counts]
+    today = formats.now.astimezone(UTC).date()
+    label = formats.texts(
+        "chart.strip",
+        channel=name,
+        accepted=formats.number(sum(accepted)),
+        failed=formats.number(sum(failed)),
+        first=formats.date(today - timedelta(days=DAYS - 1)),
+        last=formats.date(today),
+    )
+    quota = site.bing_quota if channel is Channel.BING else None
+    return ChannelCell(
+        name,
+        chart=draw_small_bars(accepted, failed),
+        label=label,
+        accepted=sum(accepted),
+        failed=sum(failed),
+        used=quota.used if quota else 0,
+        limit=quota.limit if quota else 0,
+    )
+
+
+async def _make_figures(dashboard: Dashboard, formats: Formats, page: SitePage) -> list[dict[str, Any]]:
+    """At most four key figures, each with a link to its list."""
+    today = formats.now.astimezone(UTC).date()
+    days = await read_days(dashboard.installation.database, today=today, days=2)
+    yesterday, current = days[today - timedelta(days=1)], days[today]
+    accepted = sum(count.successful for count in current.values())
+    before = sum(count.successful for count in yesterday.values())
+    failed = sum(count.total - count.successful for count in current.values())
+    texts = formats.texts
+    return [
+        {
+            "href": "/sites?state=attention",
+            "name": texts("overview.attention"),
+            "value": formats.number(page.attention),
+            "context": texts("overview.attention_of", n=formats.number(page.total)),
+        },
+        {
+            "href": "/sites",
+            "name": texts("overview.accepted_today"),
+            "value": formats.number(accepted),
+            "context": texts("overview.yesterday", n=formats.number(before)),
+        },
+        {
+            "href": "/sites?state=attention",
+            "name": texts("overview.failed_today"),
+            "value": formats.number(failed),
+            "context": "",
+        },
+    ]
+
+
+def describe_alert(alert: Any, formats: Formats) -> dict[str, Any]:
+    """An alert as its card shows it."""
+    return {
+        "level": getattr(alert, "level", "P1"),
+        "title": f"{alert.kind}: {alert.subject}",
+        "text": f"{alert.reason} {alert.action}".strip(),
+        "age": formats.lasting(alert.since),
+        "href": "",
+        "action": "",
+    }

@@ -1,0 +1,24 @@
+"""Every page of the dashboard, as routers."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+
+from tidings.web.pages.alerts import make_alerts_router
+from tidings.web.pages.first_site import make_first_site_router
+from tidings.web.pages.overview import make_overview_router
+from tidings.web.pages.routing import Dashboard
+from tidings.web.pages.site import make_site_router
+from tidings.web.pages.site_settings import make_site_settings_router
+
+
+def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
+    """In the order in which paths are matched: `/sites/new` before `/sites/{site_id}`."""
+    makers = (
+        make_overview_router,
+        make_first_site_router,
+        make_site_router,
+        make_site_settings_router,
+        make_alerts_router,
+    )
+    return [make(dashboard) for make in makers]

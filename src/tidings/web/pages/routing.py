@@ -1,0 +1,89 @@
+"""What every page route shares: its services, errors as pages, and the frame's numbers."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+
+from tidings.announce.site.site import Site
+from tidings.core.logs.request_id import current_request_id
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.core.secrets.sessions import Sessions
+from tidings.web.errors import ProblemError, problem
+from tidings.web.middleware.auth import GRANT
+from tidings.web.pages.rendering import FrameCounts, PageRenderer
+from tidings.wiring import Installation
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """The services that pages call, and the renderer."""
+
+    installation: Installation
+    sessions: Sessions
+    renderer: PageRenderer
+
+    async def count(self) -> FrameCounts:
+        """The numbers beside the navigation's links."""
+        return FrameCounts(
+            open_alerts=await self.installation.alerts.count_open(), sites=await self.installation.sites.count()
+        )
+
+    async def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page within the frame."""
+        return self.renderer.render(request, template, status=status, counts=await self.count(), **values)
+
+    async def require_site(self, site_id: str) -> Site:
+        """The site of this id. Raises a 404 problem."""
+        site = await self.installation.sites.find(site_id)
+        if site is None:
+            problem(404, "unknown_site", "there is no site of this id")
+        return self.installation.know(site)
+
+
+def locate_site(site_id: str) -> str:
+    """The address of a site's page; an id may hold a port."""
+    return f"/sites/{quote(site_id, safe='')}"
+
+
+def require_scope(request: Request, *scopes: Scope) -> Grant:
+    """The session's grant. Raises a 403 problem unless it has one of these scopes or is an admin's."""
+    grant: Grant = request.scope[GRANT]
+    if not grant.allows(scopes):
+        problem(403, "scope_missing", f"this token is for {grant.scope}")
+    return grant
+
+
+def make_page_router(dashboard: Dashboard) -> APIRouter:
+    """A router whose problems are pages, and whose routes are not part of the API's description."""
+
+    class PageRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def handle_page(request: Request) -> Response:
+                try:
+                    return await handle(request)
+                except ProblemError as error:
+                    return await _render_problem(dashboard, request, error)
+
+            return handle_page
+
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+async def _render_problem(dashboard: Dashboard, request: Request, error: ProblemError) -> Response:
+    status = error.problem.status
+    texts = dashboard.renderer.texts(request)
+    name = {404: "not_found", 403: "forbidden"}.get(status, "")
+    shown = {
+        "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
+        "text": texts(f"problem.{name}.text") if name else error.problem.detail,
+        "advice": texts(f"problem.{name}.advice") if name else "",
+        "request_id": current_request_id(),
+    }
+    return await dashboard.render(request, "problem.html", status=status, problem=shown)
