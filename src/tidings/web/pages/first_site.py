@@ -107,9 +107,12 @@ def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
         installation.wake()
         if stored is None:
             return dashboard.renderer.redirect(locate_site(site.id), PageMessage("exists", "warn", {"site": site.id}))
-        return dashboard.renderer.redirect(
-            f"{locate_site(site.id)}/dry-run", PageMessage("added", values={"site": site.id})
-        )
+        added = PageMessage("added", values={"site": site.id})
+        return dashboard.renderer.redirect(f"{locate_site(site.id)}/dry-run", added)
+
+
+def _add_dry_run(router: APIRouter, dashboard: Dashboard) -> None:
+    installation = dashboard.installation
 
     @router.get("/sites/{site_id}/dry-run")
     async def show_dry_run(request: Request, site_id: str) -> Response:
