@@ -4,7 +4,7 @@ over a socket.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from fastapi import APIRouter, FastAPI, Query, Response
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.datastructures import Headers
 
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
@@ -116,8 +117,12 @@ def make_odd_router() -> APIRouter:
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
     @property
     def json(self) -> Any:
@@ -183,8 +188,11 @@ async def _exchange(
         answers.append(message)
 
     await app(scope, receive, send)
-    raw = {name.decode(): value.decode() for name, value in answers[0]["headers"]}
-    return Answer(answers[0]["status"], raw, b"".join(each.get("body", b"") for each in answers[1:]))
+    return Answer(
+        answers[0]["status"],
+        Headers(raw=answers[0]["headers"]),
+        b"".join(each.get("body", b"") for each in answers[1:]),
+    )
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from aiohttp import ClientSession
 from sqlalchemy import Table, select, update
+from starlette.datastructures import Headers
 
 from tests.collect.crawl_stage import session_of
 from tests.web.api_stage import ApiStage, open_api
@@ -72,7 +73,7 @@ class Driver:
             headers["Content-Type"] = "application/json"
         async with self.client.request(method, self.origin + path, data=body, headers=headers) as response:
             raw = {name.lower(): value for name, value in response.headers.items()}
-            answer = Answer(response.status, raw, await response.read())
+            answer = Answer(response.status, Headers(raw), await response.read())
         check_described(self.api.stage, method, path, answer)
         assert answer.json["meta"]["request_id"] == request_id
         return answer

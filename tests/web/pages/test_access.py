@@ -1,0 +1,187 @@
+"""Signing in: sessions, forms that cannot be forged, and who sees what."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.web.api_stage import ApiStage, open_api
+from tests.web.stage import ADMIN, Answer
+from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.secret import Secret
+
+HTML = ("Accept", "text/html")
+FORM = ("Content-Type", "application/x-www-form-urlencoded")
+FORM_KEY = re.compile(r'name="form_key" value="([^"]+)"')
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    tokens = {Scope.ADMIN: Secret(ADMIN), Scope.METRICS: Secret("metrics-token-0123456789abcdef")}
+    async with open_api(sqlite_url, tmp_path, tokens=tokens) as opened:
+        yield opened
+
+
+class Browser:
+    """Keeps cookies as a browser does, and sends forms with the page's form key."""
+
+    def __init__(self, api: ApiStage) -> None:
+        self.api = api
+        self.cookies: dict[str, str] = {}
+        self.form_key = ""
+
+    async def get(self, target: str) -> Answer:
+        return await self._ask("GET", target)
+
+    async def post(self, target: str, **fields: str) -> Answer:
+        return await self._ask("POST", target, urlencode({"form_key": self.form_key, **fields}).encode())
+
+    async def sign_in(self, token: str = ADMIN, **fields: str) -> Answer:
+        answer = await self.post("/sign-in", token=token, **fields)
+        if answer.status == 303:
+            await self.get("/")
+        return answer
+
+    async def _ask(self, method: str, target: str, body: bytes | None = None) -> Answer:
+        headers = [HTML] + ([FORM] if body is not None else [])
+        if self.cookies:
+            headers.append(("Cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items())))
+        answer = await self.api.stage.ask(method, target, token=None, headers=headers, body=body)
+        for value in answer.headers.getlist("set-cookie"):
+            name, _, rest = value.partition("=")
+            content = rest.partition(";")[0]
+            if "Max-Age=0" in value:
+                self.cookies.pop(name, None)
+            else:
+                self.cookies[name] = content
+        found = FORM_KEY.search(answer.text)
+        self.form_key = found[1] if found else self.form_key
+        return answer
+
+
+async def test_a_browser_is_led_to_sign_in_and_back(api: ApiStage) -> None:
+    browser = Browser(api)
+    answer = await browser.get("/sites?state=paused")
+    assert (answer.status, answer.headers["location"]) == (303, "/sign-in?next=%2Fsites%3Fstate%3Dpaused")
+    signed_in = await browser.sign_in(next="/sites?state=paused")
+    assert (signed_in.status, signed_in.headers["location"]) == (303, "/sites?state=paused")
+    assert (await browser.get("/sites")).status == 200
+
+
+async def test_a_program_gets_401_and_no_page(api: ApiStage) -> None:
+    answer = await api.stage.ask("GET", "/api/sites", token=None, headers=[HTML])
+    assert answer.status == 401
+    assert answer.json["code"] == "token_missing"
+
+
+async def test_the_session_cookie_is_strict_and_holds_no_token(api: ApiStage) -> None:
+    browser = Browser(api)
+    answer = await browser.sign_in()
+    [cookie] = answer.headers.getlist("set-cookie")
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert ADMIN not in cookie
+
+
+async def test_a_wrong_token_opens_nothing_and_too_many_are_refused(api: ApiStage) -> None:
+    browser = Browser(api)
+    for _ in range(10):
+        assert (await browser.sign_in("wrong")).status == 401
+    refused = await browser.sign_in(ADMIN)
+    assert refused.status == 429
+    assert "tidings-session" not in browser.cookies
+
+
+async def test_signing_out_ends_the_session_also_for_a_copied_cookie(api: ApiStage) -> None:
+    browser, thief = Browser(api), Browser(api)
+    await browser.sign_in()
+    thief.cookies = dict(browser.cookies)
+    assert (await thief.get("/")).status == 200
+    assert (await browser.post("/sign-out")).status == 303
+    assert (await thief.get("/")).status == 303
+
+
+async def test_a_session_ends_with_its_token(api: ApiStage) -> None:
+    made = await api.installation.tokens.make(Scope.ADMIN, name="temporary")
+    browser = Browser(api)
+    await browser.sign_in(made.reveal())
+    assert (await browser.get("/")).status == 200
+    await api.installation.tokens.revoke(Scope.ADMIN, name="temporary")
+    assert (await browser.get("/")).status == 303
+
+
+async def test_signing_in_makes_a_new_session_id(api: ApiStage) -> None:
+    """A session id that somebody planted in the browser is worth nothing."""
+    browser = Browser(api)
+    browser.cookies["tidings-session"] = "planted"
+    await browser.sign_in()
+    assert browser.cookies["tidings-session"] != "planted"
+
+
+@pytest.mark.parametrize("form_key", ["", "forged"])
+async def test_a_forged_form_changes_nothing(api: ApiStage, form_key: str) -> None:
+    site = (await api.add_site())["id"]
+    browser = Browser(api)
+    await browser.sign_in()
+    browser.form_key = form_key
+    answer = await browser.post(f"/sites/{site}/pause")
+    assert answer.status == 403
+    assert (await api.read(f"/status?site={site}"))["status"] == "running"
+
+
+async def test_a_session_reads_the_api_and_changes_nothing_there(api: ApiStage) -> None:
+    await api.add_site()
+    browser = Browser(api)
+    await browser.sign_in()
+    assert (await browser.get("/api/sites")).status == 200
+    assert (await browser.get("/openapi.json")).status == 200
+    refused = await browser.get("/trigger")
+    assert refused.status == 403
+    assert refused.json["code"] == "token_needed"
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+)
+async def test_sign_in_never_leads_elsewhere(api: ApiStage, elsewhere: str) -> None:
+    answer = await Browser(api).sign_in(next=elsewhere)
+    assert answer.headers["location"] == "/"
+
+
+async def test_the_scope_decides_what_is_shown(api: ApiStage) -> None:
+    browser = Browser(api)
+    await browser.sign_in("metrics-token-0123456789abcdef")
+    answer = await browser.get("/")
+    assert answer.status == 403
+    assert 'href="/sites"' not in answer.text
+    assert 'href="/docs"' in answer.text
+
+
+async def test_pages_cannot_be_framed_and_run_only_our_script(api: ApiStage) -> None:
+    browser = Browser(api)
+    await browser.sign_in()
+    policy = (await browser.get("/")).headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "form-action 'self'" in policy
+    assert "unsafe" not in policy
+
+
+async def test_language_and_theme_are_kept(api: ApiStage) -> None:
+    browser = Browser(api)
+    await browser.sign_in()
+    await browser.post("/preferences", language="zh", back="/sites")
+    await browser.post("/preferences", theme="dark", back="/")
+    page = (await browser.get("/")).text
+    assert '<html lang="zh-CN" data-theme="dark"' in page
+    assert "总览" in page
+
+
+async def test_static_files_may_be_kept_for_ever(api: ApiStage) -> None:
+    page = (await Browser(api).get("/sign-in")).text
+    found = re.findall(r'"(/static/[^"#]+)"', page)
+    assert len(found) >= 3
+    for path in found:
+        answer = await api.stage.ask("GET", path, token=None)
+        assert (answer.status, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
