@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, read_days
 from tidings.announce.overview import (
@@ -21,7 +22,11 @@ from tidings.announce.overview import (
     SiteSummary,
     list_sites,
 )
+from tidings.collect.alert_kinds import CollectAlert
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.web.pages.charts import SmallBars, draw_small_bars
+from tidings.web.pages.collect import describe_collection
 from tidings.web.pages.formats import Formats
 from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
 
@@ -74,7 +79,7 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
             alert_count=await dashboard.installation.alerts.count_open(),
             figures=await _make_figures(dashboard, formats, shown["page"]),
             list=shown,
-            collection=None,
+            collection=await describe_collection(dashboard, formats),
         )
 
     @router.get("/sites")
@@ -252,13 +257,30 @@ async def _make_figures(dashboard: Dashboard, formats: Formats, page: SitePage) 
     ]
 
 
-def describe_alert(alert: Any, formats: Formats) -> dict[str, Any]:
-    """An alert as its card shows it."""
+def describe_alert(alert: OpenCondition, formats: Formats) -> dict[str, Any]:
+    """An alert as its card shows it, with a link to the page where a person can act."""
+    kind = find_kind(alert.kind)
+    language = Language(formats.texts.language.value)
+    title = alert.kind if kind is None else kind.titles[language]
+    href, action = _find_action(alert)
     return {
-        "level": getattr(alert, "level", "P1"),
-        "title": f"{alert.kind}: {alert.subject}",
-        "text": f"{alert.reason} {alert.action}".strip(),
+        "level": (kind.level if kind else AlertLevel.P1).value,
+        "title": f"{title}{'：' if formats.is_chinese else ': '}{alert.subject}",
+        "text": f"{alert.reason}. {alert.action}" if alert.action else alert.reason,
         "age": formats.lasting(alert.since),
-        "href": "",
-        "action": "",
+        "href": href,
+        "action": formats.texts(f"alerts.{action}"),
     }
+
+
+def find_kind(name: str) -> AlertKind | None:
+    """The kind of this name, of either pipeline."""
+    return next((kind for kind in (*AnnounceAlert, *CollectAlert) if kind.value == name), None)
+
+
+def _find_action(alert: OpenCondition) -> tuple[str, str]:
+    if alert.kind in set(AnnounceAlert):
+        return locate_site(alert.subject.partition(" at ")[0]), "to_site"
+    if "cookie" in alert.kind:
+        return "/cookies", "to_cookies"
+    return ("/keywords", "to_keywords") if "search" in alert.kind else ("/candidates", "to_candidates")

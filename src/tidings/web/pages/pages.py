@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter
 
 from tidings.web.pages.alerts import make_alerts_router
+from tidings.web.pages.collect import make_collect_router
 from tidings.web.pages.first_site import make_first_site_router
 from tidings.web.pages.overview import make_overview_router
 from tidings.web.pages.routing import Dashboard
@@ -20,5 +21,6 @@ def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
         make_site_router,
         make_site_settings_router,
         make_alerts_router,
+        make_collect_router,
     )
     return [make(dashboard) for make in makers]

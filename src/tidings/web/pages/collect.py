@@ -1,0 +1,257 @@
+"""Pages of collect: keywords, candidates that failed, and cookies. A cookie's value is never shown."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.status import count_candidates, list_failed, read_rate
+from tidings.collect.tables import CandidateStatus
+from tidings.collect.write.cookies import CookieError, make_cookie
+from tidings.collect.write.keywords import MOST_PAGES
+from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.secret import Secret
+from tidings.web.pages.charts import draw_stack
+from tidings.web.pages.formats import Formats
+from tidings.web.pages.forms import FormState, FormValues, read_form
+from tidings.web.pages.rendering import PageMessage
+from tidings.web.pages.routing import Dashboard, make_page_router, require_scope
+
+RATE_WINDOW: Final = timedelta(minutes=10)
+
+_MOST_FAILED: Final = 100
+_LONGEST_KEYWORD: Final = 100
+_TONES: Final = {
+    CookieStatus.ACTIVE: ("ok", "ok"),
+    CookieStatus.COOLING: ("overdue", "warn"),
+    CookieStatus.INVALID: ("broken", "bad"),
+    CookieStatus.BANNED: ("broken", "bad"),
+}
+
+
+def make_collect_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    _add_keywords(router, dashboard)
+    _add_candidates(router, dashboard)
+    _add_cookies(router, dashboard)
+    return router
+
+
+def name_platform(platform: str, formats: Formats) -> str:
+    """The platform's name as people know it; one from a package keeps its own."""
+    key = f"platform.{platform}"
+    return formats.texts(key) if formats.texts.has(key) else platform
+
+
+async def describe_collection(dashboard: Dashboard, formats: Formats) -> dict[str, Any] | None:
+    """Collection as the overview shows it; None while nothing is watched and nothing was found."""
+    installation = dashboard.installation
+    keywords, cookies = await installation.keywords.list_all(), await installation.cookies.list_all()
+    async with installation.database.read() as connection:
+        counts = await count_candidates(connection)
+        rate = await read_rate(connection, at=formats.now, window=RATE_WINDOW)
+    if not (keywords or cookies or counts):
+        return None
+    most = max((sum(of.values()) for of in counts.values()), default=1)
+    names = dict.fromkeys([*counts, *(each.platform for each in cookies), *(each.platform for each in keywords)])
+    rows = [
+        {
+            "name": name_platform(platform, formats),
+            "counts": [(status.value, counts.get(platform, {}).get(status, 0)) for status in CandidateStatus],
+            "stack": draw_stack(
+                [(status.value, counts.get(platform, {}).get(status, 0)) for status in CandidateStatus], most=most
+            ),
+            "cookies": sum(each.platform == platform for each in cookies),
+            "usable": sum(each.platform == platform and each.state.status is CookieStatus.ACTIVE for each in cookies),
+        }
+        for platform in names
+    ]
+    texts, last = formats.texts, max((each.last_run_at for each in keywords if each.last_run_at), default=None)
+    share = rate.succeeded / rate.tries if rate.tries else None
+    watched = texts(
+        "overview.watched_of",
+        n=formats.number(sum(each.enabled for each in keywords)),
+        total=formats.number(len(keywords)),
+    )
+    figures = [
+        {"name": texts("overview.success_rate"), "value": formats.percent(share)},
+        {"name": texts("overview.watched"), "value": watched},
+        {"name": texts("overview.last_discovery"), "value": formats.relative(last)},
+    ]
+    return {"rows": rows, "figures": figures}
+
+
+def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
+    keywords, renderer = dashboard.installation.keywords, dashboard.renderer
+
+    async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
+        formats = renderer.formats(request)
+        rows = [
+            {
+                "platform": each.platform,
+                "platform_name": name_platform(each.platform, formats),
+                "keyword": each.keyword,
+                "pages": each.pages,
+                "enabled": each.enabled,
+                "last": formats.relative(each.last_run_at),
+                "found": each.last_found,
+                "created": each.last_created,
+                "error": each.last_error_code,
+            }
+            for each in await keywords.list_all()
+        ]
+        return await dashboard.render(
+            request,
+            "keywords.html",
+            status=status,
+            rows=rows,
+            platforms=[(each, name_platform(each, formats)) for each in list_platforms()],
+            form=form or FormState({"pages": "1"}),
+        )
+
+    @router.get("/keywords")
+    async def show_keywords(request: Request) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        return await show(request)
+
+    @router.post("/keywords")
+    async def add_keyword(request: Request) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        form, texts = await read_form(request), renderer.texts(request)
+        problems = _check_keyword(form, texts)
+        if problems:
+            values = {name: form.get(name) for name in ("platform", "keyword", "pages")}
+            labels = {name: texts(f"keywords.{name}") for name in values}
+            return await show(request, form=FormState(values, problems, labels), status=400)
+        await keywords.add(form.get("platform"), form.get("keyword"), pages=int(form.get("pages", "1")))
+        dashboard.installation.wake()
+        return renderer.redirect("/keywords", PageMessage("keyword_added", values={"keyword": form.get("keyword")}))
+
+    @router.post("/keywords/{action}")
+    async def change_keyword(request: Request, action: str) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        form = await read_form(request)
+        platform, keyword = form.get("platform"), form.get("keyword")
+        if action == "remove":
+            await keywords.remove(platform, keyword)
+        elif action in ("pause", "resume"):
+            await keywords.set_enabled(platform, keyword, enabled=action == "resume")
+        return renderer.redirect("/keywords", PageMessage("saved"))
+
+
+def _check_keyword(form: FormValues, texts: Any) -> dict[str, str]:
+    problems = {}
+    if form.get("platform") not in list_platforms():
+        problems["platform"] = texts("keywords.platform_unknown")
+    if not 1 <= len(form.get("keyword")) <= _LONGEST_KEYWORD:
+        problems["keyword"] = texts("keywords.keyword_length")
+    pages = form.get("pages", "1")
+    if not (pages.isascii() and pages.isdigit() and 1 <= int(pages[:3]) <= MOST_PAGES):
+        problems["pages"] = texts("keywords.pages_range", most=MOST_PAGES)
+    return problems
+
+
+def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
+    installation, renderer = dashboard.installation, dashboard.renderer
+
+    @router.get("/candidates")
+    async def show_candidates(request: Request, platform: str = "") -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        formats = renderer.formats(request)
+        async with installation.database.read() as connection:
+            counts = await count_candidates(connection)
+            failed = await list_failed(connection, platform=platform or None, limit=_MOST_FAILED)
+        return await dashboard.render(
+            request,
+            "candidates.html",
+            totals=_sum_up(counts),
+            platform=platform,
+            platforms=[(each, name_platform(each, formats)) for each in counts],
+            failed=[
+                {
+                    "title": each.title or each.note_id,
+                    "url": each.note_url,
+                    "platform": name_platform(each.platform, formats),
+                    "code": each.code,
+                    "message": each.message,
+                    "retries": each.retry_count,
+                    "at": formats.relative(each.failed_at),
+                }
+                for each in failed
+            ],
+        )
+
+    @router.post("/candidates/retry")
+    async def retry_candidates(request: Request) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        form = await read_form(request)
+        count = await installation.writer.requeue(form.get("platform") or None)
+        installation.wake()
+        return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
+
+
+def _sum_up(counts: Mapping[str, Mapping[CandidateStatus, int]]) -> Sequence[tuple[str, int]]:
+    return [(status.value, sum(of.get(status, 0) for of in counts.values())) for status in CandidateStatus]
+
+
+def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
+    cookies, renderer = dashboard.installation.cookies, dashboard.renderer
+
+    async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
+        formats = renderer.formats(request)
+        rows = [
+            {
+                "name": each.name,
+                "platform": name_platform(each.platform, formats),
+                "status": each.state.status,
+                "look": _TONES[each.state.status],
+                "used": each.state.daily_used,
+                "limit": each.daily_limit,
+                "priority": each.priority,
+                "errors": each.state.total_errors,
+                "cooling": each.state.cooling_until,
+                "last": formats.relative(each.last_used_at),
+            }
+            for each in await cookies.list_all()
+        ]
+        return await dashboard.render(
+            request,
+            "cookies.html",
+            status=status,
+            rows=rows,
+            platforms=[(each, name_platform(each, formats)) for each in list_platforms() if each != "web"],
+            form=form or FormState(),
+        )
+
+    @router.get("/cookies")
+    async def show_cookies(request: Request) -> Response:
+        require_scope(request)
+        return await show(request)
+
+    @router.post("/cookies")
+    async def add_cookie(request: Request) -> Response:
+        require_scope(request)
+        form, texts = await read_form(request), renderer.texts(request)
+        try:
+            secret = Secret(form.get("cookie"))
+            dashboard.installation.redactor.add(secret)
+            await cookies.add(make_cookie(form.get("name"), platform=form.get("platform"), secret=secret))
+        except CookieError as error:
+            values = {name: form.get(name) for name in ("name", "platform")}
+            state = FormState(values, {"cookie": str(error)}, {"cookie": texts("cookies.cookie")})
+            return await show(request, form=state, status=400)
+        return renderer.redirect("/cookies", PageMessage("cookie_added", values={"name": form.get("name")}))
+
+    @router.post("/cookies/{action}")
+    async def change_cookie(request: Request, action: str) -> Response:
+        require_scope(request)
+        form = await read_form(request)
+        if action == "enable":
+            await cookies.enable(form.get("name"))
+        elif action == "remove":
+            await cookies.remove(form.get("name"))
+        return renderer.redirect("/cookies", PageMessage("saved"))
