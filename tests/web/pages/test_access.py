@@ -3,18 +3,14 @@
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
 from tests.web.api_stage import ApiStage, open_api
-from tests.web.stage import ADMIN, Answer
+from tests.web.pages.browser import HTML, Browser
+from tests.web.stage import ADMIN
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-
-HTML = ("Accept", "text/html")
-FORM = ("Content-Type", "application/x-www-form-urlencoded")
-FORM_KEY = re.compile(r'name="form_key" value="([^"]+)"')
 
 
 @pytest.fixture
@@ -22,43 +18,6 @@ async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
     tokens = {Scope.ADMIN: Secret(ADMIN), Scope.METRICS: Secret("metrics-token-0123456789abcdef")}
     async with open_api(sqlite_url, tmp_path, tokens=tokens) as opened:
         yield opened
-
-
-class Browser:
-    """Keeps cookies as a browser does, and sends forms with the page's form key."""
-
-    def __init__(self, api: ApiStage) -> None:
-        self.api = api
-        self.cookies: dict[str, str] = {}
-        self.form_key = ""
-
-    async def get(self, target: str) -> Answer:
-        return await self._ask("GET", target)
-
-    async def post(self, target: str, **fields: str) -> Answer:
-        return await self._ask("POST", target, urlencode({"form_key": self.form_key, **fields}).encode())
-
-    async def sign_in(self, token: str = ADMIN, **fields: str) -> Answer:
-        answer = await self.post("/sign-in", token=token, **fields)
-        if answer.status == 303:
-            await self.get("/")
-        return answer
-
-    async def _ask(self, method: str, target: str, body: bytes | None = None) -> Answer:
-        headers = [HTML] + ([FORM] if body is not None else [])
-        if self.cookies:
-            headers.append(("Cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items())))
-        answer = await self.api.stage.ask(method, target, token=None, headers=headers, body=body)
-        for value in answer.headers.getlist("set-cookie"):
-            name, _, rest = value.partition("=")
-            content = rest.partition(";")[0]
-            if "Max-Age=0" in value:
-                self.cookies.pop(name, None)
-            else:
-                self.cookies[name] = content
-        found = FORM_KEY.search(answer.text)
-        self.form_key = found[1] if found else self.form_key
-        return answer
 
 
 async def test_a_browser_is_led_to_sign_in_and_back(api: ApiStage) -> None:

@@ -301,7 +301,7 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
             "action": f"{href}/{name}",
             "back": href,
             "crumb": site.id,
-            "values": values,
+            "hidden": values,
             "type_name": site.id if name == "remove" else "",
         }
         return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())

@@ -1,0 +1,160 @@
+"""The pages: every one in both languages, what forms do, and text that somebody else wrote."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api
+from tests.web.pages.browser import Browser
+from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.core.alerts import Alert
+from tidings.sandbox import Fault
+
+ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+LARGEST_PAGE = 100_000
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with open_api(sqlite_url, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def browser(api: ApiStage) -> Browser:
+    opened = Browser(api)
+    await opened.sign_in()
+    return opened
+
+
+async def run_once(api: ApiStage) -> tuple[str, str]:
+    """A site with Bing that has run; returns its address and its execution's."""
+    site = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
+    await api.run(site=site)
+    [execution] = (await api.read(f"/api/sites/{site}/executions"))["executions"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    return page, f"{page}/executions/{execution['executionId']}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, browser: Browser, language: str) -> None:
+    browser.cookies["language"] = language
+    site, execution = await run_once(api)
+    paths = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", site, execution]
+    paths += [f"{site}/{part}" for part in ("executions", "failed", "settings", "check", "dry-run", "remove/confirm")]
+    paths += [f"{site}/forget/confirm?since=2026-11-15T10:00:00Z"]
+    for path in paths:
+        answer = await browser.get(path)
+        assert answer.status == 200, (path, answer.text[:300])
+        assert f'lang="{"zh-CN" if language == "zh" else "en"}"' in answer.text
+        assert len(answer.body) < LARGEST_PAGE, path
+
+
+async def test_the_first_site_goes_from_nothing_to_accepted_pages(api: ApiStage, browser: Browser) -> None:
+    """A new person needs a sitemap's address and one file on the server, and no documentation."""
+    step = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}")
+    assert "Key file" in step.text
+    missing = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}&key=another-key-0123456789&check=true")
+    assert "The file is not there yet" in missing.text
+    found = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}&key={api.web.key}&check=true")
+    assert "The key file is in place" in found.text
+    added = await browser.post("/sites/new", sitemap=api.web.sitemap_url, key=api.web.key, schedule="30 6 * * *")
+    assert added.status == 303
+    dry_run = await browser.get(added.headers["location"])
+    assert "20 pages would be sent now" in dry_run.text
+    assert api.engine.requests == []
+    started = await browser.post(added.headers["location"].replace("/dry-run", "/run"), channel="all")
+    assert started.status == 303
+    [site] = (await api.read("/api/sites"))["sites"]
+    [execution] = (await api.read(f"/api/sites/{site['id']}/executions"))["executions"]
+    ended = await api.wait_for_end(site["id"], execution["executionId"])
+    assert ended["result"]["submitted"] == 20
+
+
+async def test_a_field_with_an_error_keeps_what_was_typed_but_no_secret(api: ApiStage, browser: Browser) -> None:
+    site, _ = await run_once(api)
+    answer = await browser.post(
+        f"{site}/settings", sitemapUrl=api.web.sitemap_url, schedule="0 25 * * *", bingApiKey="typed-secret-key"
+    )
+    assert answer.status == 400
+    assert 'value="0 25 * * *"' in answer.text
+    assert 'aria-invalid="true"' in answer.text
+    assert "typed-secret-key" not in answer.text
+
+
+async def test_a_site_is_paused_and_resumed(api: ApiStage, browser: Browser) -> None:
+    site, _ = await run_once(api)
+    await browser.post(f"{site}/pause")
+    page = await browser.get(site)
+    assert "Paused 127.0.0.1" in page.text
+    assert f'action="{site}/resume"' in page.text
+    assert "Paused 127.0.0.1" not in (await browser.get(site)).text
+    await browser.post(f"{site}/resume")
+    assert f'action="{site}/pause"' in (await browser.get(site)).text
+
+
+async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser: Browser) -> None:
+    site = (await api.add_site())["id"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    async with hold(api.engine):
+        execution = await api.start_held(f"/trigger?site={site}")
+        shown = await browser.get(page)
+        assert 'role="progressbar"' in shown.text
+        assert f"{page}/executions/{execution}/progress" in shown.text
+        again = await browser.post(f"{page}/run", channel="all")
+        assert "running already" in (await browser.get(again.headers["location"])).text
+    await api.wait_for_end(site, execution)
+    stream = await browser.get(f"{page}/executions/{execution}/progress")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert '"percent": 100' in stream.text
+    assert '"ended": true' in stream.text
+
+
+async def test_removing_a_site_asks_for_its_name(api: ApiStage, browser: Browser) -> None:
+    site, _ = await run_once(api)
+    await browser.post(f"{site}/remove", name="another.example")
+    assert (await api.read("/api/sites"))["total"] == 1
+    await browser.post(f"{site}/remove", name=site.removeprefix("/sites/").replace("%3A", ":"))
+    assert (await api.read("/api/sites"))["total"] == 0
+
+
+async def test_what_others_write_is_text_and_never_markup(api: ApiStage, browser: Browser) -> None:
+    """XSS: an engine's answer, an alert, a keyword and a search are shown as they came, escaped."""
+    api.engine.misbehave(Fault(status=400, body=ATTACK))
+    site = (await api.add_site())["id"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    await api.run(site=site)
+    await browser.post("/keywords", platform="bilibili", keyword=ATTACK, pages="1")
+    installation = api.installation
+    async with installation.database.write() as connection:
+        alert = Alert(kind=AnnounceAlert.NO_URLS, subject=ATTACK, reason=ATTACK, action=ATTACK)
+        await installation.alerts.raise_alert(connection, alert)
+    [execution] = (await api.read(f"/api/sites/{site}/executions"))["executions"]
+    paths = ["/", "/alerts", "/keywords", "/sites?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", page, f"{page}/failed"]
+    shown = 0
+    for path in (*paths, f"{page}/executions/{execution['executionId']}"):
+        text = (await browser.get(path)).text
+        assert "<script>alert" not in text, path
+        assert "<img src=x" not in text, path
+        shown += "alert(1)" in text
+    assert shown >= 4
+
+
+async def test_a_problem_is_a_page(browser: Browser) -> None:
+    answer = await browser.get("/sites/unknown.example")
+    assert answer.status == 404
+    assert "There is nothing at this address." in answer.text
+
+
+async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser) -> None:
+    """C7: the pasted value is encrypted, and no page repeats it."""
+    value = "SESSDATA=canary-cookie-3f81"
+    answer = await browser.post("/cookies", name="team-1", platform="bilibili", cookie=value)
+    assert answer.status == 303
+    page = await browser.get("/cookies")
+    assert "team-1" in page.text
+    assert "canary-cookie" not in page.text
+    wrong = await browser.post("/cookies", name="bad name!", platform="bilibili", cookie=value)
+    assert wrong.status == 400
+    assert "canary-cookie" not in wrong.text
