@@ -28,6 +28,9 @@ from tidings.core.db.database import (
     upgrade_database,
 )
 
+# Also in the processes that these tests start: a new database gets the tables that were loaded.
+tidings.wiring.load_tables()
+
 SOON = 30.0
 EVERY_REVISION = sorted(
     path.name.partition("_")[0]
