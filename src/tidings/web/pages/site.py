@@ -15,7 +15,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import read_days
 from tidings.announce.overview import DAYS, SiteSummary, list_sites
 from tidings.announce.service import BusyError
-from tidings.announce.site.key_check import check_site
+from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
 from tidings.announce.status import describe_execution
 from tidings.core.clock import parse_timestamp, to_text

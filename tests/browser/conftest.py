@@ -1,0 +1,74 @@
+"""The fixtures: a real service on loopback, and a real browser that reports every error of a page."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+
+from tests.browser.install import find_chromium
+from tests.web.api_stage import ApiStage, open_api, serve
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+DESKTOP = (1440, 900)
+PHONE = (390, 844)
+
+
+@dataclass(slots=True)
+class Visit:
+    """A page of the dashboard in a browser. `errors` are console errors, which include violations of the policy."""
+
+    page: Page
+    origin: str
+    api: ApiStage
+    errors: list[str] = field(default_factory=list)
+
+    def record_error(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "favicon" not in message.text:
+            self.errors.append(f"{self.page.url}: {message.text}")
+
+    async def open(self, path: str) -> None:
+        await self.page.goto(self.origin + path)
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with open_api(sqlite_url, tmp_path, pages=60) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def origin(api: ApiStage) -> AsyncIterator[str]:
+    async with serve(api) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    found = find_chromium()
+    assert found, "no Chromium: `make test-browser` installs one"
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        yield started
+        await started.close()
+
+
+@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+async def visit(request: pytest.FixtureRequest, browser: Browser, origin: str, api: ApiStage) -> AsyncIterator[Visit]:
+    """At desktop and phone size. No page may log an error."""
+    width, height = request.param
+    context = await browser.new_context(viewport={"width": width, "height": height}, locale="en-GB")
+    made = Visit(await context.new_page(), origin, api)
+    made.page.on("console", lambda message: made.record_error(message))
+    made.page.set_default_timeout(30_000)
+    yield made
+    await context.close()
+    assert made.errors == []
