@@ -33,7 +33,7 @@ from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.variables import SettingError, Variables, parse_duration
+from tidings.variables import SettingError, SettingSource, Variables, parse_duration
 
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
@@ -179,6 +179,8 @@ class Settings:
     secrets: tuple[Secret, ...] = field(default=(), repr=False)
     # One line for each variable that looks like a setting and is none.
     warnings: tuple[str, ...] = ()
+    # Every setting with its source, for people; secrets without their values.
+    sources: tuple[SettingSource, ...] = ()
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
@@ -222,7 +224,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         secrets=tuple(variables.secrets),
     )
     # Last, because by now every variable has been asked for.
-    return replace(settings, warnings=tuple(_describe_unknown(variables)))
+    return replace(settings, warnings=tuple(_describe_unknown(variables)), sources=variables.list_sources())
 
 
 def _describe_unknown(variables: Variables) -> Iterator[str]:

@@ -7,6 +7,7 @@ ValueError
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +40,18 @@ class SettingError(ValueError):
         self.name = name
 
 
+@dataclass(frozen=True, slots=True)
+class SettingSource:
+    """One setting and where its value comes from, for people."""
+
+    name: str
+    # The text as it was given; None for a secret and for a default.
+    value: str | None
+    # "environment", "file" or "default".
+    source: str
+    secret: bool = False
+
+
 class Variables:
     """Reads variables of an environment, and remembers the secrets it has read and the names it was asked for."""
 
@@ -46,14 +59,36 @@ class Variables:
         self._environment = environment
         self.secrets: list[Secret] = []
         self.known: set[str] = set()
+        self._secret_names: set[str] = set()
+
+    def list_sources(self) -> tuple[SettingSource, ...]:
+        """Every setting that was asked for, by name; secrets without their values."""
+        names = sorted(name for name in self.known if name.removesuffix("_FILE") not in self._secret_names)
+        plain = [
+            SettingSource(name, value := self._read(name), "environment" if value else "default") for name in names
+        ]
+        hidden = [
+            SettingSource(
+                name,
+                None,
+                "environment" if self._read(name) else "file" if self._read(f"{name}_FILE") else "default",
+                secret=bool(self._read(name) or self._read(f"{name}_FILE")),
+            )
+            for name in self._secret_names
+        ]
+        return tuple(sorted([*plain, *hidden], key=lambda source: source.name))
+
+    def _read(self, name: str) -> str | None:
+        return self._environment.get(name, "").strip() or None
 
     def text(self, name: str) -> str | None:
         """The value without white space around it, or None if it is missing or empty."""
         self.known.add(name)
-        return self._environment.get(name, "").strip() or None
+        return self._read(name)
 
     def secret(self, name: str, *, normalise: Callable[[str], str] = str) -> Secret | None:
         """The value, or else the content of the file that NAME_FILE names."""
+        self._secret_names.add(name)
         direct, from_file = self.text(name), self.text(f"{name}_FILE")
         text = direct or (None if from_file is None else self._read_file(f"{name}_FILE", from_file))
         if text is None:

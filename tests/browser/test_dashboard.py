@@ -42,7 +42,7 @@ async def test_the_first_site_goes_from_nothing_to_accepted_pages(visit: Visit) 
     # The person uploads the file: here, the site has had this key all along.
     await page.goto(re.sub(r"key=[0-9a-f]+", f"key={web.key}", page.url))
     await page.get_by_role("button", name="Save and go on").click()
-    await expect(page.get_by_role("heading", level=2)).to_contain_text("60 pages would be sent now")
+    await expect(page.get_by_role("main")).to_contain_text("60 pages would be sent now")
     await page.get_by_role("button", name="Announce now").click()
     await expect(page.get_by_role("row", name=re.compile("Succeeded"))).to_contain_text("60")
 
@@ -52,7 +52,7 @@ async def test_progress_moves_without_a_reload(visit: Visit) -> None:
     path = await add_site(visit)
     visit.api.engine.misbehave(Fault(status=503, times=2))
     await visit.open(path)
-    await visit.page.get_by_text("Run now").click()
+    await visit.page.get_by_text("Run now", exact=True).click()
     await visit.page.get_by_role("button", name="Run", exact=True).click()
     await expect(visit.page.get_by_role("row", name=re.compile("Succeeded"))).to_be_visible()
     visit.errors.clear()
@@ -112,7 +112,7 @@ async def list_paths(visit: Visit) -> list[str]:
     site = await add_site(visit)
     await visit.api.run()
     parts = ("", "/executions", "/failed", "/settings", "/check", "/dry-run", "/remove/confirm")
-    pages = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", "/docs"]
+    pages = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", "/executions", "/settings", "/docs"]
     return [*pages, *(site + part for part in parts)]
 
 

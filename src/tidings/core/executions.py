@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -345,13 +345,15 @@ class Executions:
     async def list_recent(
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
     ) -> list[ExecutionRecord]:
-        """The newest first; those older than the one of the public id `before`, where one is given."""
-        statement = (
-            select(executions)
-            .where(executions.c.workflow_name == workflow_name)
-            .order_by(executions.c.id.desc())
-            .limit(limit)
-        )
+        """Executions of this workflow, the newest first; only those older than the public id `before`, if given."""
+        return await self._list(executions.c.workflow_name == workflow_name, limit=limit, before=before)
+
+    async def list_latest(self, *, limit: int = 20, before: str | None = None) -> list[ExecutionRecord]:
+        """Executions of every workflow, the newest first; only those older than the public id `before`, if given."""
+        return await self._list(true(), limit=limit, before=before)
+
+    async def _list(self, fits: ColumnElement[bool], *, limit: int, before: str | None) -> list[ExecutionRecord]:
+        statement = select(executions).where(fits).order_by(executions.c.id.desc()).limit(limit)
         if before is not None:
             oldest = select(executions.c.id).where(executions.c.public_id == before).scalar_subquery()
             statement = statement.where(executions.c.id < oldest)

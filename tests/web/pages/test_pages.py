@@ -42,6 +42,7 @@ async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, br
     browser.cookies["language"] = language
     site, execution = await run_once(api)
     paths = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", site, execution]
+    paths += ["/executions", "/settings", "/docs"]
     paths += [f"{site}/{part}" for part in ("executions", "failed", "settings", "check", "dry-run", "remove/confirm")]
     paths += [f"{site}/forget/confirm?since=2026-11-15T10:00:00Z"]
     for path in paths:

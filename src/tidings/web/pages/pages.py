@@ -11,6 +11,7 @@ from tidings.web.pages.overview import make_overview_router
 from tidings.web.pages.routing import Dashboard
 from tidings.web.pages.site import make_site_router
 from tidings.web.pages.site_settings import make_site_settings_router
+from tidings.web.pages.system import make_system_router
 
 
 def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
@@ -22,5 +23,6 @@ def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
         make_site_settings_router,
         make_alerts_router,
         make_collect_router,
+        make_system_router,
     )
     return [make(dashboard) for make in makers]

@@ -1,0 +1,75 @@
+"""Pages about the installation: executions of both pipelines, settings with their sources, and the API's operations."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tidings.announce.site.site import WORKFLOW_PREFIX
+from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.core.secrets.scopes import Scope
+from tidings.web.description import list_inputs, list_operations, list_scopes
+from tidings.web.pages.formats import Formats
+from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+
+_PAGE: Final = 50
+# A heartbeat comes every minute.
+_SILENT: Final = timedelta(minutes=3)
+
+
+def make_system_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    installation = dashboard.installation
+
+    @router.get("/executions")
+    async def show_executions(request: Request, before: str | None = None) -> Response:
+        require_scope(request)
+        formats = dashboard.renderer.formats(request)
+        found = await installation.executions.list_latest(limit=_PAGE + 1, before=before)
+        older = f"/executions?before={found[_PAGE - 1].public_id}" if len(found) > _PAGE else None
+        rows = [_describe_execution(each, formats) for each in found[:_PAGE]]
+        return await dashboard.render(request, "executions.html", rows=rows, older=older)
+
+    @router.get("/settings")
+    async def show_settings(request: Request) -> Response:
+        require_scope(request)
+        return await dashboard.render(request, "settings.html", rows=installation.settings.sources)
+
+    @router.get("/docs")
+    async def show_operations(request: Request) -> Response:
+        require_scope(request, *Scope)
+        document = request.app.openapi()
+        rows = [
+            {
+                "method": method.upper(),
+                "path": path,
+                "summary": operation["summary"],
+                "inputs": ", ".join(list_inputs(document, operation)),
+                "scopes": ", ".join(dict.fromkeys([Scope.ADMIN, *list_scopes(operation)]))
+                if operation.get("security")
+                else "",
+            }
+            for path, method, operation in list_operations(document)
+        ]
+        return await dashboard.render(request, "api.html", rows=rows, version=document["info"]["version"])
+
+    return router
+
+
+def _describe_execution(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:
+    site = record.workflow_name.removeprefix(WORKFLOW_PREFIX)
+    is_site = site != record.workflow_name
+    running = record.status is ExecutionStatus.RUNNING
+    return {
+        "status": record.status,
+        "name": site,
+        "kind": formats.texts("nav.group.announce" if is_site else "nav.group.collect"),
+        "href": f"{locate_site(site)}/executions/{record.public_id}" if is_site else "",
+        "started": formats.time(record.started_at),
+        "took": formats.duration(None if record.completed_at is None else record.completed_at - record.started_at),
+        "heartbeat": formats.relative(record.heartbeat_at) if running else "",
+        "silent": running and formats.now - record.heartbeat_at > _SILENT,
+        "processed": record.items_processed,
+        "failed": record.items_failed,
+    }
