@@ -112,7 +112,18 @@ async def list_paths(visit: Visit) -> list[str]:
     site = await add_site(visit)
     await visit.api.run()
     parts = ("", "/executions", "/failed", "/settings", "/check", "/dry-run", "/remove/confirm")
-    pages = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", "/executions", "/settings", "/docs"]
+    pages = [
+        "/",
+        "/sites",
+        "/sites/new",
+        "/alerts",
+        "/keywords",
+        "/candidates",
+        "/cookies",
+        "/executions",
+        "/settings",
+        "/docs",
+    ]
     return [*pages, *(site + part for part in parts)]
 
 

@@ -1,5 +1,6 @@
 """The pages: every one in both languages, what forms do, and text that somebody else wrote."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.web.pages.browser import Browser
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.core.alerts import Alert
 from tidings.sandbox import Fault
+from tidings.settings import read_settings
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 LARGEST_PAGE = 100_000
@@ -140,6 +142,24 @@ async def test_what_others_write_is_text_and_never_markup(api: ApiStage, browser
         assert "<img src=x" not in text, path
         shown += "alert(1)" in text
     assert shown >= 4
+
+
+async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser: Browser) -> None:
+    """Interfaces: /docs opens in a browser that has signed in."""
+    page = (await browser.get("/docs")).text
+    document = await api.read("/openapi.json")
+    listed = re.findall(r"<code>([A-Z]+ /[^<]*)</code>", page)
+    assert listed == [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
+
+
+async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: Browser) -> None:
+    settings = read_settings({"TIDINGS_PORT": "9090", "COOKIE_MASTER_KEY": "k1:" + "A" * 43 + "="})
+    by_name = {source.name: source for source in settings.sources}
+    assert (by_name["TIDINGS_PORT"].value, by_name["TIDINGS_PORT"].source) == ("9090", "environment")
+    assert by_name["TIDINGS_HOST"].source == "default"
+    assert by_name["COOKIE_MASTER_KEY"].secret
+    assert by_name["COOKIE_MASTER_KEY"].value is None
+    assert (await browser.get("/settings")).status == 200
 
 
 async def test_a_problem_is_a_page(browser: Browser) -> None:
