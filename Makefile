@@ -10,8 +10,10 @@ PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist workst
 # A test that fails beside the others runs once more by itself. If it passes then, the last lines name it as FLAKY.
 ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none --again
 
+QUICK := "not slow and not n8n and not browser"
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit test-slow test-n8n test-chaos bench lock clean
+.PHONY: help demo test check unit test-slow test-n8n test-browser test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -28,7 +30,7 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.test
-	$(PYTEST) -m "not slow and not n8n" || $(ALONE) -m "not slow and not n8n"
+	$(PYTEST) -m $(QUICK) || $(ALONE) -m $(QUICK)
 
 test-slow: $(VENV)/.test ## served and killed processes, commands, drills, the audit, the mirror's faults (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow
@@ -36,6 +38,10 @@ test-slow: $(VENV)/.test ## served and killed processes, commands, drills, the a
 test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is installed outside the repository first (once)
 	$(BIN)/python -m tests.n8n.install
 	$(BIN)/pytest -m n8n tests/n8n
+
+test-browser: $(VENV)/.test ## the dashboard in a real Chromium, which is installed first if there is none (3 minutes)
+	$(BIN)/python -m tests.browser.install
+	$(BIN)/pytest -m browser tests/browser
 
 test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
 	$(BIN)/python -m benchmarks.soak

@@ -12,13 +12,13 @@ from typing import Any, Final
 from sqlalchemy import CTE, ColumnElement, case, exists, func, literal, or_, select, true
 from sqlalchemy.sql.elements import Label
 
+from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota import bing_quota
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
-from tidings.announce.site.site import DEFAULT_BING_QUOTA, WORKFLOW_PREFIX
+from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, WORKFLOW_PREFIX
 from tidings.announce.site.table import sites
-from tidings.announce.sitemap.memory import broken_engines
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import ExecutionStatus, executions
@@ -144,7 +144,11 @@ def _select_conditions(now: datetime, *, site: int | None) -> CTE:
     newest = executions.alias("newest")
     last_id = (
         select(newest.c.id)
-        .where(newest.c.workflow_name == workflow, newest.c.status != ExecutionStatus.RUNNING.value)
+        .where(
+            newest.c.workflow_name == workflow,
+            newest.c.kind == ANNOUNCE,
+            newest.c.status != ExecutionStatus.RUNNING.value,
+        )
         .order_by(newest.c.id.desc())
         .limit(1)
         .scalar_subquery()

@@ -416,6 +416,12 @@ class Outbox:
                 failed[row.id] = failed.get(row.id, 0) | pages
         return sum(bits.bit_count() for bits in failed.values())
 
+    async def count_failed(self) -> int:
+        """How many pages failed and are open; a page that failed at two engines counts twice."""
+        statement = select(func.sum(_delivery.size)).where(*self._ours, _delivery.failed_at.is_not(None))
+        async with self._database.read() as connection:
+            return int((await connection.execute(statement)).scalar() or 0)
+
     async def list_failed(self, *, limit: int = 100) -> list[FailedPage]:
         """The newest failures first."""
         statement = (
