@@ -140,3 +140,18 @@ async def test_a_hit_that_is_refused_costs_no_other_hit_and_no_other_keyword(sta
 def spoil(answer: Any) -> None:
     """The first hit has a name that no table takes."""
     answer["data"]["hits"][0]["note_id"] = "n" * 300
+
+
+async def test_a_refused_cookie_is_excluded_from_the_next_tries_of_the_request(stage: Stage) -> None:
+    """C15: a good cookie is asked second, not fourth, in a search and in a batch."""
+    words = ("cookies", "add", "refused", "--platform", "bilibili", "--priority", "9")
+    ended = await stage.terminal.pipe(*words, given="SESSDATA=unknown; buvid3=device")
+    assert ended.code == 0, ended
+    found = await stage.execute(DISCOVER)
+    assert (found.status, stage.wire.asked.count("/crawler/search")) == ("success", 2)
+    assert len(await stage.read_candidates()) == FOUND
+    collected = await stage.execute(COLLECT)
+    # Two batches, of which at least the first met the refused cookie.
+    assert (collected.status, stage.wire.asked.count("/crawler/detail/batch") in (3, 4)) == ("success", True)
+    rows = (await stage.read_candidates()).values()
+    assert {(row["status"], row["retry_count"]) for row in rows} == {("collected", 0)}
