@@ -45,7 +45,7 @@ MOST_STRETCH = 1.5
 CALLERS = 8
 RATE = 50.0
 COOKIES = 16
-LANES = (5, 10, 25)
+COOKIE_COUNTS = (5, 10, 25)
 BATCH = 50
 PLATFORM_LATENCY = timedelta(milliseconds=200)
 DETAIL_PATH, BATCH_PATH = "/crawler/detail", "/crawler/detail/batch"
@@ -92,7 +92,7 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Lane:
+class RouteTimes:
     """A route under measurement: requests a second and milliseconds of CPU for each, by round; latencies of all."""
 
     name: str
@@ -110,8 +110,8 @@ class Lane:
 class Overhead:
     """The API against the route that does nothing, measured in turns."""
 
-    detail: Lane
-    empty: Lane
+    detail: RouteTimes
+    empty: RouteTimes
 
     @property
     def share(self) -> float:
@@ -153,7 +153,7 @@ def judge_overhead(overhead: Overhead) -> list[Verdict]:
 
 
 def judge_batch(batch: BatchTime) -> Verdict:
-    promise = f"batch of {BATCH}, {batch.cookies} cookies: under {MOST_STRETCH} times the slowest lane"
+    promise = f"batch of {BATCH}, {batch.cookies} cookies: under {MOST_STRETCH} times the busiest cookie"
     return Verdict(promise, f"{batch.stretch:.2f} times", _mark(batch.stretch < MOST_STRETCH))
 
 
@@ -164,13 +164,13 @@ def _mark(kept: bool) -> Mark:
 def format_overhead(overhead: Overhead) -> str:
     rows = [
         (
-            lane.name,
-            f"{statistics.median(lane.rates):.0f}",
-            f"{min(lane.cpu):.2f}",
-            f"{lane.seen.median:.2f}",
-            f"{lane.seen.p99:.2f}",
+            route.name,
+            f"{statistics.median(route.rates):.0f}",
+            f"{min(route.cpu):.2f}",
+            f"{route.seen.median:.2f}",
+            f"{route.seen.p99:.2f}",
         )
-        for lane in (overhead.empty, overhead.detail)
+        for route in (overhead.empty, overhead.detail)
     ]
     heads = ("", f"requests a second, {CALLERS} at once", "CPU ms for each", f"p50 ms, {RATE:.0f} a second", "p99 ms")
     return format_table(heads, rows)
@@ -181,7 +181,7 @@ def format_batches(batches: Sequence[BatchTime]) -> str:
         (f"{batch.cookies} cookies", f"{batch.slowest_lane:.2f}", f"{statistics.median(batch.seconds):.2f}")
         for batch in batches
     ]
-    return format_table((f"batch of {BATCH}, in s", "slowest lane", "measured"), rows)
+    return format_table((f"batch of {BATCH}, in s", "busiest cookie", "measured"), rows)
 
 
 @asynccontextmanager
@@ -227,28 +227,30 @@ async def _store_cookies(folder: Path, *, key: str, sessions: Sequence[str]) -> 
 async def measure_overhead(folder: Path, *, rounds: int, seconds: float, profile: Path | None) -> Overhead:
     """Raises SubjectError."""
     variables = {} if profile is None else {"PROFILE": str(profile)}
-    overhead = Overhead(Lane("detail of a note", DETAIL_PATH), Lane("a route that does nothing", EMPTY_PATH))
+    overhead = Overhead(
+        RouteTimes("detail of a note", DETAIL_PATH), RouteTimes("a route that does nothing", EMPTY_PATH)
+    )
     async with open_api(_make_folder(folder, "overhead"), cookies=COOKIES, **variables) as (api, _):
         callers = [Caller(api.port) for _ in range(CALLERS)]
-        for lane in (overhead.detail, overhead.empty):
-            await flood(lane.path, callers=callers, seconds=1)
+        for route in (overhead.detail, overhead.empty):
+            await flood(route.path, callers=callers, seconds=1)
         for number in range(rounds):
             _say(f"overhead, round {number + 1} of {rounds}")
             # By turns, so that neither is always the first.
-            for lane in (overhead.detail, overhead.empty) if number % 2 else (overhead.empty, overhead.detail):
-                await measure_lane(lane, callers=callers, seconds=seconds)
+            for route in (overhead.detail, overhead.empty) if number % 2 else (overhead.empty, overhead.detail):
+                await measure_route(route, callers=callers, seconds=seconds)
         for caller in callers:
             await caller.close()
     return overhead
 
 
-async def measure_lane(lane: Lane, *, callers: Sequence[Caller], seconds: float) -> None:
+async def measure_route(route: RouteTimes, *, callers: Sequence[Caller], seconds: float) -> None:
     before = await read_cpu(callers[0])
     began = time.monotonic()
-    count = await flood(lane.path, callers=callers, seconds=seconds)
-    lane.rates.append(count / (time.monotonic() - began))
-    lane.cpu.append((await read_cpu(callers[0]) - before) / count * 1000)
-    lane.latencies += await ask_steadily(lane.path, callers=callers, seconds=seconds)
+    count = await flood(route.path, callers=callers, seconds=seconds)
+    route.rates.append(count / (time.monotonic() - began))
+    route.cpu.append((await read_cpu(callers[0]) - before) / count * 1000)
+    route.latencies += await ask_steadily(route.path, callers=callers, seconds=seconds)
 
 
 async def read_cpu(caller: Caller) -> float:
@@ -311,7 +313,7 @@ async def measure_batch(folder: Path, *, cookies: int, rounds: int) -> BatchTime
 async def measure(options: argparse.Namespace, folder: Path) -> tuple[Overhead, list[BatchTime]]:
     """Raises SubjectError."""
     overhead = await measure_overhead(folder, rounds=options.rounds, seconds=options.seconds, profile=options.profile)
-    return overhead, [await measure_batch(folder, cookies=cookies, rounds=options.rounds) for cookies in LANES]
+    return overhead, [await measure_batch(folder, cookies=cookies, rounds=options.rounds) for cookies in COOKIE_COUNTS]
 
 
 def main() -> int:

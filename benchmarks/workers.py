@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RoundResult:
     """What several workers did together: so many, in so many seconds by the clock and of their CPU."""
 
     done: int
@@ -53,7 +53,7 @@ class Turn:
         return self.done / self.seconds
 
 
-def run_workers(kind: Kind, count: int, *arguments: str, environment: Mapping[str, str]) -> Turn:
+def run_workers(kind: Kind, count: int, *arguments: str, environment: Mapping[str, str]) -> RoundResult:
     """From the moment that the first one begins to the moment that the last one finds nothing more to do.
 
     Raises SubjectError.
@@ -101,8 +101,8 @@ def _open(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def _add_up(ends: Sequence[Mapping[str, Any]]) -> Turn:
-    return Turn(
+def _add_up(ends: Sequence[Mapping[str, Any]]) -> RoundResult:
+    return RoundResult(
         done=sum(end["done"] for end in ends),
         seconds=max(end["ended"] for end in ends) - min(end["began"] for end in ends),
         cpu=sum(end["cpu"] for end in ends),
@@ -149,8 +149,8 @@ async def _take_turn(work: Work) -> None:
     sys.stdin.readline()
     began, before = time.monotonic(), time.process_time()
     done = await work()
-    turn = {"done": done, "began": began, "ended": time.monotonic(), "cpu": time.process_time() - before}
-    print(json.dumps(turn), flush=True)
+    result = {"done": done, "began": began, "ended": time.monotonic(), "cpu": time.process_time() - before}
+    print(json.dumps(result), flush=True)
 
 
 def _main() -> None:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 from sqlalchemy import func, select, text
 
-from tests.collect.workflow_stage import begin, collect, make_candidates
+from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.processes import FORKED
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write import Result, Settled, Writer, WriterLimits

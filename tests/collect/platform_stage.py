@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tidings.collect.crawl.platforms.pace import LocalPace
-from tidings.collect.crawl.platforms.protocol import Pacing, PlatformTools
+from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, Pacing, PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.net.client import GuardedClient
@@ -35,6 +35,11 @@ def make_tools(
         timeout=timeout,
         feeds=feeds,
     )
+
+
+def refer_to(hit: Hit) -> NoteReference:
+    """The note of a hit, with all that a search gave."""
+    return NoteReference(note_id=hit.note_id, url=hit.url, xsec_token=hit.xsec_token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from tests.collect.crawl_stage import session_of
 from tests.collect.platform_stage import USER_AGENT
-from tests.collect.workflow_stage import begin, read_candidates, read_sources
+from tests.collect.writer_stage import begin, read_candidates, read_sources
 from tests.stage import LOOPBACK, make_installation
 from tests.waiting import Held
 from tidings.collect.alerts import CollectMonitor
@@ -144,7 +144,7 @@ class RunnerStage:
     async def read_sources(self) -> list[Any]:
         return await read_sources(self.database)
 
-    async def list_told(self) -> list[tuple[str, str, str]]:
+    async def list_notified(self) -> list[tuple[str, str, str]]:
         """What people were told so far, of what kind, about what, in order."""
         while await self.alerts.deliver():
             pass

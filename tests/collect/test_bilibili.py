@@ -115,7 +115,7 @@ async def test_a_video_is_found_by_its_old_number_too(platform: Bilibili) -> Non
 
 
 @CASES
-async def test_each_refusal_of_a_search_is_told_as_what_it_is(
+async def test_each_refusal_of_a_search_is_reported_as_what_it_is(
     service: SandboxBilibili, platform: Bilibili, case: Case
 ) -> None:
     """C15, C17: statuses, codes, soft blocks and broken connections, for a search."""
@@ -127,7 +127,7 @@ async def test_each_refusal_of_a_search_is_told_as_what_it_is(
 
 
 @CASES
-async def test_each_refusal_of_a_detail_is_told_as_what_it_is(
+async def test_each_refusal_of_a_detail_is_reported_as_what_it_is(
     service: SandboxBilibili, platform: Bilibili, case: Case
 ) -> None:
     """C15, C17: the same for a detail."""

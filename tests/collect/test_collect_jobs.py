@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner
-from tests.collect.workflow_stage import begin, make_candidates
+from tests.collect.writer_stage import begin, make_candidates
 from tests.fakes import FakeClock
 from tests.waiting import wait_until
 from tidings.collect.alerts import CollectMonitor
@@ -159,7 +159,7 @@ async def test_a_clock_that_is_a_little_behind_gets_no_job_a_second_time(
     assert won == [True, False]
 
 
-async def test_a_job_that_fails_is_told_and_tried_the_next_time(stage: RunnerStage, clock: WaitingClock) -> None:
+async def test_a_job_that_fails_is_reported_and_tried_the_next_time(stage: RunnerStage, clock: WaitingClock) -> None:
     """C19: the others go on meanwhile."""
     works = False
 
@@ -181,7 +181,7 @@ async def test_a_job_that_fails_is_told_and_tried_the_next_time(stage: RunnerSta
             await clock.pass_time(MINUTE, sleepers=JOBS)
 
             async def is_told() -> bool:
-                return ("alert.fired", "no_active_cookie", "weibo") in await stage.list_told()
+                return ("alert.fired", "no_active_cookie", "weibo") in await stage.list_notified()
 
             await wait_until(is_told)
     failed = [event for event in events if event["event"] == "job.failed"]
@@ -199,7 +199,7 @@ async def test_where_others_drive_only_recovery_alerts_and_the_mirror_go_on(stag
     async with running(stage, make_jobs(stage, drives=False, mirror=mirror.run)):
 
         async def is_freed() -> bool:
-            return await stage.count_statuses() == {"pending": 1} and bool(await stage.list_told())
+            return await stage.count_statuses() == {"pending": 1} and bool(await stage.list_notified())
 
         await wait_until(is_freed)
         await asyncio.wait_for(mirror.began.wait(), SOON)

@@ -124,7 +124,7 @@ async def test_the_open_web_takes_no_cookie(sqlite_url: str, keys: KeyRing) -> N
     ],
     ids=["432", "data {}", "too often", "503", "reset", "hang", "no such post"],
 )
-async def test_every_refusal_is_told_once_with_its_code_and_the_cookie(
+async def test_every_refusal_is_reported_once_with_its_code_and_the_cookie(
     stage: CrawlStage, weibo: SandboxWeibo, fault: Fault, code: ErrorCode, retryable: bool
 ) -> None:
     """C13, C15: one request, no hidden retry although another cookie is free; the workflow decides."""

@@ -35,7 +35,7 @@ def test_every_code_has_a_rule_and_those_of_the_api_itself_are_never_retried() -
     assert not any(RULES[code].retryable for code in own)
 
 
-def test_whoever_lost_the_lock_stops_and_nobody_is_told() -> None:
+def test_whoever_lost_the_lock_stops_and_nobody_is_reported() -> None:
     """C5: another goes on in its place, so there is nothing for a person to do."""
     rule = RULES[ErrorCode.LOCK_LOST]
     assert (rule.action, rule.alerts, next_delay(ErrorCode.LOCK_LOST, retry=1)) == (Action.STOP, False, None)

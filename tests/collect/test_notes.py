@@ -162,7 +162,7 @@ def test_a_note_without_title_is_called_by_its_first_line() -> None:
     assert shorten_title("字" * 100) == "字" * 79 + "…"
 
 
-def test_a_note_is_told_as_json_with_nothing_left_out() -> None:
+def test_a_note_is_reported_as_json_with_nothing_left_out() -> None:
     """C17: one note model for all platforms."""
     note = Note(
         platform="weibo",
@@ -209,7 +209,7 @@ def test_a_note_is_told_as_json_with_nothing_left_out() -> None:
     ],
     ids=["bare", "full"],
 )
-def test_a_note_that_was_told_as_json_is_read_as_it_was(note: Note) -> None:
+def test_a_note_that_was_reported_as_json_is_read_as_it_was(note: Note) -> None:
     """C12: what a workflow hands in is what the platform gave, field by field."""
     assert read_note(json.loads(json.dumps(note.describe()))) == note
 

@@ -88,7 +88,7 @@ async def test_no_interval_means_no_wait(clock: FakeClock) -> None:
     assert clock.slept == []
 
 
-async def test_it_is_slow_unless_told_otherwise(clock: FakeClock) -> None:
+async def test_it_is_slow_unless_reported_otherwise(clock: FakeClock) -> None:
     """C17: slow by default."""
     pace = LocalPace(clock=clock)
     for _ in range(3):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select, text, update
 
-from tests.collect.workflow_stage import (
+from tests.collect.writer_stage import (
     PLATFORM,
     begin,
     collect,

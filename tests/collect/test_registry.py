@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collect.platform_stage import make_tools
+from tests.collect.platform_stage import make_tools, refer_to
 from tidings.collect.crawl.platforms.protocol import NoteReference, Platform
 from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -97,11 +97,11 @@ async def test_the_package_of_the_documentation_works_as_installed(
             ("forum", "8", ""),
         ]
         assert (page.page, page.has_more, site.requests[0].query) == (2, True, "q=a%20%26%20b&page=2")
-        note = await forum.detail(page.hits[0].reference, cookie=None)
+        note = await forum.detail(refer_to(page.hits[0]), cookie=None)
         assert (note.title, note.text, note.author.name, note.counts.likes) == ("Coffee", "Hot", "Ada", 1_200)
         assert note.published_at == datetime(2026, 9, 22, tzinfo=UTC)
         with pytest.raises(CrawlError) as gone:
-            await forum.detail(page.hits[1].reference, cookie=None)
+            await forum.detail(refer_to(page.hits[1]), cookie=None)
         assert gone.value.code == ErrorCode.INVALID_INPUT
 
 

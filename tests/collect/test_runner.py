@@ -13,8 +13,8 @@ from sqlalchemy import update
 from tests.announce.bing_stage import MORNING
 from tests.collect.crawl_stage import session_of
 from tests.collect.runner_stage import ACCOUNTS, MINUTE, SOON, TOPIC, RunnerStage, open_runner, read_meta
-from tests.collect.workflow_stage import begin, make_candidates, read_candidates, read_outbox
-from tests.collect.workflow_stage import collect as take
+from tests.collect.writer_stage import begin, make_candidates, read_candidates, read_outbox
+from tests.collect.writer_stage import collect as take
 from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.collect.crawl.cookies.states import CookieStatus
@@ -169,7 +169,7 @@ async def test_without_keywords_nothing_begins(stage: RunnerStage) -> None:
     assert await stage.list_statuses() == []
 
 
-async def test_a_second_discovery_is_told_who_has_the_right_to_run(stage: RunnerStage) -> None:
+async def test_a_second_discovery_is_reported_who_has_the_right_to_run(stage: RunnerStage) -> None:
     """C3: and asks nothing."""
     await stage.watch_keyword("web")
     holder = await stage.writer.acquire("discover")

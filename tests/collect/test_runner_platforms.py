@@ -8,7 +8,7 @@ import pytest
 
 from tests.announce.bing_stage import MORNING
 from tests.collect.runner_stage import MINUTE, RunnerStage, open_runner
-from tests.collect.workflow_stage import make_candidates, make_note
+from tests.collect.writer_stage import make_candidates, make_note
 from tests.fakes import StageClock
 from tidings.collect.crawl.cookies.pool import CookiePool
 from tidings.collect.crawl.crawler import Crawler

@@ -256,7 +256,7 @@ async def test_a_reference_may_be_the_address_alone(site: SandboxOpenWeb, platfo
 
 
 @as_parameters(*CASES)
-async def test_each_refusal_is_told_as_what_it_is(site: SandboxOpenWeb, platform: Web, case: Case) -> None:
+async def test_each_refusal_is_reported_as_what_it_is(site: SandboxOpenWeb, platform: Web, case: Case) -> None:
     """C15, C17: statuses, redirects, pages that are none and broken connections; no cookie is ever to blame."""
     for path, asking in (
         (openweb.article_path(5), lambda: platform.detail(refer(site.url(5)), cookie=None)),

@@ -96,7 +96,7 @@ async def test_a_post_is_found_by_its_short_name_too(platform: Weibo) -> None:
 
 
 @as_parameters(*BOTH, Case("no such post", sandbox.NO_SUCH_POST, ErrorCode.PLATFORM_ERROR))
-async def test_each_refusal_of_a_search_is_told_as_what_it_is(
+async def test_each_refusal_of_a_search_is_reported_as_what_it_is(
     service: SandboxWeibo, platform: Weibo, case: Case
 ) -> None:
     """C15, C17: statuses, soft blocks and broken connections, for a search."""
@@ -113,7 +113,7 @@ async def test_each_refusal_of_a_search_is_told_as_what_it_is(
     Case("nothing found", sandbox.NOTHING_FOUND, ErrorCode.PLATFORM_ERROR),
     Case("another post", Fault(status=200, body='{"ok":1,"data":{"id":"1"}}'), ErrorCode.PLATFORM_ERROR),
 )
-async def test_each_refusal_of_a_detail_is_told_as_what_it_is(
+async def test_each_refusal_of_a_detail_is_reported_as_what_it_is(
     service: SandboxWeibo, platform: Weibo, case: Case
 ) -> None:
     """C15, C17: the same for a detail, where a post that is gone is the caller's."""
@@ -123,7 +123,7 @@ async def test_each_refusal_of_a_detail_is_told_as_what_it_is(
     check_case(case, raised.value, secret=DEMO_WEIBO_SESSION)
 
 
-async def test_gone_and_ended_are_told_apart_by_the_stand_in_itself(service: SandboxWeibo, platform: Weibo) -> None:
+async def test_gone_and_ended_are_reported_apart_by_the_stand_in_itself(service: SandboxWeibo, platform: Weibo) -> None:
     """C17: no fault set: the stand-in looks for the post and at the cookie."""
     service.library.remove(30)
     with pytest.raises(CrawlError) as gone:
@@ -164,7 +164,7 @@ async def test_odd_cards_cost_nothing_but_themselves(service: SandboxWeibo, plat
         ('"pics":null', NoteKind.TEXT, ()),
     ],
 )
-async def test_the_kind_of_a_post_is_told_by_what_it_holds(
+async def test_the_kind_of_a_post_is_reported_by_what_it_holds(
     service: SandboxWeibo, platform: Weibo, post: str, kind: NoteKind, images: tuple[str, ...]
 ) -> None:
     """C17: pictures, a video or only words."""

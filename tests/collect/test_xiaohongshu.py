@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools
+from tests.collect.platform_stage import Case, as_parameters, check_case, make_tools, refer_to
 from tests.fakes import FakeClock
 from tidings.collect.crawl.platforms.protocol import NoteReference
 from tidings.collect.crawl.platforms.xiaohongshu import Xiaohongshu
@@ -83,7 +83,7 @@ async def test_the_token_travels_from_search_to_detail_in_either_form(platform: 
     """C17: in the reference, or in the URL alone, which is what a table keeps."""
     page = await platform.search("咖啡", page=1, cookie=COOKIE)
     hit = page.hits[0]
-    by_token = await platform.detail(hit.reference, cookie=COOKIE)
+    by_token = await platform.detail(refer_to(hit), cookie=COOKIE)
     by_url = await platform.detail(NoteReference(note_id=hit.note_id, url=hit.url), cookie=COOKIE)
     assert by_token == by_url
     assert by_token.url == hit.url
@@ -105,7 +105,7 @@ async def test_a_note_becomes_a_note(platform: Xiaohongshu) -> None:
 
 
 @CASES
-async def test_each_refusal_of_a_search_is_told_as_what_it_is(
+async def test_each_refusal_of_a_search_is_reported_as_what_it_is(
     service: SandboxXiaohongshu, platform: Xiaohongshu, case: Case
 ) -> None:
     """C15, C17: captchas, codes, soft blocks and broken connections, for a search."""
@@ -116,7 +116,7 @@ async def test_each_refusal_of_a_search_is_told_as_what_it_is(
 
 
 @CASES
-async def test_each_refusal_of_a_detail_is_told_as_what_it_is(
+async def test_each_refusal_of_a_detail_is_reported_as_what_it_is(
     service: SandboxXiaohongshu, platform: Xiaohongshu, case: Case
 ) -> None:
     """C15, C17: the same for a detail."""

@@ -1,4 +1,4 @@
-"""One execution of the built-in runner, from the lock to its end, whatever the work raises in between."""
+"""One execution of the built-in runner, from the lock to its end, also if the work fails."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ async def _work_and_finish(
         return await finish(ExecutionStatus.INTERRUPTED, stop.reason)
     except ExecutionLostError:
         raise
-    except Exception as error:  # noqa: BLE001 - the lock must be released whatever the work raises
+    except Exception as error:  # noqa: BLE001 - the lock must be released after any error
         _log.exception("workflow.failed", workflow=execution.workflow_name, execution=execution.public_id)
         return await finish(ExecutionStatus.FAILED, f"it ended early: {type(error).__name__}")
     except asyncio.CancelledError:

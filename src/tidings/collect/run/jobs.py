@@ -71,7 +71,7 @@ class CollectJobs:
         self._mirror = mirror
         self._collect = _Job("collect", intervals.collect, self._do_collect, Loop(clock=clock))
         recover = _Job("recover", intervals.recover, self._do_recover, Loop(clock=clock))
-        # Recover at the start: the process before this one may have died a moment ago.
+        # Recover at the start: the process before this one may just have died.
         recover.loop.wake()
         monitoring = _Job("monitor", intervals.monitor, self._do_monitor, Loop(clock=clock))
         discover = _Job("discover", intervals.discover, self._do_discover, Loop(clock=clock))

@@ -31,10 +31,6 @@ class Hit:
     # Xiaohongshu's token of this search, which the detail of the note needs.
     xsec_token: str | None = None
 
-    @property
-    def reference(self) -> "NoteReference":
-        return NoteReference(note_id=self.note_id, url=self.url, xsec_token=self.xsec_token)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPage:

@@ -1,5 +1,5 @@
-"""What people are told about collecting: each condition is provoked at the sandbox's platforms, told once, with what to
-do, and told to be over once. On both databases, to a sink that counts."""
+"""The alerts of collect: each condition is provoked at the sandbox's platforms, notified once with an action, and
+resolved once. A sink counts the notifications."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from tests.announce.bing_stage import MORNING
 from tests.collect.cookie_stage import change_row
 from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
-from tests.collect.workflow_stage import begin, collect, make_candidates
+from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.fakes import StageClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alert_kinds import CollectAlert
@@ -51,15 +51,15 @@ async def stage(
 
 
 async def look(stage: RunnerStage, kind: str) -> list[tuple[str, str]]:
-    """Look twice, for the second time must tell nothing more; what was told of this kind so far."""
+    """Look twice, for the second time must tell nothing more; what was notified of this kind so far."""
     for _ in range(2):
         await stage.monitor.check()
-    return [(event, subject) for event, of_kind, subject in await stage.list_told() if of_kind == kind]
+    return [(event, subject) for event, of_kind, subject in await stage.list_notified() if of_kind == kind]
 
 
-async def find_told(stage: RunnerStage, kind: str) -> dict[str, Any]:
+async def find_notified(stage: RunnerStage, kind: str) -> dict[str, Any]:
     """The first event of this kind, as it was sent."""
-    await stage.list_told()
+    await stage.list_notified()
     documents: list[Any] = [recorded.fields["document"]["data"] for recorded in stage.sink.taken]  # type: ignore[index]
     return next(document for document in documents if document["kind"] == kind)
 
@@ -67,15 +67,15 @@ async def find_told(stage: RunnerStage, kind: str) -> dict[str, Any]:
 # --- P0: no active cookie ---
 
 
-async def test_a_platform_with_work_and_no_cookie_is_told_until_it_has_one(stage: RunnerStage) -> None:
-    """C24: a keyword is work; nothing is told before there is any."""
+async def test_a_platform_with_work_and_no_cookie_is_notified_until_it_has_one(stage: RunnerStage) -> None:
+    """C24: a keyword is work; nothing is notified before there is any."""
     assert await look(stage, "no_active_cookie") == []
     await stage.watch_keyword("weibo")
     await stage.watch_keyword("web")
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    told = await find_told(stage, "no_active_cookie")
-    assert "there is none" in told["reason"]
-    assert "tidings cookies add NAME --platform weibo" in told["action"]
+    notified = await find_notified(stage, "no_active_cookie")
+    assert "there is none" in notified["reason"]
+    assert "tidings cookies add NAME --platform weibo" in notified["action"]
     await stage.add_cookies("one")
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
 
@@ -108,12 +108,12 @@ async def test_a_cookie_that_cannot_be_used_is_as_good_as_none(
     await stage.add_cookies("one")
     await change_row(stage.database, "one", **values)
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    assert f"1 {word}" in (await find_told(stage, "no_active_cookie"))["reason"]
+    assert f"1 {word}" in (await find_notified(stage, "no_active_cookie"))["reason"]
     await stage.add_cookies("two")
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
 
 
-async def test_a_captcha_is_told_at_once_and_is_over_when_the_cookie_has_rested(
+async def test_a_captcha_is_notified_at_once_and_is_over_when_the_cookie_has_rested(
     stage: RunnerStage, clock: StageClock
 ) -> None:
     """C17, C24: it cools the cookie, which was the only one."""
@@ -123,9 +123,9 @@ async def test_a_captcha_is_told_at_once_and_is_over_when_the_cookie_has_rested(
     await stage.runner.collect(stage.make_stop())
     assert await look(stage, "cookie_resting") == [(FIRED, "one")]
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo")]
-    told = await find_told(stage, "cookie_resting")
-    assert "captcha" in told["reason"]
-    assert "tidings cookies enable one" in told["action"]
+    notified = await find_notified(stage, "cookie_resting")
+    assert "captcha" in notified["reason"]
+    assert "tidings cookies enable one" in notified["action"]
     clock.advance(31 * MINUTE)
     assert await look(stage, "cookie_resting") == [(FIRED, "one"), (RESOLVED, "one")]
     assert await look(stage, "no_active_cookie") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
@@ -138,7 +138,7 @@ async def test_a_captcha_is_told_at_once_and_is_over_when_the_cookie_has_rested(
     ("status", "word"),
     [("invalid", "errors in all"), ("banned", "while it cooled"), ("nonsense", "cannot be decrypted")],
 )
-async def test_a_cookie_that_was_given_up_is_told_until_a_person_acts(
+async def test_a_cookie_that_was_given_up_is_notified_until_a_person_acts(
     stage: RunnerStage, status: str, word: str
 ) -> None:
     """C9, C17: time does not change it; a new cookie of the name does, and so does its removal."""
@@ -146,13 +146,13 @@ async def test_a_cookie_that_was_given_up_is_told_until_a_person_acts(
     for name in ("one", "gone"):
         await change_row(stage.database, name, status=status)
     assert sorted(await look(stage, "cookie_resting")) == [(FIRED, "gone"), (FIRED, "one")]
-    assert word in (await find_told(stage, "cookie_resting"))["reason"]
+    assert word in (await find_notified(stage, "cookie_resting"))["reason"]
     await stage.add_cookies("one")
     await stage.cookies.remove("gone")
     assert sorted((await look(stage, "cookie_resting"))[2:]) == [(RESOLVED, "gone"), (RESOLVED, "one")]
 
 
-async def test_a_cookie_of_another_master_key_is_told(stage: RunnerStage) -> None:
+async def test_a_cookie_of_another_master_key_is_notified(stage: RunnerStage) -> None:
     """C22: the pool would leave it out without a word to anybody."""
     others = CookieRecords(stage.database, keys=KeyRing.parse(new_master_key()), clock=stage.clock)
     await others.add(make_cookie("one", platform="weibo", secret=Secret("SUB=1")))
@@ -163,21 +163,21 @@ async def test_a_cookie_of_another_master_key_is_told(stage: RunnerStage) -> Non
 
 
 @pytest.mark.both_databases
-async def test_a_bad_rate_is_told_after_ten_minutes_and_is_over_when_it_is_good(
+async def test_a_bad_rate_is_notified_after_ten_minutes_and_is_over_when_it_is_good(
     stage: RunnerStage, clock: StageClock
 ) -> None:
     """C24: under 90 % for ten minutes; not after nine."""
     await stage.add_cookies("one")
     await stage.discover()
     stage.weibo.misbehave(sandbox.UNAVAILABLE)
-    told = []
+    notified = []
     for _ in range(12):
         await stage.runner.collect(stage.make_stop())
-        told.append(await look(stage, "success_rate"))
+        notified.append(await look(stage, "success_rate"))
         clock.advance(MINUTE)
-    assert told[:10] == [[]] * 10
-    assert told[10:] == [[(FIRED, "collect")]] * 2
-    event = await find_told(stage, "success_rate")
+    assert notified[:10] == [[]] * 10
+    assert notified[10:] == [[(FIRED, "collect")]] * 2
+    event = await find_notified(stage, "success_rate")
     assert "0 of " in event["reason"]
     assert "tidings collect failed" in event["action"]
     stage.weibo.recover()
@@ -187,7 +187,7 @@ async def test_a_bad_rate_is_told_after_ten_minutes_and_is_over_when_it_is_good(
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 
-async def test_a_rate_that_gets_better_within_ten_minutes_is_not_told(stage: RunnerStage, clock: StageClock) -> None:
+async def test_a_rate_that_recovers_within_ten_minutes_is_not_notified(stage: RunnerStage, clock: StageClock) -> None:
     """C24: a short trouble is none."""
     await stage.add_cookies("one")
     await stage.discover()
@@ -248,7 +248,7 @@ async def test_a_bad_rate_is_not_over_because_nothing_is_tried(stage: RunnerStag
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 
-async def test_one_bad_minute_is_told_to_nobody(stage: RunnerStage, clock: StageClock) -> None:
+async def test_one_bad_minute_is_notified_to_nobody(stage: RunnerStage, clock: StageClock) -> None:
     """C24: under 90 % for ten minutes; five failures and then silence are less than that."""
     await count(stage, succeeded=0, failed=5)
     for _ in range(30):
@@ -257,7 +257,7 @@ async def test_one_bad_minute_is_told_to_nobody(stage: RunnerStage, clock: Stage
 
 
 @pytest.mark.both_databases
-async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clock: StageClock) -> None:
+async def test_only_the_statistics_of_the_last_day_are_kept(stage: RunnerStage, clock: StageClock) -> None:
     """C24: the table does not grow."""
     await count(stage, succeeded=1, failed=0)
     clock.advance(timedelta(days=1))
@@ -272,7 +272,7 @@ async def test_only_the_figures_of_the_last_day_are_kept(stage: RunnerStage, clo
 
 
 @pytest.mark.both_databases
-async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerStage, clock: StageClock) -> None:
+async def test_more_than_500_pending_are_notified_after_half_an_hour(stage: RunnerStage, clock: StageClock) -> None:
     """C24: 501, for 30 minutes and not a second less; 500 are well again."""
     execution = await begin(stage.writer)
     names = [f"n{number}" for number in range(MOST_PENDING + 1)]
@@ -282,7 +282,7 @@ async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerSt
     assert await look(stage, "many_pending") == []
     clock.advance(timedelta(seconds=1))
     assert await look(stage, "many_pending") == [(FIRED, "collect")]
-    event = await find_told(stage, "many_pending")
+    event = await find_notified(stage, "many_pending")
     assert ("more than 500" in event["reason"], "tidings collect status" in event["action"]) == (True, True)
     leased = await stage.writer.lease(execution, limit=1)
     await stage.writer.settle(execution, leased[0].platform, collect(leased))
@@ -293,7 +293,7 @@ async def test_more_than_500_pending_are_told_after_half_an_hour(stage: RunnerSt
 
 
 @pytest.mark.both_databases
-async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: RunnerStage, clock: StageClock) -> None:
+async def test_skipped_notes_are_notified_by_platform_for_an_hour(stage: RunnerStage, clock: StageClock) -> None:
     """C15: INVALID_INPUT and NOT_FOUND skip and alert; how many, and why."""
     await stage.add_cookies("one")
     await stage.discover()
@@ -301,7 +301,7 @@ async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: Ru
         stage.weibo.library.remove(number)
     await stage.runner.collect(stage.make_stop())
     assert await look(stage, "notes_skipped") == [(FIRED, "weibo")]
-    event = await find_told(stage, "notes_skipped")
+    event = await find_notified(stage, "notes_skipped")
     assert (event["count"], "2 INVALID_INPUT" in event["reason"]) == (2, True)
     assert "tidings collect failed --platform weibo" in event["action"]
     clock.advance(HOUR)
@@ -311,7 +311,7 @@ async def test_notes_that_are_skipped_are_told_by_platform_for_an_hour(stage: Ru
 # --- All of them ---
 
 
-async def test_a_workflow_that_breaks_is_told_until_it_comes_to_its_end(stage: RunnerStage) -> None:
+async def test_a_workflow_that_breaks_is_notified_until_it_comes_to_its_end(stage: RunnerStage) -> None:
     """C24: of one that was interrupted or busy, nothing is said."""
     await stage.watch_keyword()
     ended = EndedExecution(
@@ -339,7 +339,7 @@ async def test_a_failure_is_over_when_there_is_nothing_more_to_do(stage: RunnerS
     assert await look(stage, "workflow_failed") == [(FIRED, workflow), (RESOLVED, workflow)]
 
 
-async def test_a_recovery_that_was_done_ends_what_was_told_of_it(stage: RunnerStage) -> None:
+async def test_a_recovery_that_was_done_ends_what_was_notified_of_it(stage: RunnerStage) -> None:
     """C24: it has no execution, and says so itself."""
     await stage.monitor.record_end(
         EndedExecution(workflow="recover", execution_id="1", request_id="req-1", status=ExecutionStatus.FAILED)
@@ -349,7 +349,7 @@ async def test_a_recovery_that_was_done_ends_what_was_told_of_it(stage: RunnerSt
     assert await look(stage, "workflow_failed") == [(FIRED, "recover"), (RESOLVED, "recover")]
 
 
-async def test_keywords_that_cannot_be_searched_are_told(stage: RunnerStage, clock: StageClock) -> None:
+async def test_keywords_that_cannot_be_searched_are_notified(stage: RunnerStage, clock: StageClock) -> None:
     """C15, C24: at once where no later search can change it, otherwise when it has lasted; over when one went well."""
     await stage.add_cookies("one")
     await stage.watch_keyword()
@@ -360,7 +360,7 @@ async def test_keywords_that_cannot_be_searched_are_told(stage: RunnerStage, clo
     assert await look(stage, "search_failed") == []
     clock.advance(2 * HOUR)
     assert await look(stage, "search_failed") == [(FIRED, "weibo")]
-    assert f"{TOPIC} (PLATFORM_ERROR)" in (await find_told(stage, "search_failed"))["reason"]
+    assert f"{TOPIC} (PLATFORM_ERROR)" in (await find_notified(stage, "search_failed"))["reason"]
     await note_code(stage, keyword.id, None)
     assert await look(stage, "search_failed") == [(FIRED, "weibo"), (RESOLVED, "weibo")]
     await note_code(stage, keyword.id, ErrorCode.INVALID_INPUT)

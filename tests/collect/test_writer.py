@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, inspect, select, text, update
 
 from tests.collect.cookie_stage import add_cookies, find_cookie
-from tests.collect.workflow_stage import (
+from tests.collect.writer_stage import (
     PLATFORM,
     begin,
     collect,
