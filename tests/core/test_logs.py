@@ -370,7 +370,7 @@ def test_the_console_has_its_own_colours_only(tmp_path: Path) -> None:
 def test_every_line_says_when_what_and_who(sink: Sink) -> None:
     """A23, C6: ISO time in UTC, level, logger, event and request_id, also for a library's line."""
     sink.open()
-    get_logger("announce.pipeline").warning("batch.retried", retry="2/3")
+    get_logger("announce.execution.pipeline").warning("batch.retried", retry="2/3")
     logging.getLogger(LIBRARY).error("took %d s", 3)
     ours, theirs = sink.read_file()
     assert list(ours)[:5] == ["timestamp", "level", "logger", "event", "request_id"]
