@@ -32,7 +32,7 @@ check: $(VENV)/.test
 unit: $(VENV)/.test
 	$(PYTEST) -m $(QUICK) || $(ALONE) -m $(QUICK)
 
-test-slow: $(VENV)/.test ## served and killed processes, commands, drills, the audit, the mirror's faults (several minutes)
+test-slow: $(VENV)/.test ## served and killed processes, full disks, drills, the mirror's faults (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow
 
 test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is installed outside the repository first (once)

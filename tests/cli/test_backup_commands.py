@@ -18,8 +18,6 @@ from tidings.core.db.database import Database, newest_revision, open_database
 from tidings.core.secrets.master_key import new_master_key
 from tidings.sandbox import Sandbox
 
-pytestmark = pytest.mark.slow
-
 FILE = "tidings.backup"
 MOVED = 100_000
 
@@ -216,6 +214,7 @@ async def test_what_is_paused_stays_paused(terminal: Terminal) -> None:
 
 
 # SQLite itself needs 32 kB beside a database that is read.
+@pytest.mark.slow
 @pytest.mark.parametrize("kilobytes", [36, 128])
 async def test_full_disk_during_a_backup_leaves_the_older_one(terminal: Terminal, kilobytes: int) -> None:
     """A41: early and late; no half backup is left beside it either."""
@@ -229,6 +228,7 @@ async def test_full_disk_during_a_backup_leaves_the_older_one(terminal: Terminal
     assert [path.name for path in list_files(terminal.folder) if path.suffix == ".part"] == []
 
 
+@pytest.mark.slow
 async def test_full_disk_during_a_restore_leaves_everything_as_it_was(terminal: Terminal) -> None:
     """A41: the database cannot grow to half of what it needs."""
     await add_site(terminal)
@@ -262,6 +262,7 @@ async def enter(path: Path, *, rows: int) -> None:
     await database.close()
 
 
+@pytest.mark.slow
 async def test_installation_moves_from_sqlite_to_postgresql_with_all_it_knows(
     terminal: Terminal, postgres_url: str
 ) -> None:

@@ -31,8 +31,6 @@ from tidings.sandbox.webhook_sink import SandboxSink
 from tidings.settings import read_settings
 from tidings.wiring import make_collect_runner, open_crawler, open_installation
 
-pytestmark = pytest.mark.slow
-
 TOPIC = "bread"
 WATCH = ("collect", "keywords", "add", "weibo", TOPIC)
 

@@ -15,8 +15,6 @@ from tidings import __version__
 from tidings.cli.main import app
 from tidings.sandbox import Fault
 
-pytestmark = pytest.mark.slow
-
 ADDRESS = "https://site.example/sitemap.xml"
 MASK = "****...****"
 

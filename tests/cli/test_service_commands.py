@@ -28,8 +28,6 @@ from tidings.core.secrets.tokens import Tokens
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 
-pytestmark = pytest.mark.slow
-
 ADDRESS = "https://site.example/sitemap.xml"
 INDEXNOW_KEY = "an-indexnow-key-0123"
 BING_KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"

@@ -20,7 +20,7 @@ from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import TOKEN_PATH, refuse
 from tidings.sandbox.wire.faults import Fault
 
-pytestmark = [pytest.mark.slow, pytest.mark.one_database]
+pytestmark = pytest.mark.one_database
 
 CANARY = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4f6"
 
