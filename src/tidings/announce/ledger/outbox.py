@@ -431,8 +431,9 @@ class Outbox:
             .order_by(_delivery.failed_at.desc(), _delivery.id)
         )
         found: list[FailedPage] = []
-        async with self._database.read() as connection:
-            async for row in await connection.stream(statement):
+        # The stream is left early, and PostgreSQL's cursor has to be closed then.
+        async with self._database.read() as connection, connection.stream(statement) as rows:
+            async for row in rows:
                 pages = decode_pages(row.pages, size=row.batch_size)
                 positions = list_positions(read_bits(row.pending), row.batch_size)[: limit - len(found)]
                 failed_at = from_milliseconds(row.failed_at)
