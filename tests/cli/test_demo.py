@@ -1,18 +1,23 @@
 """`tidings demo`: the first thing that a newcomer runs. It has to work in an empty folder, explain itself and be true.
 The whole demo is run once as it is, and once more with shorter waits."""
 
+import asyncio
 import re
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientSession
 
-from tests.cli.terminal import Ended, Terminal
+from tests.cli.terminal import SCRIPT, Ended, Terminal, end
 
 PAGES = 4_000
 QUOTA = 250
 REFUSED = 3
+PATIENCE = 120.0
 
 
 @pytest.fixture
@@ -37,8 +42,8 @@ class Step:
 async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> None:
     """A11, A12, A13, A18, A28, C19: three steps, nothing twice in the second, exactly the changed page in the third;
     Bing gets as much as its quota allows, once. Then notes are collected, and none twice."""
-    first = await terminal.run("demo")
-    second = await terminal.run("demo", REQUEST_INTERVAL_MS="5")
+    first = await terminal.run("demo", "--once")
+    second = await terminal.run("demo", "--once", REQUEST_INTERVAL_MS="5")
     for ended in (first, second):
         assert ended.code == 0, ended
         announced, repeated, changed = _read_steps(ended)
@@ -58,6 +63,36 @@ async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> No
         assert "Every candidate has its note, once: as it should be." in ended.out
         assert str(terminal.data_dir) in ended.out
     assert [path.name for path in terminal.folder.iterdir()] == ["tidings-data"]
+
+
+@pytest.mark.slow
+async def test_demo_ends_on_a_dashboard_with_moving_data(terminal: Terminal) -> None:
+    """It prints the address and a token in one line, serves until Ctrl-C, and then ends in good order."""
+    environment = {**terminal.variables, "TIDINGS_PORT": "0"}
+    command = await asyncio.create_subprocess_exec(
+        SCRIPT, "demo", cwd=terminal.folder, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    line = await wait_for_line(command, "Dashboard: ")
+    found = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+)  Token: (tid_\S+)", line)
+    assert found, line
+    async with ClientSession(headers={"Authorization": f"Bearer {found[2]}"}) as client:
+        async with client.get(f"{found[1]}/") as page:
+            assert page.status == 200
+            assert "Overview" in await page.text()
+        async with client.get(f"{found[1]}/api/sites") as answer:
+            assert (await answer.json())["total"] == 1
+    command.send_signal(signal.SIGINT)
+    assert (await end(command)).code == 0
+
+
+async def wait_for_line(command: Process, start: str) -> str:
+    assert command.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            line = (await command.stdout.readline()).decode()
+            assert line, "the demo ended"
+            if line.startswith(start):
+                return line
 
 
 async def test_demo_deletes_no_folder_that_it_did_not_make(terminal: Terminal) -> None:

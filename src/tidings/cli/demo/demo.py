@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 async def demo(
     session: Session,
     pages: Annotated[int, typer.Option(help="The number of pages of the demo's site.", min=3_100)] = 4_000,
+    once: Annotated[bool, typer.Option("--once", help="End after the six steps, without the dashboard.")] = False,
 ) -> Exit:
     """Try the whole job on this machine, with a made-up site.
 
     Announces a site to two engines and to Bing, and collects notes from two platforms. One engine and one platform have
-    a bad day. Nothing leaves this machine.
+    a bad day. Then serves the dashboard until Ctrl-C. Nothing leaves this machine.
     """
     from tidings.cli.demo.announce import open_sandbox, show_announcing
     from tidings.cli.demo.collect import open_platforms, show_collecting
@@ -41,7 +42,11 @@ async def demo(
         installation = await session.open(complete)
         announced = await show_announcing(installation, sandbox, console=console)
         collected = await show_collecting(installation, platforms, console=console)
-    _print_next_steps(settings.data_dir, console=console)
+        _print_next_steps(settings.data_dir, console=console)
+        if not once:
+            from tidings.cli.demo.dashboard import show_dashboard
+
+            await show_dashboard(installation, sandbox, console=console)
     return Exit.DONE if announced and collected else Exit.FAILED
 
 
