@@ -48,6 +48,7 @@ test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every m
 
 bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
+	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.bing
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.crawl

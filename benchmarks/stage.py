@@ -1,8 +1,9 @@
 """The servers that the subjects talk to, in a process of their own: `python -m benchmarks.stage large|small …`.
 
 `large` serves files from disk, as a web server does, with ETag and Last-Modified; `small` is a few sites of the
-sandbox. Both have one engine of the sandbox, and an address that tells what that engine has got. The process says on
-its first line of output where everything is, and ends when its input does, and so never outlives its parent.
+sandbox. Both have one engine of the sandbox, and an address that tells what that engine has got; `large` has two more,
+one of which answers every request with 503. The process says on its first line of output where everything is, and ends
+when its input does, and so never outlives its parent.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from aiohttp import web
 
 from benchmarks.files import KEY, Variant, write_site
 from benchmarks.measurement import ROOT
-from tidings.sandbox import SandboxEngine, SandboxSite
+from tidings.sandbox import Fault, SandboxEngine, SandboxSite
 
 _PATIENCE_SECONDS = 10
 
@@ -67,6 +68,16 @@ class Stage:
     def endpoint(self) -> str:
         return str(self._places["endpoint"])
 
+    @property
+    def second_endpoint(self) -> str:
+        """Another engine that works."""
+        return str(self._places["second"])
+
+    @property
+    def down_endpoint(self) -> str:
+        """An engine that is down all the time."""
+        return str(self._places["down"])
+
     def ask_engine(self) -> dict[str, Any]:
         """What the engine has got so far: `accepted` URLs, how many of them `twice`, and all `arrivals` in seconds."""
         with urlopen(self._places["control"]) as answer:
@@ -75,9 +86,22 @@ class Stage:
 
 
 async def serve_large(folder: Path, variant: Variant, sizes: Sequence[int]) -> None:
-    async with SandboxEngine("engine") as engine, _serve(engine, folder=folder) as origin:
+    async with (
+        SandboxEngine("engine") as engine,
+        SandboxEngine("second") as second,
+        SandboxEngine("down") as down,
+        _serve(engine, folder=folder) as origin,
+    ):
+        down.misbehave(Fault(status=503))
         sitemaps = await asyncio.to_thread(write_site, folder, origin=origin, sizes=sizes, variant=variant)
-        await _wait_for_end(sitemaps=sitemaps, key=KEY, endpoint=engine.endpoint, control=f"{origin}/told")
+        await _wait_for_end(
+            sitemaps=sitemaps,
+            key=KEY,
+            endpoint=engine.endpoint,
+            second=second.endpoint,
+            down=down.endpoint,
+            control=f"{origin}/told",
+        )
 
 
 async def serve_small(sizes: Sequence[int]) -> None:
