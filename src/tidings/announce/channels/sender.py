@@ -259,7 +259,9 @@ class Sender:
         self._context = context
         self._wake = wake
         self._concurrency = concurrency
-        self._parts: asyncio.Queue[_Part] = asyncio.Queue(maxsize=1)
+        self._parts: asyncio.Queue[_Part] = asyncio.Queue()
+        # Pages are claimed only for a worker that is free: a batch takes megabytes.
+        self._free = asyncio.Semaphore(concurrency)
         self._busy: set[int] = set()
         self._batches = 0
         self._failures_in_row = 0
@@ -298,10 +300,12 @@ class Sender:
         await self._parts.join()
 
     async def _claim(self, *, failed: bool) -> bool:
+        await self._free.acquire()
         claimed = await self._recorder.outbox.claim(
             self._channel.engine.endpoint, failed=failed, limit=self._channel.batch_size, busy=self._busy
         )
         if claimed is None:
+            self._free.release()
             return False
         self._busy.update(segment.delivery for segment in claimed.segments)
         self._batches += 1
@@ -310,7 +314,9 @@ class Sender:
         batch = _Batch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
         step = self._channel.count_per_request(size)
         for start in range(0, size, step):
-            await self._parts.put(_Part(batch, start, min(start + step, size)))
+            if start:
+                await self._free.acquire()
+            self._parts.put_nowait(_Part(batch, start, min(start + step, size)))
         return True
 
     async def _work(self) -> None:
@@ -323,6 +329,7 @@ class Sender:
                     await self._finish_batch(part.batch)
             finally:
                 self._parts.task_done()
+                self._free.release()
 
     async def _finish_batch(self, batch: _Batch) -> None:
         self._busy.difference_update(segment.delivery for segment in batch.claimed.segments)
