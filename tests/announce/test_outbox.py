@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tidings.announce.due.hashes import HashSet
-from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
+from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import (
     ClaimedPages,
@@ -55,10 +55,10 @@ class Desk:
         self, engine: str = ALPHA, *, failed: bool = False, limit: int = 100, busy: Iterable[int] = ()
     ) -> ClaimedPages:
         claimed = await self.outbox.claim(engine, failed=failed, limit=limit, busy=set(busy))
-        return claimed or ClaimedPages(Pages(), (), 0)
+        return claimed or ClaimedPages(PageKeys(), (), 0)
 
     async def list_claimed(self, engine: str = ALPHA, *, failed: bool = False) -> list[int]:
-        return list((await self.claim(engine, failed=failed)).pages.hashes)
+        return list((await self.claim(engine, failed=failed)).keys.hashes)
 
     async def take(self, claimed: ClaimedPages, start: int, stop: int, *, at: datetime = NOON) -> int:
         async with self.database.write() as connection:
@@ -146,7 +146,7 @@ async def test_every_engine_gets_every_page_once_and_then_nothing_is_left(first:
     await first.add(make_pages(5, 1, LOWEST, HIGHEST))
     for engine, fresh, rows in ((ALPHA, 4, (1, 1)), (BETA, 0, (0, 0))):
         claimed = await first.claim(engine)
-        assert list(claimed.pages.hashes) == [5, 1, LOWEST, HIGHEST]
+        assert list(claimed.keys.hashes) == [5, 1, LOWEST, HIGHEST]
         assert await first.take(claimed, 0, 4) == fresh
         assert await first.list_claimed(engine) == []
         assert await first.count_rows() == rows
@@ -216,7 +216,8 @@ async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first
     for numbers in (range(3), range(3, 5), range(5, 12)):
         await first.add(make_pages(*numbers), ALPHA)
     claimed = await second.claim(ALPHA, limit=6)
-    assert (list(claimed.pages.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
+    assert (list(claimed.keys.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
+    assert claimed.list_urls(1, 4) == [f"https://example.com/{number}".encode() for number in (1, 2, 3)]
     busy = {segment.delivery for segment in claimed.segments}
     assert len(busy) == 3
     assert (await second.claim(ALPHA, limit=6, busy=busy)).segments == ()
@@ -230,10 +231,10 @@ async def test_removals_and_changes_are_never_mixed(first: Desk) -> None:
     await first.add(make_pages(2, removed=True))
     await first.add(make_pages(3))
     claimed = await first.claim(ALPHA)
-    assert (list(claimed.pages.hashes), claimed.pages.removed) == ([1], False)
+    assert (list(claimed.keys.hashes), claimed.keys.removed) == ([1], False)
     await first.take(claimed, 0, 1)
     removed = await first.claim(ALPHA)
-    assert (list(removed.pages.hashes), removed.pages.removed) == ([2], True)
+    assert (list(removed.keys.hashes), removed.keys.removed) == ([2], True)
 
 
 async def test_failed_pages_are_not_mixed_with_new_ones(first: Desk, second: Desk) -> None:

@@ -116,8 +116,8 @@ async def test_everything_that_was_open_is_in_the_outbox(older: Database) -> Non
                 assert found == expected
     claimed = await Outbox(older, site=1, channel=Channel.INDEXNOW, execution=8).claim(ALPHA, failed=True, limit=10)
     assert claimed is not None
-    assert (claimed.pages.hashes[0], claimed.repeated) == (3, 3)
-    assert list(claimed.pages.lastmods)[list(claimed.pages.hashes).index(-1)] == 5
+    assert (claimed.keys.hashes[0], claimed.repeated) == (3, 3)
+    assert list(claimed.keys.lastmods)[list(claimed.keys.hashes).index(-1)] == 5
 
 
 async def test_a_page_that_another_engine_took_is_known_as_entered(older: Database) -> None:

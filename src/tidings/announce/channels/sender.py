@@ -224,7 +224,11 @@ class _Part:
 
     @property
     def urls(self) -> list[str]:
-        return [url.decode() for url in self.batch.claimed.pages.urls[self.start : self.stop]]
+        return [url.decode() for url in self.batch.claimed.list_urls(self.start, self.stop)]
+
+    @property
+    def first_url(self) -> str:
+        return self.batch.claimed.list_urls(self.start, self.start + 1)[0].decode()
 
     def halve(self) -> "list[_Part]":
         middle = (self.start + self.stop) // 2
@@ -310,7 +314,7 @@ class Sender:
         self._busy.update(segment.delivery for segment in claimed.segments)
         self._batches += 1
         self._context.emit(BatchClaimed(self._channel.engine, claimed.repeated))
-        size = len(claimed.pages)
+        size = len(claimed)
         batch = _Batch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
         step = self._channel.count_per_request(size)
         for start in range(0, size, step):
@@ -505,7 +509,7 @@ class Sender:
             "batch.answer",
             **self._describe(part.batch),
             urls=len(part),
-            first_url=part.urls[0],
+            first_url=part.first_url,
             status=outcome.status,
             error_code=outcome.code,
             error_message=outcome.message,
@@ -528,7 +532,7 @@ class Sender:
             "batch.failed",
             **self._describe(sent.part.batch),
             urls=len(sent.part),
-            first_url=sent.part.urls[0],
+            first_url=sent.part.first_url,
             status=sent.outcome.status,
             reason=sent.outcome.reason,
             check=sent.outcome.advice,
@@ -538,7 +542,7 @@ class Sender:
         _log.info(
             "batch.sent",
             **self._describe(batch),
-            urls=len(batch.claimed.pages),
+            urls=len(batch.claimed),
             accepted=batch.accepted,
             status=dict(batch.statuses),
             ms=round((self._context.clock.monotonic() - batch.began) * 1000),

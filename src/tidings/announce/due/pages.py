@@ -109,6 +109,36 @@ class Pages:
 
 
 @dataclass(slots=True)
+class PageKeys:
+    """Pages without their URLs, in columns: all that the ledger needs."""
+
+    hashes: "array[int]" = field(default_factory=lambda: array("q"))
+    # Milliseconds since the epoch, or NO_LASTMOD.
+    lastmods: "array[int]" = field(default_factory=lambda: array("q"))
+    # Whether they left the sitemap.
+    removed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def extend(self, other: "PageKeys") -> None:
+        self.hashes += other.hashes
+        self.lastmods += other.lastmods
+
+    def pick(self, positions: Sequence[int]) -> "PageKeys":
+        """Those at these positions."""
+        return PageKeys(
+            array("q", [self.hashes[at] for at in positions]),
+            array("q", [self.lastmods[at] for at in positions]),
+            self.removed,
+        )
+
+    def cut(self, start: int, stop: int) -> "PageKeys":
+        """Those from `start` up to `stop`."""
+        return PageKeys(self.hashes[start:stop], self.lastmods[start:stop], self.removed)
+
+
+@dataclass(slots=True)
 class Dropped:
     """Entries that are not announced, by reason."""
 

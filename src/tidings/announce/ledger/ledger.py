@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import DDL, BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, event, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.due.pages import NO_LASTMOD, Pages
+from tidings.announce.due.pages import NO_LASTMOD, PageKeys, Pages
 from tidings.core.db.database import Database, metadata
 
 ledger = Table(
@@ -130,8 +130,8 @@ class Ledger:
             found = {row[0]: Entry(row[1], row[2]) for row in rows}
         return found if len(found) <= most else None
 
-    async def enter(self, connection: AsyncConnection, pages: Pages, *, at: int) -> None:
-        """Note that these were accepted at `at`; an earlier entry is replaced."""
+    async def enter(self, connection: AsyncConnection, pages: Pages | PageKeys, *, at: int) -> None:
+        """Record that these were accepted at `at` (milliseconds); an earlier entry is replaced."""
         if not pages:
             return
         lastmods = [None if lastmod == NO_LASTMOD else lastmod for lastmod in pages.lastmods]

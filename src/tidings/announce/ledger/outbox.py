@@ -12,7 +12,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.hashes import HashSet
-from tidings.announce.due.pages import Pages
+from tidings.announce.due.pages import PageKeys, Pages
 from tidings.announce.ledger.ledger import Channel
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
@@ -54,7 +54,7 @@ batches = Table(
     Column("removed", Boolean, nullable=False),
     # How many pages.
     Column("size", Integer, nullable=False),
-    # Hashes as they are, then lastmods and URLs compressed; see `encode_pages`.
+    # Hashes and lastmods as they are, then the URLs, compressed; see `encode_pages`.
     Column("pages", LargeBinary, nullable=False),
     # Bitmap: pages that at least one engine took, so they are in the ledger.
     Column("entered", LargeBinary, nullable=False),
@@ -127,10 +127,25 @@ class ClaimedPages:
     """Pages that one sender takes on together, from one or more deliveries of its engine."""
 
     # The pages of all segments, one segment after the other.
-    pages: Pages
+    keys: PageKeys
     segments: tuple[Segment, ...]
     # How many of them an earlier execution planned.
     repeated: int
+    # The stored pages of each segment's batch, and how many they are: URLs are unpacked only to be sent.
+    stored: Sequence[tuple[bytes, int]] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def list_urls(self, start: int, stop: int) -> list[bytes]:
+        """The URLs of the pages from `start` to `stop`."""
+        values = {segment.delivery: value for segment, value in zip(self.segments, self.stored, strict=True)}
+        found: list[bytes] = []
+        for segment, _ in self.locate(start, stop):
+            value, size = values[segment.delivery]
+            urls = unpack_urls(value, size=size)
+            found += urls if len(segment.positions) == size else [urls[at] for at in segment.positions]
+        return found
 
     def locate(self, start: int, stop: int) -> Iterator[tuple[Segment, int]]:
         """The segments of the pages from `start` to `stop`, each with the index of its first page in `pages`."""
@@ -265,7 +280,13 @@ class Outbox:
             chosen.append(Segment(row.id, row.batch, positions))
             wanted -= len(positions)
             repeated += len(positions) if row.created_in < self._execution else 0
-        return ClaimedPages(await self._read_pages(chosen), tuple(chosen), repeated) if chosen else None
+        if not chosen:
+            return None
+        stored = await self._read_pages(chosen)
+        keys = PageKeys(removed=heads[0].removed)
+        for segment, (value, size) in zip(chosen, stored, strict=True):
+            keys.extend(unpack_keys(value, size=size).pick(segment.positions))
+        return ClaimedPages(keys, tuple(chosen), repeated, stored)
 
     async def _list_heads(self, engine: str, *, failed: bool, busy: Collection[int]) -> Sequence[Any]:
         statement = (
@@ -289,19 +310,13 @@ class Outbox:
         async with self._database.read() as connection:
             return (await connection.execute(statement)).all()
 
-    async def _read_pages(self, segments: Sequence[Segment]) -> Pages:
-        statement = select(_batch.id, _batch.pages, _batch.size, _batch.removed)
-        found = Pages()
+    async def _read_pages(self, segments: Sequence[Segment]) -> list[tuple[bytes, int]]:
+        statement = select(_batch.id, _batch.pages, _batch.size)
+        wanted = {segment.batch for segment in segments}
         async with self._database.read() as connection:
-            for segment in segments:
-                row = (await connection.execute(statement.where(_batch.id == segment.batch))).one()
-                pages = _decode(row)
-                part = pages if len(segment.positions) == row.size else pages.pick(segment.positions)
-                if found:
-                    found.extend(part)
-                else:
-                    found = part
-        return found
+            rows = await connection.execute(statement.where(_batch.id.in_(wanted)))
+            found = {row.id: (row.pages, row.size) for row in rows}
+        return [found[segment.batch] for segment in segments]
 
     async def read_state(self, connection: AsyncConnection, segment: Segment) -> "BatchState":
         """What is known of the segment's pages beyond this delivery."""
@@ -481,16 +496,24 @@ class BatchState:
 
 
 def encode_pages(pages: Pages) -> bytes:
-    """Pages as one value: hashes first, 8 bytes each, so that they can be read alone; the rest is compressed."""
-    rest = _write_numbers(pages.lastmods) + b"\n".join(pages.urls)
-    return _write_numbers(pages.hashes) + zlib.compress(rest, 1)
+    """Pages as one value: hashes, then lastmods, 8 bytes each, then the URLs, compressed. Each can be read alone."""
+    return _write_numbers(pages.hashes) + _write_numbers(pages.lastmods) + zlib.compress(b"\n".join(pages.urls), 1)
 
 
 def decode_pages(value: bytes, *, size: int, removed: bool = False) -> Pages:
     """The inverse of `encode_pages`."""
-    rest = zlib.decompress(value[8 * size :])
-    hashes, lastmods = _read_numbers(value[: 8 * size]), _read_numbers(rest[: 8 * size])
-    return Pages(rest[8 * size :].split(b"\n"), hashes, lastmods, removed)
+    keys = unpack_keys(value, size=size)
+    return Pages(unpack_urls(value, size=size), keys.hashes, keys.lastmods, removed)
+
+
+def unpack_keys(value: bytes, *, size: int) -> PageKeys:
+    """Hashes and lastmods alone."""
+    return PageKeys(_read_numbers(value[: 8 * size]), _read_numbers(value[8 * size : 16 * size]))
+
+
+def unpack_urls(value: bytes, *, size: int) -> list[bytes]:
+    """The URLs alone."""
+    return zlib.decompress(value[16 * size :]).split(b"\n")
 
 
 def _decode(row: Any) -> Pages:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, time
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.due.pages import Pages
+from tidings.announce.due.pages import PageKeys
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import (
     BatchState,
@@ -49,7 +49,7 @@ class Recorder:
         """An engine took the claimed pages from `start` to `stop`. Returns how many no engine had taken before."""
         counts, day, fresh_pages = DayCounts(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):
-            pages = claimed.pages.cut(first, first + len(segment.positions))
+            pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
             fresh = _pick_fresh(pages, segment, state)
             await self._enter(connection, fresh, planned_in=state.created_in, at=at)
@@ -74,7 +74,7 @@ class Recorder:
         """An engine did not take these pages in so many attempts. Returns how many no engine has taken yet."""
         counts, day, untaken = DayCounts(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):
-            pages = claimed.pages.cut(first, first + len(segment.positions))
+            pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
             untaken += (make_bits(segment.positions) & ~state.entered).bit_count()
             state, counted = state.count_tried(segment.positions, day=day)
@@ -86,7 +86,7 @@ class Recorder:
         return untaken
 
     async def _read_state(
-        self, connection: AsyncConnection, segment: Segment, pages: Pages, *, at: datetime
+        self, connection: AsyncConnection, segment: Segment, pages: PageKeys, *, at: datetime
     ) -> BatchState:
         state = await self.outbox.read_state(connection, segment)
         if state.day == name_day(at):
@@ -100,7 +100,7 @@ class Recorder:
         )
         return state.begin_day(name_day(at), taken=taken)
 
-    async def _enter(self, connection: AsyncConnection, pages: Pages, *, planned_in: int, at: datetime) -> None:
+    async def _enter(self, connection: AsyncConnection, pages: PageKeys, *, planned_in: int, at: datetime) -> None:
         if pages.removed:
             gone = await self.seen_pages.forget(connection, pages.hashes, planned_in=planned_in)
             await self.ledger.remove(connection, gone)
@@ -108,7 +108,7 @@ class Recorder:
             await self.ledger.enter(connection, pages, at=to_milliseconds(at))
 
 
-def _pick_fresh(pages: Pages, segment: Segment, state: BatchState) -> Pages:
+def _pick_fresh(pages: PageKeys, segment: Segment, state: BatchState) -> PageKeys:
     """The segment's pages that no engine had taken."""
     known = make_bits(segment.positions) & state.entered
     if not known:

@@ -128,7 +128,7 @@ def store_batch(
     heads, now = [rows[0] for rows in pages], datetime.now(UTC)
     numbers = array("q", [head.url_hash for head in heads])
     lastmods = array("q", [NO_LASTMOD if head.lastmod is None else head.lastmod for head in heads])
-    rest = lastmods.tobytes() + b"\n".join(head.url.encode() for head in heads)
+    urls = b"\n".join(head.url.encode() for head in heads)
     batch = connection.execute(
         sa.insert(batches)
         .values(
@@ -136,7 +136,7 @@ def store_batch(
             channel=channel,
             removed=removed,
             size=len(heads),
-            pages=numbers.tobytes() + zlib.compress(rest, 1),
+            pages=numbers.tobytes() + lastmods.tobytes() + zlib.compress(urls, 1),
             entered=write_bits([at for at, head in enumerate(heads) if head.entered]),
             day=f"{now:%Y-%m-%d}",
             tried=b"",
@@ -240,5 +240,5 @@ def restore_rows(connection: sa.Connection, undelivered: sa.Table) -> None:
 
 
 def read_pages(value: bytes, size: int) -> tuple["array[int]", "array[int]", list[bytes]]:
-    rest = zlib.decompress(value[8 * size :])
-    return array("q", value[: 8 * size]), array("q", rest[: 8 * size]), rest[8 * size :].split(b"\n")
+    urls = zlib.decompress(value[16 * size :]).split(b"\n")
+    return array("q", value[: 8 * size]), array("q", value[8 * size : 16 * size]), urls
