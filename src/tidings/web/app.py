@@ -35,7 +35,7 @@ from tidings.web.middleware.request_context import RequestContextMiddleware
 from tidings.web.middleware.streams import StreamMiddleware
 from tidings.web.pages.access import make_access_router
 from tidings.web.pages.pages import make_page_routers
-from tidings.web.pages.routing import Dashboard
+from tidings.web.pages.view.routing import Dashboard
 from tidings.web.routes.docs import make_docs_router
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
 from tidings.web.routes.metrics import make_metrics_router

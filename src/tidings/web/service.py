@@ -22,9 +22,9 @@ from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
 from tidings.web.metrics import AnnounceMetrics
-from tidings.web.pages.rendering import PageRenderer
-from tidings.web.pages.routing import Dashboard
-from tidings.web.pages.texts import PageLanguage
+from tidings.web.pages.view.rendering import PageRenderer
+from tidings.web.pages.view.routing import Dashboard
+from tidings.web.pages.view.texts import PageLanguage
 from tidings.web.routes.crawler import make_crawler_router
 from tidings.web.routes.executions import make_executions_router
 from tidings.web.routes.health import check_database

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tidings.web.pages.charts import draw_large_bars, draw_line, draw_small_bars, draw_stack, find_ceiling
+from tidings.web.pages.view.charts import draw_large_bars, draw_line, draw_small_bars, draw_stack, find_ceiling
 
 DAYS = 30
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tidings.web.pages.rendering import STATIC
+from tidings.web.pages.view.rendering import STATIC
 
 CSS = (STATIC / "tidings.css").read_text()
 BLOCK = re.compile(r"(:root|\[data-theme=dark\]|\[data-theme=auto\]) \{([^}]*)\}")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidings.web.pages.formats import Formats, find_zone
-from tidings.web.pages.texts import PageLanguage, load_texts
+from tidings.web.pages.view.formats import Formats, find_zone
+from tidings.web.pages.view.texts import PageLanguage, load_texts
 
 NOW = datetime(2026, 11, 16, 0, 48, tzinfo=UTC)
 ENGLISH = Formats(load_texts(PageLanguage.ENGLISH), find_zone("Asia/Shanghai"), NOW)

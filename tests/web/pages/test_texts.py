@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.web.pages.texts import CATALOGUES, PageLanguage, choose_language, load_texts
+from tidings.web.pages.view.texts import CATALOGUES, PageLanguage, choose_language, load_texts
 
 PAGES = CATALOGUES.parent
 NAMED = re.compile(r"""\bt(?:exts)?(?:\.count)?\(\s*f?["']([a-z_]+(?:\.[a-z_{}]+)+)["']""")
@@ -13,7 +13,7 @@ FIELD = re.compile(r"\{(\w+)\}")
 
 
 def list_named_keys() -> set[str]:
-    files = [*PAGES.glob("*.py"), *(PAGES / "templates").glob("*.html")]
+    files = [*PAGES.rglob("*.py"), *(PAGES / "templates").glob("*.html")]
     return {key for path in files for key in NAMED.findall(path.read_text())}
 
 

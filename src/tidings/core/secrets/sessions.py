@@ -34,7 +34,7 @@ web_sessions = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class WebSession:
     """One signed-in browser."""
 
     # SHA-256 of the session id; the id itself is only in the browser's cookie.
@@ -73,7 +73,7 @@ class Sessions:
             await connection.execute(self._database.insert(web_sessions).values(values))
         return session_id
 
-    async def find(self, session_id: str) -> Session | None:
+    async def find(self, session_id: str) -> WebSession | None:
         """The session of this id; None when it does not exist or has expired."""
         statement = select(web_sessions).where(
             web_sessions.c.digest == digest_token(session_id),
@@ -83,9 +83,9 @@ class Sessions:
             row = (await connection.execute(statement)).first()
         if row is None:
             return None
-        return Session(row.digest, row.token_digest, row.form_key, from_milliseconds(row.expires_at))
+        return WebSession(row.digest, row.token_digest, row.form_key, from_milliseconds(row.expires_at))
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: WebSession) -> None:
         """End this session."""
         async with self._database.write() as connection:
             await connection.execute(delete(web_sessions).where(web_sessions.c.digest == session.digest))

@@ -23,7 +23,7 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import Network
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.sessions import Session, Sessions
+from tidings.core.secrets.sessions import Sessions, WebSession
 from tidings.core.secrets.tokens import Tokens, digest_token
 from tidings.web.description import API_PATHS
 from tidings.web.errors import Problem, ProblemResponse, problem
@@ -201,6 +201,6 @@ def _refuse_cross_site(request: Request) -> None:
 
 def _refuse_session(request: Request) -> None:
     """A session changes something only through the forms of pages: they carry its form key."""
-    session: Session | None = request.scope.get(SESSION)
+    session: WebSession | None = request.scope.get(SESSION)
     if session is not None:
         problem(403, "token_needed", "send this with a token in the Authorization header, or use the dashboard")

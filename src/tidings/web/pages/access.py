@@ -7,14 +7,14 @@ from fastapi.responses import Response
 
 from tidings.core.net.addresses import Network
 from tidings.core.secrets.secret import Secret
-from tidings.core.secrets.sessions import LIFETIME, Session
+from tidings.core.secrets.sessions import LIFETIME, WebSession
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import SESSION, SIGN_IN, Authenticator, name_session_cookie
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
-from tidings.web.pages.forms import read_form, read_open_form
-from tidings.web.pages.rendering import ASSET_TYPES, THEMES, PageRenderer, check_local, set_preference
-from tidings.web.pages.routing import Dashboard, make_page_router
-from tidings.web.pages.texts import PageLanguage
+from tidings.web.pages.view.forms import read_form, read_open_form
+from tidings.web.pages.view.rendering import ASSET_TYPES, THEMES, PageRenderer, check_local, set_preference
+from tidings.web.pages.view.routing import Dashboard, make_page_router
+from tidings.web.pages.view.texts import PageLanguage
 
 
 def make_access_router(
@@ -60,7 +60,7 @@ def _add_sign_out(router: APIRouter, dashboard: Dashboard, name_cookie: Callable
     @router.post("/sign-out")
     async def sign_out(request: Request) -> Response:
         await read_form(request)
-        session: Session = request.scope[SESSION]
+        session: WebSession = request.scope[SESSION]
         await dashboard.sessions.close(session)
         response = dashboard.renderer.redirect(SIGN_IN)
         response.delete_cookie(name_cookie(request))

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.web.pages.overview import describe_alert
-from tidings.web.pages.routing import Dashboard, make_page_router, require_scope
+from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _MOST = 100
 

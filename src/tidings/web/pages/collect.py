@@ -15,11 +15,11 @@ from tidings.collect.write.cookies import CookieError, make_cookie
 from tidings.collect.write.keywords import MOST_PAGES
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.web.pages.charts import draw_stack
-from tidings.web.pages.formats import Formats
-from tidings.web.pages.forms import FormState, FormValues, read_form
-from tidings.web.pages.rendering import PageMessage
-from tidings.web.pages.routing import Dashboard, make_page_router, require_scope
+from tidings.web.pages.view.charts import draw_stack
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.forms import FormState, FormValues, read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 RATE_WINDOW: Final = timedelta(minutes=10)
 

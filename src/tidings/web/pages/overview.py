@@ -25,10 +25,10 @@ from tidings.announce.overview import (
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
-from tidings.web.pages.charts import SmallBars, draw_small_bars
 from tidings.web.pages.collect import describe_collection
-from tidings.web.pages.formats import Formats
-from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.charts import SmallBars, draw_small_bars
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
 PAGE_SIZE: Final = 25
 _LONGEST_SEARCH: Final = 100

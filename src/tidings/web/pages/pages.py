@@ -6,12 +6,13 @@ from fastapi import APIRouter
 
 from tidings.web.pages.alerts import make_alerts_router
 from tidings.web.pages.collect import make_collect_router
-from tidings.web.pages.first_site import make_first_site_router
 from tidings.web.pages.overview import make_overview_router
-from tidings.web.pages.routing import Dashboard
-from tidings.web.pages.site import make_site_router
-from tidings.web.pages.site_settings import make_site_settings_router
+from tidings.web.pages.site.actions import make_site_actions_router
+from tidings.web.pages.site.first_site import make_first_site_router
+from tidings.web.pages.site.settings import make_site_settings_router
+from tidings.web.pages.site.site import make_site_router
 from tidings.web.pages.system import make_system_router
+from tidings.web.pages.view.routing import Dashboard
 
 
 def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
@@ -20,6 +21,7 @@ def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
         make_overview_router,
         make_first_site_router,
         make_site_router,
+        make_site_actions_router,
         make_site_settings_router,
         make_alerts_router,
         make_collect_router,

@@ -10,8 +10,8 @@ from tidings.announce.site.site import WORKFLOW_PREFIX
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.secrets.scopes import Scope
 from tidings.web.description import list_inputs, list_operations, list_scopes
-from tidings.web.pages.formats import Formats
-from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
 _PAGE: Final = 50
 # A heartbeat comes every minute.

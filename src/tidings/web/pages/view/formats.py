@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup, escape
 
 from tidings.core.clock import to_text
-from tidings.web.pages.texts import PageLanguage, Texts
+from tidings.web.pages.view.texts import PageLanguage, Texts
 
 UNKNOWN = "–"
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.web.pages.formats import Formats
+from tidings.web.pages.view.formats import Formats
 
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:

@@ -14,17 +14,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tidings.core.clock import Clock
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.core.secrets.sessions import Session
+from tidings.core.secrets.sessions import WebSession
 from tidings.web.middleware.auth import GRANT, SESSION
-from tidings.web.pages.formats import Formats, find_zone
-from tidings.web.pages.texts import PageLanguage, Texts, choose_language, load_texts
+from tidings.web.pages.view.formats import Formats, find_zone
+from tidings.web.pages.view.texts import PageLanguage, Texts, choose_language, load_texts
 
 # No inline script or style, nothing from elsewhere, no frame, forms go home only.
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-STATIC: Final = Path(__file__).parent / "static"
+PAGES: Final = Path(__file__).parents[1]
+STATIC: Final = PAGES / "static"
 ASSET_TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -119,7 +120,7 @@ class PageRenderer:
         self._default_language = default_language
         self.assets = Assets()
         self._environment = Environment(
-            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            loader=FileSystemLoader(PAGES / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -146,7 +147,7 @@ class PageRenderer:
     ) -> HTMLResponse:
         """A page. `counts` are the frame's numbers; a page outside the frame, such as sign-in, has none."""
         formats, counts = self.formats(request), counts or FrameCounts()
-        session: Session | None = request.scope.get(SESSION)
+        session: WebSession | None = request.scope.get(SESSION)
         theme = request.cookies.get("theme", "auto")
         html = self._environment.get_template(template).render(
             t=formats.texts,

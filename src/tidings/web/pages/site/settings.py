@@ -9,11 +9,11 @@ from fastapi.responses import Response
 from tidings.announce.site.document import change_site, describe_site
 from tidings.announce.site.site import Site, SiteError
 from tidings.web.errors import problem
-from tidings.web.pages.forms import FormState, FormValues, read_form
-from tidings.web.pages.rendering import PageMessage
-from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
-from tidings.web.pages.site import SitePages
-from tidings.web.pages.texts import Texts
+from tidings.web.pages.site.site import SiteViews
+from tidings.web.pages.view.forms import FormState, FormValues, read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.texts import Texts
 
 # Field of the site's document → key of its label.
 LABELS = {
@@ -33,7 +33,7 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/sites/{site_id}/settings")
     async def show_settings(request: Request, site_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         form = FormState(values=_show_values(describe_site(site)))
         return await pages.render(site, "site_settings.html", tab="settings", form=form)
@@ -53,7 +53,7 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
         try:
             await installation.sites.change(site.id, change)
         except SiteError as error:
-            pages = SitePages(dashboard, request)
+            pages = SiteViews(dashboard, request)
             state = show_problem(form, error, pages.formats.texts)
             return await pages.render(site, "site_settings.html", tab="settings", status=400, form=state)
         installation.wake()

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from fastapi import Request
 
-from tidings.core.secrets.sessions import Session
+from tidings.core.secrets.sessions import WebSession
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import SESSION
 
@@ -44,7 +44,7 @@ class FormState:
 async def read_form(request: Request) -> FormValues:
     """The form of a signed-in person. Raises a 403 problem unless it carries this session's form key."""
     form = await read_open_form(request)
-    session: Session = request.scope[SESSION]
+    session: WebSession = request.scope[SESSION]
     if not session.accepts(form.get("form_key")):
         problem(403, "form_key_wrong", "this form does not belong to your session; load the page again and repeat")
     return form

@@ -10,24 +10,22 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.ledger.corrections import forget_since, requeue
+from tidings.announce.ledger.corrections import requeue
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import read_days
 from tidings.announce.overview import DAYS, SiteSummary, list_sites
-from tidings.announce.service import BusyError
 from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
 from tidings.announce.status import describe_execution
-from tidings.core.clock import parse_timestamp, to_text
+from tidings.core.clock import to_text
 from tidings.core.executions import AlreadyRunningError, ExecutionRecord, ExecutionStatus
-from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
-from tidings.web.pages.charts import draw_large_bars
-from tidings.web.pages.formats import UNKNOWN, Formats
-from tidings.web.pages.forms import FormState, read_form
-from tidings.web.pages.progress import describe_progress, write_event
-from tidings.web.pages.rendering import PageMessage
-from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.site.progress import describe_progress, write_event
+from tidings.web.pages.view.charts import draw_large_bars
+from tidings.web.pages.view.formats import UNKNOWN, Formats
+from tidings.web.pages.view.forms import read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
 _LOOK_EVERY = timedelta(seconds=1)
 _SHOWN = 5
@@ -54,12 +52,10 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
     _add_status(router, dashboard)
     _add_executions(router, dashboard)
     _add_failed(router, dashboard)
-    _add_actions(router, dashboard)
-    _add_corrections(router, dashboard)
     return router
 
 
-class SitePages:
+class SiteViews:
     """Gathers the values of a site's pages."""
 
     def __init__(self, dashboard: Dashboard, request: Request) -> None:
@@ -141,7 +137,7 @@ def _add_status(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.get("/sites/{site_id}")
     async def show_site(request: Request, site_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site, formats = await dashboard.require_site(site_id), pages.formats
         today = formats.now.astimezone(UTC).date()
         days = await read_days(installation.database, today=today, days=DAYS, site=site.number)
@@ -163,7 +159,7 @@ def _add_status(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.get("/sites/{site_id}/check")
     async def show_check(request: Request, site_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         findings = await check_site(site, client=installation.client, clock=installation.clock)
         shown = [
@@ -184,7 +180,7 @@ def _add_executions(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.get("/sites/{site_id}/executions")
     async def show_executions(request: Request, site_id: str, before: str | None = None) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         found = await pages.list_executions(site, limit=_PAGE + 1, before=before)
         older = f"{locate_site(site.id)}/executions?before={found[_PAGE - 1].public_id}" if len(found) > _PAGE else None
@@ -193,7 +189,7 @@ def _add_executions(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.get("/sites/{site_id}/executions/{execution_id}")
     async def show_execution(request: Request, site_id: str, execution_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         record = await require_execution(site, execution_id)
         return await pages.render(
@@ -206,7 +202,7 @@ def _add_executions(router: APIRouter, dashboard: Dashboard) -> None:
 
     @router.get("/sites/{site_id}/executions/{execution_id}/progress")
     async def watch_progress(request: Request, site_id: str, execution_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         first = await require_execution(site, execution_id)
 
@@ -225,7 +221,7 @@ def _add_executions(router: APIRouter, dashboard: Dashboard) -> None:
 def _add_failed(router: APIRouter, dashboard: Dashboard) -> None:
     @router.get("/sites/{site_id}/failed")
     async def show_failed(request: Request, site_id: str) -> Response:
-        pages = SitePages(dashboard, request)
+        pages = SiteViews(dashboard, request)
         site = await dashboard.require_site(site_id)
         failed = await pages.list_failed(site, limit=_MOST_FAILED)
         return await pages.render(site, "failed.html", tab="failed", failed=failed)
@@ -250,112 +246,6 @@ def _add_failed(router: APIRouter, dashboard: Dashboard) -> None:
         except AlreadyRunningError:
             return dashboard.renderer.redirect(back, PageMessage("already_running", "warn"))
         return dashboard.renderer.redirect(back, PageMessage("requeued", values={"n": f"{len(urls):,}"}))
-
-
-def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
-    installation, renderer = dashboard.installation, dashboard.renderer
-
-    @router.post("/sites/{site_id}/run")
-    async def run_site(request: Request, site_id: str) -> Response:
-        require_scope(request, Scope.SITE)
-        form, site = await read_form(request), await dashboard.require_site(site_id)
-        chosen = form.get("channel")
-        channel = ChannelChoice(chosen) if chosen in set(ChannelChoice) else ChannelChoice.ALL
-        try:
-            await installation.service.trigger(site, channel=channel)
-        except AlreadyRunningError:
-            return renderer.redirect(locate_site(site.id), PageMessage("already_running", "warn"))
-        except BusyError:
-            return renderer.redirect(locate_site(site.id), PageMessage("busy", "bad"))
-        return renderer.redirect(locate_site(site.id), PageMessage("started"))
-
-    @router.post("/sites/{site_id}/pause")
-    async def pause_site(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        await read_form(request)
-        site = await dashboard.require_site(site_id)
-        await installation.schedules.pause(site.number)
-        return renderer.redirect(locate_site(site.id), PageMessage("paused", values={"site": site.id}))
-
-    @router.post("/sites/{site_id}/resume")
-    async def resume_site(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        await read_form(request)
-        site = await dashboard.require_site(site_id)
-        await installation.schedules.resume(site.number)
-        await installation.service.free(site)
-        installation.wake()
-        return renderer.redirect(locate_site(site.id), PageMessage("resumed", values={"site": site.id}))
-
-
-def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
-    """What cannot be undone: a page asks first."""
-    installation, renderer = dashboard.installation, dashboard.renderer
-
-    async def ask(request: Request, site: Site, name: str, *, values: Mapping[str, str], **named: str) -> Response:
-        texts, href = renderer.texts(request), locate_site(site.id)
-        confirm = {
-            "title": texts(f"confirm.{name}.title", site=site.id, **named),
-            "text": texts(f"confirm.{name}.text"),
-            "button": texts(f"confirm.{name}.button", site=site.id, **named),
-            "action": f"{href}/{name}",
-            "back": href,
-            "crumb": site.id,
-            "hidden": values,
-            "type_name": site.id if name == "remove" else "",
-        }
-        return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
-
-    @router.get("/sites/{site_id}/forget/confirm")
-    async def ask_forget(request: Request, site_id: str, since: str) -> Response:
-        require_scope(request)
-        at = _require_timestamp(since)
-        shown = renderer.formats(request).clock_time(at)
-        return await ask(
-            request, await dashboard.require_site(site_id), "forget", values={"since": to_text(at)}, since=shown
-        )
-
-    @router.post("/sites/{site_id}/forget")
-    async def forget(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        form, site = await read_form(request), await dashboard.require_site(site_id)
-        try:
-            count = await forget_since(
-                site,
-                _require_timestamp(form.get("since")),
-                channel=ChannelChoice.ALL,
-                database=installation.database,
-                executions=installation.executions,
-            )
-        except AlreadyRunningError:
-            return renderer.redirect(locate_site(site.id), PageMessage("already_running", "warn"))
-        return renderer.redirect(locate_site(site.id), PageMessage("forgotten", values={"n": f"{count:,}"}))
-
-    @router.get("/sites/{site_id}/remove/confirm")
-    async def ask_remove(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        return await ask(request, await dashboard.require_site(site_id), "remove", values={})
-
-    @router.post("/sites/{site_id}/remove")
-    async def remove_site(request: Request, site_id: str) -> Response:
-        require_scope(request)
-        form, site = await read_form(request), await dashboard.require_site(site_id)
-        if form.get("name") != site.id:
-            return renderer.redirect(f"{locate_site(site.id)}/remove/confirm", PageMessage("name_wrong", "bad"))
-        if installation.is_from_environment(site.id):
-            problem(
-                409, "from_environment", "this site is set up by SITEMAP_URL and its fellow variables; change those"
-            )
-        await installation.service.remove(site)
-        await installation.tokens.revoke(Scope.SITE, site=site.number)
-        return renderer.redirect("/sites", PageMessage("removed", values={"site": site.id}))
-
-
-def _require_timestamp(text: str) -> datetime:
-    at = parse_timestamp(text)
-    if at is None:
-        problem(400, "invalid_input", "since: it must be a time such as 2026-11-15T10:00:00Z")
-    return at
 
 
 def _split_url(url: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Sessions
 from tidings.web.errors import ProblemError, problem
 from tidings.web.middleware.auth import GRANT
-from tidings.web.pages.rendering import FrameCounts, PageRenderer
+from tidings.web.pages.view.rendering import FrameCounts, PageRenderer
 from tidings.wiring import Installation
 
 

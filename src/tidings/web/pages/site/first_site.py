@@ -16,10 +16,10 @@ from tidings.announce.site.check import check_key_file, check_sitemap
 from tidings.announce.site.document import read_site
 from tidings.announce.site.site import Site, SiteError, make_indexnow_key, make_site
 from tidings.core.stop import Stop
-from tidings.web.pages.forms import FormState, read_form
-from tidings.web.pages.rendering import PageMessage
-from tidings.web.pages.routing import Dashboard, locate_site, make_page_router, require_scope
-from tidings.web.pages.site_settings import show_problem
+from tidings.web.pages.site.settings import show_problem
+from tidings.web.pages.view.forms import FormState, read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
 _SHOWN_PAGES = 20
 

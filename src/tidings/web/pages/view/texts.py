@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-CATALOGUES: Final = Path(__file__).parent / "texts"
+CATALOGUES: Final = Path(__file__).parents[1] / "texts"
 
 
 class PageLanguage(StrEnum):

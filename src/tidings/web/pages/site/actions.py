@@ -1,0 +1,132 @@
+"""Forms that act on one site: run, pause, resume, forget, remove. A page asks before anything that cannot be undone."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.ledger.corrections import forget_since
+from tidings.announce.service import BusyError
+from tidings.announce.site.site import Site
+from tidings.core.clock import parse_timestamp, to_text
+from tidings.core.executions import AlreadyRunningError
+from tidings.core.secrets.scopes import Scope
+from tidings.web.errors import problem
+from tidings.web.pages.view.forms import FormState, read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
+
+
+def make_site_actions_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    _add_actions(router, dashboard)
+    _add_corrections(router, dashboard)
+    return router
+
+
+def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
+    installation, renderer = dashboard.installation, dashboard.renderer
+
+    @router.post("/sites/{site_id}/run")
+    async def run_site(request: Request, site_id: str) -> Response:
+        require_scope(request, Scope.SITE)
+        form, site = await read_form(request), await dashboard.require_site(site_id)
+        chosen = form.get("channel")
+        channel = ChannelChoice(chosen) if chosen in set(ChannelChoice) else ChannelChoice.ALL
+        try:
+            await installation.service.trigger(site, channel=channel)
+        except AlreadyRunningError:
+            return renderer.redirect(locate_site(site.id), PageMessage("already_running", "warn"))
+        except BusyError:
+            return renderer.redirect(locate_site(site.id), PageMessage("busy", "bad"))
+        return renderer.redirect(locate_site(site.id), PageMessage("started"))
+
+    @router.post("/sites/{site_id}/pause")
+    async def pause_site(request: Request, site_id: str) -> Response:
+        require_scope(request)
+        await read_form(request)
+        site = await dashboard.require_site(site_id)
+        await installation.schedules.pause(site.number)
+        return renderer.redirect(locate_site(site.id), PageMessage("paused", values={"site": site.id}))
+
+    @router.post("/sites/{site_id}/resume")
+    async def resume_site(request: Request, site_id: str) -> Response:
+        require_scope(request)
+        await read_form(request)
+        site = await dashboard.require_site(site_id)
+        await installation.schedules.resume(site.number)
+        await installation.service.free(site)
+        installation.wake()
+        return renderer.redirect(locate_site(site.id), PageMessage("resumed", values={"site": site.id}))
+
+
+def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
+    """What cannot be undone: a page asks first."""
+    installation, renderer = dashboard.installation, dashboard.renderer
+
+    async def ask(request: Request, site: Site, name: str, *, values: Mapping[str, str], **named: str) -> Response:
+        texts, href = renderer.texts(request), locate_site(site.id)
+        confirm = {
+            "title": texts(f"confirm.{name}.title", site=site.id, **named),
+            "text": texts(f"confirm.{name}.text"),
+            "button": texts(f"confirm.{name}.button", site=site.id, **named),
+            "action": f"{href}/{name}",
+            "back": href,
+            "crumb": site.id,
+            "hidden": values,
+            "type_name": site.id if name == "remove" else "",
+        }
+        return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
+
+    @router.get("/sites/{site_id}/forget/confirm")
+    async def ask_forget(request: Request, site_id: str, since: str) -> Response:
+        require_scope(request)
+        at = _require_timestamp(since)
+        shown = renderer.formats(request).clock_time(at)
+        return await ask(
+            request, await dashboard.require_site(site_id), "forget", values={"since": to_text(at)}, since=shown
+        )
+
+    @router.post("/sites/{site_id}/forget")
+    async def forget(request: Request, site_id: str) -> Response:
+        require_scope(request)
+        form, site = await read_form(request), await dashboard.require_site(site_id)
+        try:
+            count = await forget_since(
+                site,
+                _require_timestamp(form.get("since")),
+                channel=ChannelChoice.ALL,
+                database=installation.database,
+                executions=installation.executions,
+            )
+        except AlreadyRunningError:
+            return renderer.redirect(locate_site(site.id), PageMessage("already_running", "warn"))
+        return renderer.redirect(locate_site(site.id), PageMessage("forgotten", values={"n": f"{count:,}"}))
+
+    @router.get("/sites/{site_id}/remove/confirm")
+    async def ask_remove(request: Request, site_id: str) -> Response:
+        require_scope(request)
+        return await ask(request, await dashboard.require_site(site_id), "remove", values={})
+
+    @router.post("/sites/{site_id}/remove")
+    async def remove_site(request: Request, site_id: str) -> Response:
+        require_scope(request)
+        form, site = await read_form(request), await dashboard.require_site(site_id)
+        if form.get("name") != site.id:
+            return renderer.redirect(f"{locate_site(site.id)}/remove/confirm", PageMessage("name_wrong", "bad"))
+        if installation.is_from_environment(site.id):
+            problem(
+                409, "from_environment", "this site is set up by SITEMAP_URL and its fellow variables; change those"
+            )
+        await installation.service.remove(site)
+        await installation.tokens.revoke(Scope.SITE, site=site.number)
+        return renderer.redirect("/sites", PageMessage("removed", values={"site": site.id}))
+
+
+def _require_timestamp(text: str) -> datetime:
+    at = parse_timestamp(text)
+    if at is None:
+        problem(400, "invalid_input", "since: it must be a time such as 2026-11-15T10:00:00Z")
+    return at
