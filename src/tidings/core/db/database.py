@@ -7,11 +7,12 @@ torn apart; reading goes on meanwhile (WAL). Tables are defined where they are u
 how they come to be is in `migrations/`.
 """
 
-import functools
 import json
 import os
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -23,7 +24,6 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from tidings.core.db.short_cut import ShortCut
-from tidings.core.db.sqlite_driver import connect
 
 if TYPE_CHECKING:
     # Loaded where it is used: 2 MB that an installation on SQLite does not need.
@@ -37,6 +37,8 @@ RowId = BigInteger().with_variant(Integer, "sqlite")
 Dialect = Literal["sqlite", "postgresql"]
 
 _BUSY_MILLISECONDS = 30_000
+_WAL_ATTEMPTS = 500
+_WAL_PAUSE_SECONDS = 0.02
 _READ_CACHE_KIB = 2_048
 _SQLITE_READERS = 4
 _POSTGRESQL_READERS = 15
@@ -173,47 +175,74 @@ def _parse_url(url: str) -> URL:
 def _open_sqlite(path: Path, *, url: URL) -> Database:
     # SQLite gives its -wal and -shm files the mode of the database itself.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
-    writer = _create_sqlite_engine(path, mode="rw", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120)
-    _prepare_sqlite(writer, begin="BEGIN IMMEDIATE")
+    _turn_to_wal(path)
+    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "synchronous=FULL", "foreign_keys=ON")
+    writer = _create_sqlite_engine(
+        path, mode="rw", begin="BEGIN IMMEDIATE", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120
+    )
     return Database(writer, _open_sqlite_reader(path), dialect="sqlite", url=url, most_readers=_SQLITE_READERS)
 
 
+def _turn_to_wal(path: Path) -> None:
+    """WAL is a property of the file. SQLite does not wait while another process turns a new file to it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for attempts_left in reversed(range(_WAL_ATTEMPTS)):
+            try:
+                connection.execute("PRAGMA journal_mode=WAL").close()
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or not attempts_left:
+                    raise
+            time.sleep(_WAL_PAUSE_SECONDS)
+
+
 def _open_sqlite_reader(path: Path) -> AsyncEngine:
-    reader = _create_sqlite_engine(
-        path, mode="ro", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=_SQLITE_READERS - 2
+    return _create_sqlite_engine(
+        path, mode="ro", begin="BEGIN", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=_SQLITE_READERS - 2
     )
-    _prepare_sqlite(reader, begin="BEGIN")
-    return reader
 
 
-def _create_sqlite_engine(path: Path, *, mode: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
-    open_connection = functools.partial(connect, _name_sqlite(path, mode=mode), pragmas=pragmas)
-    return create_async_engine("sqlite+aiosqlite:///file", async_creator=open_connection, **options)
+class _SqliteConnection(sqlite3.Connection):
+    """Rolls back before it closes.
+
+    A task that is cancelled within a statement leaves its cursor open. SQLite keeps the lock of a connection that is
+    closed like that, and every other writer would wait for it in vain.
+    """
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self.rollback()
+        super().close()
 
 
-def _make_short_cut(url: URL) -> ShortCut:
-    return ShortCut(_name_sqlite(Path(str(url.database)), mode="ro"), pragmas=_READ_PRAGMAS)
+def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=_name_sqlite(path), query={"mode": mode, "uri": "true"}),
+        connect_args={"isolation_level": None, "factory": _SqliteConnection},
+        **options,
+    )
 
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_pragmas(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
 
-def _name_sqlite(path: Path, *, mode: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?mode={mode}"
-
-
-def _prepare_sqlite(engine: AsyncEngine, *, begin: str) -> None:
     # The driver would begin transactions by itself, deferred, and only before some statements.
     @event.listens_for(engine.sync_engine, "begin")
     def begin_transaction(connection: Any) -> None:
         connection.exec_driver_sql(begin)
 
-    @event.listens_for(engine.sync_engine.pool, "invalidate")
-    def roll_back(connection: Any, _record: Any, _error: Any) -> None:
-        # A task that is cancelled within a statement leaves its cursor open, and SQLite keeps the lock of a connection
-        # that is closed like that: every other writer would wait for it in vain. The driver has no public way to roll
-        # back from here, where nothing can be awaited.
-        driver = connection.driver_connection
-        if driver._connection is not None:
-            driver._tx.put_nowait((None, driver._connection.rollback))
+    return engine
+
+
+def _make_short_cut(url: URL) -> ShortCut:
+    return ShortCut(f"{_name_sqlite(Path(str(url.database)))}?mode=ro", pragmas=_READ_PRAGMAS)
+
+
+def _name_sqlite(path: Path) -> str:
+    return f"file:{quote(str(path.absolute()))}"
 
 
 def _open_postgresql(url: URL) -> Database:

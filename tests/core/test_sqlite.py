@@ -1,4 +1,4 @@
-"""SQLite's driver with fewer trips: whatever is asked through it is answered as by the driver's own cursors."""
+"""SQLite through SQLAlchemy and aiosqlite: long answers, changed rows, refused statements, cancelled tasks."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,6 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.db.database import Database, open_database
-from tidings.core.db.sqlite_driver import connect
 
 MANY = 2_500
 COUNT_UP = (
@@ -36,28 +35,13 @@ async def insert(connection: AsyncConnection, *names: str) -> None:
 
 
 async def test_a_long_answer_is_whole_and_a_streamed_one_comes_in_order(plain: Database) -> None:
-    """Decision 2: more rows than are brought along at once, read at once and row by row."""
+    """Decision 2: read at once and row by row."""
     async with plain.read() as connection:
         whole = (await connection.execute(text(COUNT_UP), {"most": MANY})).scalars().all()
         stream = await connection.stream(text(COUNT_UP), {"most": MANY})
         streamed = [row.n async for row in stream]
     await plain.close()
     assert whole == streamed == list(range(1, MANY + 1))
-
-
-async def test_only_the_first_rows_of_a_stream_are_brought_along(path: Path, plain: Database) -> None:
-    """Decision 2: whoever streams millions of rows does not hold them in memory."""
-    await plain.close()
-    connection = await connect(f"file:{str(path).replace(' ', '%20')}?mode=ro")
-    async with connection.cursor() as cursor:
-        await cursor.execute(COUNT_UP.replace(":most", str(MANY)))
-        assert len(await cursor.fetchmany(10)) == 10
-        assert len(cursor._rows) == 990
-        assert cursor._open is not None
-        assert len(await cursor.fetchall()) == MANY - 10
-        assert cursor._open is None
-        assert await cursor.fetchone() is None
-    await connection.close()
 
 
 async def test_what_was_changed_is_counted(plain: Database) -> None:
