@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
-from tests.postgres import EmptiedDatabase, Server, lock_folder, stop_server
+from tests.postgres import EmptiedDatabase, Guard, Server, lock_folder
 from tests.stage import LOOPBACK, make_installation
 from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.site.site import Site
@@ -31,6 +31,7 @@ from tidings.wiring import Installation, load_tables
 load_tables()
 
 SHARED = pytest.StashKey[Path]()
+GUARD = pytest.StashKey[Guard]()
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the folder that all processes of this test session share, in the process that ends last."""
     if not hasattr(config, "workerinput"):
         config.stash[SHARED] = Path(tempfile.mkdtemp(prefix="tidings-tests-"))
+        config.stash[GUARD] = Guard(config.stash[SHARED])
         # PostgreSQL's package looks into the folder once more when the process ends.
         atexit.register(shutil.rmtree, config.stash[SHARED], ignore_errors=True)
 
@@ -63,7 +65,7 @@ def pytest_configure_node(node: Any) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if SHARED in config.stash:
-        stop_server(config.stash[SHARED])
+        config.stash[GUARD].close()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
 """The PostgreSQL of a test session: one server for all its processes, and one database per process.
 
 `Server` starts the server or joins the one that another process of the session has started. `EmptiedDatabase` has all
-tables and is emptied between tests, which costs a tenth of a new database. A test that needs a database with other
-tables, or with none, makes its own with `Server.make_database`.
+tables and is emptied between tests, which costs a tenth of a new database. `Guard` stops the server however the session
+ends. A test that needs a database with other tables, or with none, makes its own with `Server.make_database`.
 """
 
 import fcntl
 import os
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,10 +131,26 @@ class EmptiedDatabase:
         return True
 
 
-def stop_server(folder: Path) -> None:
-    """Stop the server of this folder, if one was started."""
-    if (folder / "postgres").exists():
-        _load_get_server(folder)(folder / "postgres", cleanup_mode=None).stop()
+class Guard:
+    """A process that stops the server of a folder, if one was started, and removes the folder. It does so when `close`
+    is called, and when the process that made it ends in any other way."""
+
+    _SCRIPT = """
+        cat > /dev/null
+        if pid=$(head -n 1 "$0/postgres/postmaster.pid" 2> /dev/null); then
+            kill -INT "$pid"
+            while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done
+        fi
+        rm -rf "$0"
+    """
+
+    def __init__(self, folder: Path) -> None:
+        words = ["/bin/sh", "-c", self._SCRIPT, str(folder)]
+        # In a session of its own Ctrl-C does not reach it.
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def _load_get_server(folder: Path) -> Callable[..., "PostgresServer"]:
