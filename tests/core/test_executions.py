@@ -409,7 +409,7 @@ async def test_what_a_dead_execution_had_saved_is_in_its_result(
     assert record.result == {
         "submitted": 6,
         "status": "interrupted",
-        "errors": ["its process ended without a word"],
+        "errors": ["its process ended without finishing it"],
     }
 
 
@@ -466,7 +466,7 @@ async def test_a_killed_process_is_succeeded_at_once_and_a_living_one_is_not(
     assert record is not None
     assert record.status == ExecutionStatus.INTERRUPTED
     assert record.completed_at is not None
-    assert record.result["errors"] == ["its process ended without a word"]
+    assert record.result["errors"] == ["its process ended without finishing it"]
     assert await find_status(running, successor) == ExecutionStatus.RUNNING
 
 

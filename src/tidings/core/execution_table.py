@@ -1,9 +1,8 @@
-"""The table of executions and what a row of it says: the right to run, a record of the history, and what can be wrong
-with either. How executions are taken, kept and ended is in `executions`.
+"""The table of executions and its values: the right to run, a record of the history, and the errors.
 
-    ExecutionError
-    ├── AlreadyRunningError   another execution of this workflow is running
-    └── ExecutionLostError    this execution was taken away; its holder must stop
+ExecutionError
+├── AlreadyRunningError   another execution of this workflow is running
+└── ExecutionLostError    this execution was ended by another process; its holder must stop
 """
 
 import json
@@ -53,7 +52,7 @@ class ExecutionStatus(StrEnum):
 
 
 class ExecutionError(Exception):
-    """Something about the right to run."""
+    """The right to run was not granted, or was lost."""
 
 
 class AlreadyRunningError(ExecutionError):
@@ -66,7 +65,7 @@ class AlreadyRunningError(ExecutionError):
 
 
 class ExecutionLostError(ExecutionError):
-    """This execution was taken away; its holder must stop."""
+    """This execution was ended by another process; its holder must stop."""
 
     def __init__(self, public_id: str, workflow_name: str) -> None:
         super().__init__(
@@ -77,9 +76,11 @@ class ExecutionLostError(ExecutionError):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The right to run, as long as the table says so. `id` is the fencing token."""
+    """The right to run, as long as its row is `running`."""
 
+    # The fencing token.
     id: int
+    # exec-{milliseconds}-{random}, as users see it.
     public_id: str
     workflow_name: str
     started_at: datetime
@@ -89,26 +90,31 @@ class Execution:
 class ExecutionRecord:
     """One row of the history."""
 
+    # exec-{milliseconds}-{random}, as users see it.
     public_id: str
     workflow_name: str
+    # What it does, in its pipeline's own words.
     kind: str
     status: ExecutionStatus
     started_at: datetime
+    # When its holder last reported that it lives.
     heartbeat_at: datetime
+    # None while it runs.
     completed_at: datetime | None
     items_processed: int
     items_failed: int
+    # The last saved progress, and the result once it ended; both have the pipeline's own shape.
     progress: Mapping[str, Any]
     result: Mapping[str, Any]
 
 
 def read_execution(row: Any) -> Execution:
-    """The right to run that a row gives."""
+    """An execution from a row of the table."""
     return Execution(row.id, row.public_id, row.workflow_name, from_milliseconds(row.started_at))
 
 
 def read_record(row: Any) -> ExecutionRecord:
-    """An execution from a row that has the columns of the table, by their names."""
+    """A record from a row that has the columns of the table, by their names."""
     return ExecutionRecord(
         public_id=row.public_id,
         workflow_name=row.workflow_name,

@@ -1,9 +1,8 @@
 """Exclusive executions: the lock and the history in one table.
 
-One execution of a workflow runs at a time, which a partial unique index guarantees. The row's increasing id is the
-fencing token: every guarded write happens in one transaction with a check that the execution is still `running`, so a
-holder that was declared dead and wakes up again can change nothing more. What an execution does is not known here.
-What a row says is in `execution_rows`, and can be had from here.
+A partial unique index guarantees that one execution of a workflow runs at a time. The row's increasing id is the
+fencing token: every guarded write checks, in its own transaction, that the execution is still `running`. A holder that
+was declared dead and wakes up again can therefore change nothing. `execution_table` has the table and its values.
 """
 
 import asyncio
@@ -51,13 +50,13 @@ __all__ = [
 
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
-# The holder of an execution that is worked on from outside, through the API: only its heartbeat tells that it lives.
-# An idempotency key may follow a slash.
+# The holder of an execution that an external client drives. Its heartbeat alone tells whether it lives. The idempotency
+# key follows after a slash.
 REMOTE = "remote"
 
 _log = get_logger(__name__)
 
-# Made once: they are part of every guarded write.
+# Built once: they are part of every guarded write.
 _check_running = (
     select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
 )
@@ -72,12 +71,12 @@ _add_items = (
 )
 
 
-# How a holder ends its own execution; the other ends are what becomes of it without its holder.
+# A holder ends its own execution with one of these; `recover` sets the others.
 _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
 
 
 class Executions:
-    """The table, and this process's dealings with it."""
+    """Acquires, guards, ends and lists executions."""
 
     def __init__(
         self, database: Database, *, clock: Clock, process_lock: ProcessLock, silent_for: timedelta = SILENT_FOR
@@ -90,10 +89,11 @@ class Executions:
     async def acquire(
         self, workflow_name: str, *, kind: str, remote: bool = False, idempotency_key: str | None = None
     ) -> Execution:
-        """Take the right to run, from a dead holder too. Raises AlreadyRunningError.
+        """Acquire the right to run, also from a dead holder. Raises AlreadyRunningError.
 
-        `remote`: whoever works on it is not this process, and outlives it. The same `idempotency_key`, sent again
-        because its answer got lost, is answered with the execution that it began, as long as that runs.
+        `kind`: what the execution does, in its pipeline's own words.
+        `remote`: driven by an external client; survives this process.
+        `idempotency_key`: repeating it while the execution runs returns the same execution.
         """
         holder = _name_remote(idempotency_key) if remote else self._process_lock.id
         while True:
@@ -102,7 +102,7 @@ class Executions:
             if execution is not None:
                 return execution
             running = await self._find_running(workflow_name)
-            # None: it has ended between the two looks, and the way is free.
+            # It ended between the two statements: try again.
             if running is None:
                 continue
             if remote and idempotency_key is not None and running.holder == holder:
@@ -111,18 +111,18 @@ class Executions:
             raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
 
     async def _insert(self, workflow_name: str, *, kind: str, holder: str) -> Execution | None:
-        """A new running row; None while the index says that another execution of this workflow runs."""
+        """Insert a running row; None if another execution of this workflow runs."""
         started_at = self._clock.now()
-        stamp = to_milliseconds(started_at)
-        public_id = f"exec-{stamp}-{secrets.token_hex(4)}"
+        milliseconds = to_milliseconds(started_at)
+        public_id = f"exec-{milliseconds}-{secrets.token_hex(4)}"
         values = {
             "public_id": public_id,
             "workflow_name": workflow_name,
             "kind": kind,
             "status": ExecutionStatus.RUNNING.value,
             "holder": holder,
-            "started_at": stamp,
-            "heartbeat_at": stamp,
+            "started_at": milliseconds,
+            "heartbeat_at": milliseconds,
         }
         statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
         async with self._database.write() as connection:
@@ -137,29 +137,26 @@ class Executions:
             return (await connection.execute(statement)).first()
 
     async def resume(self, public_id: str) -> Execution:
-        """The running remote execution of this public id, for one who was told nothing but that.
-
-        What a process works on itself is nobody else's, whoever knows its id. Raises ExecutionLostError.
-        """
+        """The running remote execution of this public id. Raises ExecutionLostError, also for a local execution."""
         row = await self._find_row(public_id)
         if row is None or row.status != ExecutionStatus.RUNNING or not _is_remote(row):
             raise ExecutionLostError(public_id, "any workflow" if row is None else row.workflow_name)
         return read_execution(row)
 
     async def find_finished(self, public_id: str) -> ExecutionRecord | None:
-        """A remote execution that its own holder has ended, and nobody else."""
+        """The remote execution of this public id, if its own holder has ended it."""
         row = await self._find_row(public_id)
         return read_record(row) if row is not None and row.status in _FINISHED and _is_remote(row) else None
 
     @asynccontextmanager
     async def guard(self, execution: Execution) -> AsyncIterator[AsyncConnection]:
-        """A transaction in which `execution` is certain to run. Raises ExecutionLostError before it writes anything."""
+        """A transaction that is fenced: `execution` still runs. Raises ExecutionLostError before any write."""
         async with self.guard_progress(execution) as (connection, _):
             yield connection
 
     @asynccontextmanager
     async def guard_progress(self, execution: Execution) -> AsyncIterator[tuple[AsyncConnection, Mapping[str, Any]]]:
-        """The same, with what was saved of the execution's progress."""
+        """As `guard`, with the saved progress of the execution."""
         async with self._database.write() as connection:
             row = (await connection.execute(_check_running, {"token": execution.id})).first()
             if row is None:
@@ -167,7 +164,7 @@ class Executions:
             yield connection, json.loads(row.progress or "{}")
 
     async def heartbeat(self, execution: Execution) -> None:
-        """Say that the holder is alive. Raises ExecutionLostError."""
+        """Record that the holder is alive. Raises ExecutionLostError."""
         async with self.guard(execution) as connection:
             await connection.execute(
                 update(executions)
@@ -184,7 +181,7 @@ class Executions:
         failed: int,
         progress: Mapping[str, Any],
     ) -> None:
-        """Save how far it is, in the caller's guarded transaction; a heartbeat as well."""
+        """Save the progress, in the caller's guarded transaction. It counts as a heartbeat."""
         await connection.execute(
             update(executions)
             .where(executions.c.id == execution.id)
@@ -199,7 +196,7 @@ class Executions:
     async def count_items(
         self, connection: AsyncConnection, execution: Execution, *, processed: int, failed: int
     ) -> None:
-        """Add to what it has done, in the caller's guarded transaction; a heartbeat as well."""
+        """Add to the counted items, in the caller's guarded transaction. It counts as a heartbeat."""
         now = to_milliseconds(self._clock.now())
         values = {"token": execution.id, "now": now, "processed": processed, "failed": failed}
         await connection.execute(_add_items, values)
@@ -214,9 +211,9 @@ class Executions:
         result: Mapping[str, Any] | None = None,
         also: Callable[[AsyncConnection], Awaitable[None]] | None = None,
     ) -> None:
-        """End it with its result; the workflow is free again. `also` writes in the same transaction.
+        """End the execution with its result. `also` writes in the same transaction.
 
-        None leaves a number as it was counted. Raises ExecutionLostError.
+        `processed` or `failed` of None keeps the counted number. Raises ExecutionLostError.
         """
         counts = {"items_processed": processed, "items_failed": failed}
         async with self.guard(execution) as connection:
@@ -234,7 +231,7 @@ class Executions:
             )
 
     async def abandon(self, execution: Execution) -> None:
-        """Give the right to run back before anything was done with it: no trace is left of it."""
+        """Delete a running execution that has done nothing yet."""
         async with self._database.write() as connection:
             await connection.execute(delete(executions).where(executions.c.id == execution.id, is_running))
 
@@ -242,9 +239,9 @@ class Executions:
     async def keep_alive(
         self, execution: Execution, *, heartbeat: Callable[[Execution], Awaitable[object]] | None = None
     ) -> AsyncIterator[None]:
-        """Send a heartbeat every minute while the block runs. The block is cancelled when the execution is lost.
+        """Send a heartbeat every minute while the block runs. A lost execution cancels the block.
 
-        `heartbeat` is what a pipeline does instead of ours, where it has more to keep than the execution.
+        The block then raises ExecutionLostError. `heartbeat` replaces `Executions.heartbeat`.
         """
         send = heartbeat or self.heartbeat
         owner = asyncio.current_task()
@@ -261,8 +258,8 @@ class Executions:
                     if owner is not None:
                         owner.cancel()
                     return
-                except Exception as error:  # noqa: BLE001 - the heart must not stop because one beat failed
-                    # A database that is busy or away for a moment: thirty heartbeats may be missed before it matters.
+                except Exception as error:  # noqa: BLE001 - one failed heartbeat must not end the others
+                    # The database is busy or away: thirty heartbeats may be missed before it matters.
                     _log.warning(
                         "execution.heartbeat_failed", execution=execution.public_id, reason=type(error).__name__
                     )
@@ -280,10 +277,10 @@ class Executions:
             await asyncio.gather(task, return_exceptions=True)
 
     async def recover(self, *, workflow_name: str | None = None, kinds: Collection[str] | None = None) -> list[str]:
-        """End what dead holders left: `interrupted` where the process is surely gone, `timeout` after long silence.
+        """End the executions of dead holders: `interrupted` if the process is gone, else `timeout`.
 
-        Only those of this workflow, or of these kinds, where they are named.
-        Returns the public ids of what was ended; of several that recover at once, each execution is in one answer.
+        `workflow_name` and `kinds` limit it. Returns the public ids; if several processes recover at once, each
+        execution is in one answer.
         """
         too_old = to_milliseconds(self._clock.now() - self._silent_for)
         found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(is_running)
@@ -298,11 +295,13 @@ class Executions:
             if row.heartbeat_at < too_old:
                 recovered += await self._end_silent(row.id, before=too_old)
             elif self._process_lock.is_dead(row.holder):
-                recovered += await self._end(row.id, ExecutionStatus.INTERRUPTED, "its process ended without a word")
+                recovered += await self._end(
+                    row.id, ExecutionStatus.INTERRUPTED, "its process ended without finishing it"
+                )
         return recovered
 
     async def _end_silent(self, execution_id: int, *, before: int) -> list[str]:
-        # The condition is repeated in the statement: it may have sent a heartbeat since it was read.
+        # The statement repeats the condition: a heartbeat may have come since the row was read.
         reason = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
         return await self._end(execution_id, ExecutionStatus.TIMEOUT, reason, executions.c.heartbeat_at < before)
 
@@ -319,7 +318,7 @@ class Executions:
         async with self._database.write() as connection:
             ended = (await connection.execute(statement)).all()
             for row in ended:
-                # What it had saved of its progress is the best that is known of its result.
+                # The saved progress is the best known result.
                 result = {**json.loads(row.progress or "{}"), "status": status.value, "errors": [reason]}
                 await connection.execute(
                     update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
@@ -334,7 +333,7 @@ class Executions:
             return int((await connection.execute(statement)).scalar_one())
 
     async def find(self, public_id: str) -> ExecutionRecord | None:
-        """One execution, running or ended."""
+        """The execution of this public id, running or ended."""
         row = await self._find_row(public_id)
         return None if row is None else read_record(row)
 

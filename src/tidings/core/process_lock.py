@@ -1,9 +1,8 @@
-"""Who holds an execution: this process, and whether another holder is still alive.
+"""The process lock: tells at once whether the process that holds an execution is dead.
 
-A process locks a file of its own in the data directory for as long as it lives. The operating system drops the lock
-when the process ends, however it ends, so whoever can take the lock knows that its owner is dead: no process ids that
-are used again, no waiting for a heartbeat to grow old. This works for processes that share a data directory; of a
-holder on another one nothing is known here, and its heartbeat has to tell.
+Each process locks a file of its own in the data directory for as long as it lives. The operating system drops the lock
+when the process ends, even by kill -9. A process that can take the lock therefore knows that its owner is dead.
+This works for processes that share a data directory. A holder elsewhere is judged by its heartbeat.
 """
 
 import fcntl
@@ -16,10 +15,10 @@ _FOLDER = "processes"
 
 
 class ProcessLock:
-    """This process, as the owner of executions. `id` is what stands in the table."""
+    """The lock of this process. `id` is stored as the holder of its executions."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Announce this process in `data_dir`, which must exist."""
+        """Create and lock this process's file in `data_dir`, which must exist."""
         self._folder = data_dir / _FOLDER
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._place = _read_place(data_dir)
@@ -30,26 +29,26 @@ class ProcessLock:
         self.id = f"{self._place}/{name}"
 
     def is_dead(self, holder: str) -> bool:
-        """True only when it is certain that the process behind `holder` has ended."""
+        """True only if the process of `holder` has certainly ended."""
         place, _, name = holder.partition("/")
         if place != self._place or holder == self.id or not name.isalnum():
             return False
         return _take_lock(self._folder / name)
 
     def _remove_dead(self) -> None:
-        """Files of processes that were killed."""
+        """Delete the files of processes that were killed."""
         for path in self._folder.iterdir():
             if path != self._path and not path.suffix:
                 _take_lock(path)
 
     def close(self) -> None:
-        """Let go. Executions that are still held are then free to be taken back."""
+        """Release the lock. Other processes may then recover executions that this one still holds."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
 def _create_locked(path: Path) -> int:
-    # It appears under its name only once it is locked: nobody can take it for a dead process's in between.
+    # The file gets its name once it is locked, so that no process takes it for that of a dead one.
     unlocked = path.with_suffix(".new")
     descriptor = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -58,7 +57,7 @@ def _create_locked(path: Path) -> int:
 
 
 def _read_place(data_dir: Path) -> str:
-    """The data directory's own name, made once, so that holders on other directories are told apart."""
+    """The random name of the data directory, created once. It distinguishes holders on other directories."""
     path = data_dir / "place"
     if not path.exists():
         proposal = data_dir / f"place.{secrets.token_hex(8)}"

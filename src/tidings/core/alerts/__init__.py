@@ -1,5 +1,6 @@
-"""What a person has to know: conditions with a duration, told once when they fire and once when they are over, and kept
-until they were delivered. `Alerts` is the way in; `WebhookDestination` and `AppriseDestination` are the ways out.
+"""Alerts: conditions that need a person. Each fires once, is resolved once, and its events are kept until delivered.
+
+The rest of the program uses `Alerts`. Events leave through `WebhookDestination` and `AppriseDestination`.
 """
 
 from tidings.core.alerts.conditions import OpenCondition

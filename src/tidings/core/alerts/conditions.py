@@ -1,5 +1,6 @@
-"""The conditions that hold now, one row for each kind and subject. A row is written when a condition is first noted,
-marked when it fires and deleted when it ends, so the table is exactly what is open. Who is told is not known here.
+"""The table of open conditions, one row for each kind and subject.
+
+A row is inserted when a condition begins, marked when it fires, and deleted when it ends.
 """
 
 from dataclasses import dataclass
@@ -49,25 +50,29 @@ alert_conditions = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCondition:
-    """A condition that holds; `fired_at` is None while it has not lasted long enough for people to be told."""
+    """A condition that holds."""
 
+    # The kind's name; kind and subject identify the condition.
     kind: str
     subject: str
+    # As in the alert that was raised last.
     reason: str
     action: str
     count: int | None
+    # When it began.
     since: datetime
+    # When people were notified; None while it has not lasted long enough.
     fired_at: datetime | None
 
 
 class Conditions:
-    """The table of what is open. Of several processes that fire one condition at once, one gets it as an answer."""
+    """The open conditions. If several processes fire one condition at once, one of them gets it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def note(self, connection: AsyncConnection, alert: Alert, *, at: datetime, after: timedelta) -> None:
-        """The condition holds. One that is known keeps its beginning and takes the new reason, action and count."""
+    async def store(self, connection: AsyncConnection, alert: Alert, *, at: datetime, after: timedelta) -> None:
+        """Store that the condition holds. A known one keeps its beginning and takes the rest anew."""
         since, lasting = to_milliseconds(at), after // timedelta(milliseconds=1)
         statement = self._database.insert(alert_conditions).values(
             kind=alert.kind,
@@ -92,12 +97,12 @@ class Conditions:
         )
 
     async def fire(self, connection: AsyncConnection, kind: str, subject: str, *, at: datetime) -> OpenCondition | None:
-        """Mark this condition as fired; None where it already is, or has not lasted long enough."""
+        """Mark this condition as fired. None if it has fired before, or has not lasted long enough."""
         fired = await self._fire(connection, _is_condition(kind, subject), at=at)
         return fired[0] if fired else None
 
     async def fire_due(self, connection: AsyncConnection, *, at: datetime, limit: int) -> list[OpenCondition]:
-        """Mark those that have lasted long enough. One that somebody is just writing to is left to the next call."""
+        """Mark the conditions that have lasted long enough. The next call gets those that are locked now."""
         due = (
             select(alert_conditions.c.id)
             .where(_has_not_fired, alert_conditions.c.fires_at <= to_milliseconds(at))
@@ -120,7 +125,7 @@ class Conditions:
         return [_read_condition(row) for row in (await connection.execute(statement)).mappings()]
 
     async def remove(self, connection: AsyncConnection, kind: str, subject: str) -> OpenCondition | None:
-        """The condition is over; the answer is what it was, None where it did not hold."""
+        """Delete the condition and return it; None if it did not hold."""
         statement = delete(alert_conditions).where(_is_condition(kind, subject)).returning(alert_conditions)
         row = (await connection.execute(statement)).mappings().first()
         return None if row is None else _read_condition(row)

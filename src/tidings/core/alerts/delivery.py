@@ -1,6 +1,4 @@
-"""From the outbox to one destination: claim, send, record what came of it, and when to try again. How an event is sent
-is the destination's own file; what else there is to do, and when, is in `service`.
-"""
+"""Delivers events from the outbox to one destination: claim, send, record the result, schedule the retry."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from tidings.core.alerts.events import AlertEvent, DeliveryError, Destination
-from tidings.core.alerts.outbox import Claim, Outbox
+from tidings.core.alerts.outbox import AlertClaim, AlertOutbox
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, to_text
 from tidings.core.logs.logger import get_logger
@@ -27,14 +25,15 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy:
-    """When an event that was not taken is sent again. `scale` multiplies every wait, for a rehearsal."""
+    """When a failed event is sent again."""
 
+    # Multiplies every wait, for a rehearsal.
     scale: float = 1
 
     def next_delay(self, *, attempt: int, waited: timedelta, asked_for: timedelta | None = None) -> timedelta | None:
-        """The wait after this attempt (from 1), before scaling; None once three days have been waited in all.
+        """The unscaled wait after this attempt (from 1); None once the waits add up to three days.
 
-        What the other side asks for (Retry-After) goes before a shorter wait of the rule, up to a day.
+        A longer `asked_for` (Retry-After) replaces the rule's wait, up to a day.
         """
         left = GIVE_UP_AFTER - waited
         if left <= timedelta(0):
@@ -44,19 +43,19 @@ class DeliveryPolicy:
         return None if wait is None else min(wait, left)
 
 
-class Delivery:
-    """Sends what the outbox holds, and keeps the outbox true."""
+class AlertDelivery:
+    """Sends the events of the outbox and records each result in it."""
 
-    def __init__(self, outbox: Outbox, *, clock: Clock, policy: DeliveryPolicy, redactor: Redactor) -> None:
+    def __init__(self, outbox: AlertOutbox, *, clock: Clock, policy: DeliveryPolicy, redactor: Redactor) -> None:
         self._outbox = outbox
         self._clock = clock
         self._policy = policy
         self._redactor = redactor
 
     async def drain(self, destination: Destination, *, limit: int) -> int:
-        """Send what is due, the oldest first, and say how many were taken.
+        """Send due events, the oldest first. Returns how many were delivered.
 
-        The first that is not taken ends it: the rest would hardly fare better, and other destinations wait for us.
+        The first failure ends it: the destination is probably down.
         """
         for delivered in range(limit):
             claim = await self._outbox.claim(destination.name, at=self._clock.now())
@@ -64,16 +63,16 @@ class Delivery:
                 return delivered
         return limit
 
-    async def _deliver(self, destination: Destination, claim: Claim) -> bool:
+    async def _deliver(self, destination: Destination, claim: AlertClaim) -> bool:
         failure = await _try_sending(destination, claim.event)
         if failure is not None:
-            await self._note_failure(destination, claim, failure)
+            await self._record_failure(destination, claim, failure)
             return False
         await self._outbox.mark_delivered(claim, at=self._clock.now())
         _log.info("alert.delivered", **_describe(destination, claim))
         return True
 
-    async def _note_failure(self, destination: Destination, claim: Claim, failure: DeliveryError) -> None:
+    async def _record_failure(self, destination: Destination, claim: AlertClaim, failure: DeliveryError) -> None:
         now, reason = self._clock.now(), self._redactor.redact(failure.reason)
         wait = self._policy.next_delay(attempt=claim.attempts, waited=claim.waited, asked_for=failure.retry_after)
         if wait is None or not failure.retry:
@@ -86,7 +85,7 @@ class Delivery:
 
 
 async def _try_sending(destination: Destination, event: AlertEvent) -> DeliveryError | None:
-    """What went wrong, whatever it is: one bad destination must not keep the others from their events."""
+    """Send the event. Returns the error instead of raising it, also an unexpected one."""
     try:
         async with asyncio.timeout(_SEND_LIMIT.total_seconds()):
             await destination.send(event)
@@ -94,12 +93,12 @@ async def _try_sending(destination: Destination, event: AlertEvent) -> DeliveryE
         return error
     except TimeoutError:
         return DeliveryError(retry=True, reason=f"no answer in {_SEND_LIMIT.total_seconds():g} s")
-    except Exception as error:  # noqa: BLE001 - its text may hold the address, so only its name is told
+    except Exception as error:  # noqa: BLE001 - its text may hold the address, so only its name is shown
         return DeliveryError(retry=True, reason=f"unexpected {type(error).__name__}")
     return None
 
 
-def _describe(destination: Destination, claim: Claim) -> dict[str, str | int]:
+def _describe(destination: Destination, claim: AlertClaim) -> dict[str, str | int]:
     event = claim.event
     return {
         "destination": destination.name,

@@ -1,10 +1,9 @@
-"""What is told, and to whom: an alert, the events it becomes, and what a destination has to be. Plain values and one
-protocol; when an alert becomes an event is decided in `conditions`, how events get out in `outbox` and `delivery`.
+"""The values of alerts: an alert, its events, and the protocol of a destination.
 
-    ValueError
-    └── DestinationError    a destination cannot be used as it is set up; the message does not repeat its address
-    Exception
-    └── DeliveryError       an event was not delivered: for now (`retry`), or for good
+ValueError
+└── DestinationError    a destination cannot be used as it is set up; the message does not repeat its address
+Exception
+└── DeliveryError       an event was not delivered; `retry` says whether to try again
 """
 
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ class DestinationError(ValueError):
 
 
 class DeliveryError(Exception):
-    """An event was not delivered. The reason is in our own words: addresses and answers may hold secrets."""
+    """An event was not delivered. The reason quotes neither addresses nor answers, which may hold secrets."""
 
     def __init__(self, *, retry: bool, reason: str, retry_after: timedelta | None = None) -> None:
         super().__init__(reason)
@@ -73,10 +72,10 @@ class AlertEvent:
 
 
 class Destination(Protocol):
-    """Where events go. The name is stable and holds no secret: what is still to be sent is kept under it."""
+    """Receives events. Its name is stable and holds no secret, because the outbox stores it."""
 
     @property
     def name(self) -> str: ...
 
     async def send(self, event: AlertEvent) -> None:
-        """Return once the event was taken. Raises DeliveryError."""
+        """Return once the destination has accepted the event. Raises DeliveryError."""

@@ -1,6 +1,7 @@
-"""Events on their way: one row for each event and destination, written in the transaction that makes the event, and
-kept until it was delivered. A claim is a lease: `due_at` moves beyond the time that a sending may take, so what a crash
-leaves behind becomes due again by itself. Rows of one condition leave for one destination in the order they were made.
+"""The outbox of events: one row for each event and destination, inserted in the transaction that makes the event.
+
+A claim is a lease: it moves `due_at` beyond the time that one attempt may take, so a crash makes the row due again. A
+destination gets the events of one condition in order.
 """
 
 import secrets
@@ -41,7 +42,7 @@ from tidings.core.db.database import Database, RowId, metadata
 LEASE = timedelta(minutes=5)
 
 
-class OutboxState(StrEnum):
+class AlertOutboxState(StrEnum):
     PENDING = "pending"
     DELIVERED = "delivered"
     GIVEN_UP = "given_up"
@@ -83,18 +84,22 @@ alert_outbox = Table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """The right to send one row until the lease ends, which is also what tells this claim from a later one."""
+class AlertClaim:
+    """The right to send one row until the lease ends."""
 
+    # The row's id.
     row: int
+    # When the lease ends, in milliseconds; it distinguishes this claim from a later one.
     lease: int
     event: AlertEvent
+    # Attempts so far, this one included.
     attempts: int
+    # The sum of all waits before this attempt.
     waited: timedelta
 
 
-class Outbox:
-    """The table of events on their way."""
+class AlertOutbox:
+    """The table of events and their delivery."""
 
     def __init__(self, database: Database, *, kinds: AlertKinds, language: Language) -> None:
         self._database = database
@@ -122,14 +127,14 @@ class Outbox:
             "count": condition.count,
             "since": to_milliseconds(condition.since),
             "occurred_at": now,
-            "state": OutboxState.PENDING.value,
+            "state": AlertOutboxState.PENDING.value,
             "due_at": now,
         }
         if destinations:
             await connection.execute(insert(alert_outbox), [{**event, "destination": name} for name in destinations])
 
-    async def claim(self, destination: str, *, at: datetime) -> Claim | None:
-        """The oldest row that is due there and has none of its condition before it, for the time of the lease."""
+    async def claim(self, destination: str, *, at: datetime) -> AlertClaim | None:
+        """Lease the oldest due row of this destination that no pending row of its condition precedes."""
         candidate = alert_outbox.alias("candidate")
         find = (
             select(candidate.c.id)
@@ -152,24 +157,24 @@ class Outbox:
             row = (await connection.execute(statement)).mappings().first()
         return None if row is None else self._read_claim(row)
 
-    async def mark_delivered(self, claim: Claim, *, at: datetime) -> None:
-        """It was taken, which stays true when the lease is over."""
+    async def mark_delivered(self, claim: AlertClaim, *, at: datetime) -> None:
+        """Record the delivery, also if the lease is over."""
         await self._change(
             alert_outbox.c.id == claim.row,
-            state=OutboxState.DELIVERED.value,
+            state=AlertOutboxState.DELIVERED.value,
             finished_at=to_milliseconds(at),
             failure=None,
         )
 
-    async def postpone(self, claim: Claim, *, until: datetime, wait: timedelta, failure: str) -> None:
-        """Try again then; `wait` counts towards the time after which it is given up."""
+    async def postpone(self, claim: AlertClaim, *, until: datetime, wait: timedelta, failure: str) -> None:
+        """Make the row due again at `until`; `wait` counts towards the three days."""
         waited = (claim.waited + wait) // timedelta(milliseconds=1)
         await self._change(_is_held(claim), due_at=to_milliseconds(until), waited=waited, failure=failure)
 
-    async def give_up(self, claim: Claim, *, at: datetime, failure: str) -> None:
-        """Never try again; the row stays for people to find."""
+    async def give_up(self, claim: AlertClaim, *, at: datetime, failure: str) -> None:
+        """Never send the row again, but keep it for people to find."""
         await self._change(
-            _is_held(claim), state=OutboxState.GIVEN_UP.value, finished_at=to_milliseconds(at), failure=failure
+            _is_held(claim), state=AlertOutboxState.GIVEN_UP.value, finished_at=to_milliseconds(at), failure=failure
         )
 
     async def _change(self, which: ColumnElement[bool], **values: int | str | None) -> None:
@@ -185,15 +190,15 @@ class Outbox:
         return found
 
     async def purge(self, *, before: datetime) -> None:
-        """Forget what was delivered before then."""
+        """Delete rows that were delivered before then."""
         statement = delete(alert_outbox).where(
-            alert_outbox.c.state == OutboxState.DELIVERED.value,
+            alert_outbox.c.state == AlertOutboxState.DELIVERED.value,
             alert_outbox.c.finished_at < to_milliseconds(before),
         )
         async with self._database.write() as connection:
             await connection.execute(statement)
 
-    def _read_claim(self, row: RowMapping) -> Claim:
+    def _read_claim(self, row: RowMapping) -> AlertClaim:
         # Another release may have known a kind that this one does not.
         name, kind = row["kind"], self._kinds.find(row["kind"])
         event = AlertEvent(
@@ -210,7 +215,7 @@ class Outbox:
             occurred_at=from_milliseconds(row["occurred_at"]),
             language=self._language,
         )
-        return Claim(
+        return AlertClaim(
             row=row["id"],
             lease=row["due_at"],
             event=event,
@@ -232,5 +237,5 @@ def _is_first(row: FromClause) -> ColumnElement[bool]:
     return and_(row.c.state == _PENDING, ~before)
 
 
-def _is_held(claim: Claim) -> ColumnElement[bool]:
+def _is_held(claim: AlertClaim) -> ColumnElement[bool]:
     return and_(alert_outbox.c.id == claim.row, alert_outbox.c.due_at == claim.lease)

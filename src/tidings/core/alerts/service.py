@@ -1,6 +1,6 @@
-"""Alerts as the rest of the program knows them: a condition holds, a condition ends, and people are told of both once.
-What holds is kept in `conditions`, what is on its way in `outbox`; here the two are joined in one transaction, and the
-loop that fires and delivers is run.
+"""The service that raises and resolves alerts, and the loop that delivers their events.
+
+`conditions` stores the open conditions and `outbox` the events; one transaction here writes both.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.alerts.conditions import Conditions, OpenCondition
-from tidings.core.alerts.delivery import Delivery, DeliveryPolicy
+from tidings.core.alerts.delivery import AlertDelivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
-from tidings.core.alerts.outbox import Outbox
+from tidings.core.alerts.outbox import AlertOutbox
 from tidings.core.clock import Clock, from_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -29,16 +29,16 @@ KEPT_FOR: Final = timedelta(days=30)
 
 _PURGE_EVERY: Final = timedelta(days=1)
 # Another process may have written an event, or a caller of `raise_alert` may not have called `wake`.
-_LONGEST_NAP: Final = timedelta(seconds=15)
+_LONGEST_SLEEP: Final = timedelta(seconds=15)
 # What is due may be in another process's hands for a moment.
-_SHORTEST_NAP: Final = timedelta(milliseconds=100)
+_SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
 _LONGEST_TEXT: Final = 2_000
 
 _log = get_logger(__name__)
 
 
 class Alerts:
-    """Conditions and their way to people. Several processes may use one database at once."""
+    """Raises, resolves and delivers alerts. Several processes may use one database at once."""
 
     def __init__(
         self,
@@ -60,20 +60,22 @@ class Alerts:
         self._redactor = redactor or Redactor()
         self._conditions = Conditions(database)
         self._kinds = AlertKinds(kinds)
-        self._outbox = Outbox(database, kinds=self._kinds, language=language)
-        self._delivery = Delivery(self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor)
+        self._outbox = AlertOutbox(database, kinds=self._kinds, language=language)
+        self._delivery = AlertDelivery(
+            self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor
+        )
         self._loop = Loop(clock=clock)
         self._purge_at = clock.now()
 
     async def raise_alert(self, connection: AsyncConnection, alert: Alert, *, after: timedelta = timedelta(0)) -> None:
-        """In the caller's transaction: this condition (kind and subject) holds now.
+        """In the caller's transaction: the condition of this kind and subject holds now.
 
-        The first time, its beginning is noted. Once it has held for `after` it fires, once: an ERROR line `alert` and
-        an event for each destination; also if nobody calls this again. Holding it again only refreshes the rest.
-        Call `wake` after the commit; without that, the event leaves some seconds later.
+        Once it has held for `after` it fires, also if nobody calls this again: one ERROR line `alert`, and one event
+        for each destination. Raising it again refreshes its reason, action and count.
+        Call `wake` after the commit; otherwise the event leaves up to 15 s later.
         """
         now, alert = self._clock.now(), self._clean(alert)
-        await self._conditions.note(connection, alert, at=now, after=after)
+        await self._conditions.store(connection, alert, at=now, after=after)
         fired = await self._conditions.fire(connection, alert.kind, alert.subject, at=now)
         if fired is not None:
             await self._add_event(connection, fired, EventType.FIRED, at=now)
@@ -90,32 +92,32 @@ class Alerts:
             _log.info("alert.resolved", kind=over.kind, subject=over.subject)
 
     async def resolve_matching(self, connection: AsyncConnection, fits: Callable[[str, str], bool]) -> None:
-        """In the caller's transaction: end every condition whose kind and subject fit."""
+        """In the caller's transaction: resolve every condition whose kind and subject fit."""
         for kind, subject in await self._conditions.list_names(connection):
             if fits(kind, subject):
                 await self._resolve(connection, kind, subject)
 
     async def has_fired(self, connection: AsyncConnection, kind: AlertKind, subject: str) -> bool:
-        """Whether people were told of this condition, and not yet that it is over."""
+        """Whether this condition holds and people were notified of it."""
         found = await self._conditions.find(connection, kind, escape_controls(subject))
         return found is not None and found.fired_at is not None
 
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:
-        """What holds now, the newest first."""
+        """The conditions that hold now, the newest first."""
         return await self._conditions.list_open(limit=limit)
 
     async def count_open(self) -> int:
-        """How many hold now."""
+        """How many conditions hold now."""
         return await self._conditions.count_open()
 
     async def deliver(self, *, limit: int = 50) -> int:
-        """Fire what has lasted long enough, and send what is due: at most `limit` to each destination.
+        """Fire conditions that have lasted long enough, and send due events: at most `limit` to each destination.
 
-        Returns how many were delivered. What was not taken is tried again later, and given up after three days.
+        Returns how many were delivered. A failed event is retried, and given up after three days.
         """
         await self._fire_due(limit=limit)
         await self._purge_now_and_then()
-        # Every destination gets its turn to the end, whatever happens at another.
+        # A failure at one destination does not keep the others from their events.
         drains = [self._delivery.drain(destination, limit=limit) for destination in self._destinations]
         outcomes = await asyncio.gather(*drains, return_exceptions=True)
         delivered = 0
@@ -126,41 +128,41 @@ class Alerts:
         return delivered
 
     async def next_due(self) -> datetime | None:
-        """When there will be something to fire or to send; None where nothing waits."""
+        """When the next condition fires or the next event is due; None if there is none."""
         async with self._database.read() as connection:
-            moments = (
+            timestamps = (
                 await self._conditions.find_next_due(connection),
                 await self._outbox.find_next_due(connection, self._names),
             )
-        known = [moment for moment in moments if moment is not None]
+        known = [each for each in timestamps if each is not None]
         return from_milliseconds(min(known)) if known else None
 
     async def run(self, stop: Stop) -> None:
-        """Deliver, sleep until more is due or `wake` is called, and so on until the stop.
+        """Deliver until the stop signal, and sleep while nothing is due.
 
-        What is being sent at that moment is sent again, under the same id, once its lease is over.
+        An event in flight at the stop is sent again, under the same id, once its lease is over.
         """
         await self._loop.run(lambda: stop.wait_for(self._work()), stop)
 
     def wake(self) -> None:
-        """There is something new to send: look now."""
+        """Deliver now: there is something new to send."""
         self._loop.wake()
 
     async def _work(self) -> timedelta:
-        """Deliver what is due; how long there is nothing more to do."""
+        """Deliver due events. Returns how long to sleep."""
         try:
             if await self.deliver():
                 return timedelta(0)
             due = await self.next_due()
         except SQLAlchemyError as error:
-            # A database that is busy or away for a moment: everything is still in it afterwards.
+            # The database is busy or away. Nothing is lost: all events are in it.
             _log.warning("alert.database_failed", reason=type(error).__name__)
-            return _LONGEST_NAP
-        except Exception:  # noqa: BLE001 - whatever is broken here, the service must go on
+            return _LONGEST_SLEEP
+        except Exception:  # noqa: BLE001 - a broken delivery must not end the service
             _log.exception("alert.delivery_broken")
-            return _LONGEST_NAP
-        wait = _LONGEST_NAP if due is None else due - self._clock.now()
-        return max(_SHORTEST_NAP, min(wait, _LONGEST_NAP))
+            return _LONGEST_SLEEP
+        wait = _LONGEST_SLEEP if due is None else due - self._clock.now()
+        return max(_SHORTEST_SLEEP, min(wait, _LONGEST_SLEEP))
 
     async def _fire_due(self, *, limit: int) -> None:
         now = self._clock.now()
@@ -196,7 +198,7 @@ class Alerts:
         )
 
     def _clean(self, alert: Alert) -> Alert:
-        """Without secrets, and without what a database, a terminal or a messenger cannot take."""
+        """Redact secrets and escape characters that a database, a terminal or a messenger cannot take."""
         return replace(
             alert,
             subject=escape_controls(alert.subject),

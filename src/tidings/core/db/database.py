@@ -1,10 +1,9 @@
-"""Engines and transactions, SQLite and PostgreSQL alike.
+"""Engines and transactions for SQLite and PostgreSQL.
 
-`Database.write()` is a transaction that may change things, `Database.read()` one that the database itself keeps from
-writing. What must not write at all is given a `ReadableDatabase`, which has the second door only. On SQLite there is
-one writing connection a process and its transactions begin IMMEDIATE, so that a check and the write after it cannot be
-torn apart; reading goes on meanwhile (WAL). Tables are defined where they are used, on the `metadata` of this module;
-how they come to be is in `migrations/`.
+`Database.write()` is a transaction that may write. The database itself refuses writes in `Database.read()`. Code that
+must never write gets a `ReadableDatabase`, which has `read` alone. On SQLite a process has one writing connection, and
+its transactions begin IMMEDIATE, so that nothing comes between a check and its write; reads continue (WAL). Modules
+define their tables on the `metadata` of this module; `migrations/` has their history.
 """
 
 import json
@@ -53,7 +52,7 @@ class DatabaseUrlError(ValueError):
 
 
 class NewerDatabaseError(Exception):
-    """The tables were made by a newer release."""
+    """A newer release made the tables."""
 
     def __init__(self, revision: str) -> None:
         super().__init__(
@@ -63,9 +62,9 @@ class NewerDatabaseError(Exception):
 
 
 class ReadableDatabase:
-    """One database with its reading door. Built by `open_read_only_database`, closed by `close`.
+    """A database that can only be read. `open_read_only_database` builds it, `close` closes it.
 
-    `most_readers` is how many `read` blocks can be open at once; one more waits for its turn.
+    `most_readers` is how many `read` blocks can be open at once; one more waits.
     """
 
     def __init__(self, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int) -> None:
@@ -76,7 +75,7 @@ class ReadableDatabase:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """One consistent view; an attempt to write through it fails in the database."""
+        """A transaction with one consistent view. The database refuses a write in it."""
         async with self._reader.begin() as connection:
             yield connection
 
@@ -85,7 +84,7 @@ class ReadableDatabase:
 
 
 class Database(ReadableDatabase):
-    """One database with both doors. Built by `open_database`, closed by `close`."""
+    """A database that can be read and written. `open_database` builds it, `close` closes it."""
 
     def __init__(
         self, writer: AsyncEngine, reader: AsyncEngine, *, dialect: Dialect, url: URL, most_readers: int
@@ -96,7 +95,7 @@ class Database(ReadableDatabase):
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction: committed when the block ends, rolled back when it raises."""
+        """A transaction that commits when the block ends, and rolls back when it raises."""
         async with self._writer.begin() as connection:
             yield connection
 
@@ -119,9 +118,9 @@ class Database(ReadableDatabase):
         return Insert(table)
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
-        """The rows of one statement that is made once and asked for many times a second; it needs no transaction.
+        """The rows of one statement that runs often and needs no transaction. Build the statement once.
 
-        On SQLite its values are the driver's own: a truth is 0 or 1.
+        On SQLite the values are the driver's own: a boolean is 0 or 1.
         """
         if self._short_cut is not None:
             return await self._short_cut.look_up(statement, values)
@@ -136,7 +135,7 @@ class Database(ReadableDatabase):
 
 
 def open_database(url: str) -> Database:
-    """Open `sqlite:///path` or `postgresql://…`. Nothing is created here but an empty SQLite file of mode 0600."""
+    """Open `sqlite:///path` or `postgresql://…`. Creates no tables, only a missing SQLite file (0600)."""
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite(Path(str(parsed.database)), url=parsed)
@@ -144,15 +143,17 @@ def open_database(url: str) -> Database:
 
 
 def open_read_only_database(url: str) -> ReadableDatabase:
-    """Open a database that another process has prepared, without any way to write to it. Nothing is created here.
+    """Open a database that another process has prepared, without any way to write to it. Creates nothing.
 
-    SQLite's file is opened with `mode=ro`. On PostgreSQL every transaction is begun read-only; a role that may only
-    SELECT is enough for it. Raises DatabaseUrlError, also where SQLite's file is missing.
+    SQLite's file is opened with `mode=ro`. On PostgreSQL every transaction begins read-only; a role that may only
+    SELECT is enough. Raises DatabaseUrlError, also if SQLite's file is missing.
     """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         if not (path := Path(str(parsed.database))).is_file():
-            raise DatabaseUrlError("there is no SQLite file at this path; whoever writes makes it when it first starts")
+            raise DatabaseUrlError(
+                "there is no SQLite file at this path; `tidings serve` creates it when it first starts"
+            )
         reader = _open_sqlite_reader(path)
         return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=_SQLITE_READERS)
     reader = _open_postgresql_reader(parsed, connections=_POSTGRESQL_ONLY_READERS)
@@ -252,7 +253,7 @@ def _open_postgresql(url: URL) -> Database:
 
 
 def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
-    # Of two words about one parameter the last counts, so whatever the URL asks for, ours does.
+    # The last of two options for one parameter counts, so ours beats that of the URL.
     given = url.query.get("options", ())
     options = [*((given,) if isinstance(given, str) else given), "-c default_transaction_read_only=on"]
     return create_async_engine(
@@ -262,7 +263,7 @@ def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
         pool_pre_ping=True,
         isolation_level="REPEATABLE READ",
         connect_args={"options": " ".join(options)},
-        # Said at every BEGIN as well: the default alone could be changed for the session by a SET.
+        # Repeated at every BEGIN: a SET could change the default for the session.
         execution_options={"postgresql_readonly": True},
     )
 
@@ -272,11 +273,11 @@ def _name_postgresql(url: URL) -> URL:
 
 
 async def prepare_database(database: Database) -> None:
-    """Make the tables of a new database, or bring those of an older release up to date.
+    """Create the tables of a new database, or migrate those of an older release.
 
-    When several processes start at once, one does it and the others find it done. Every module that defines tables
-    must have been imported: a new database gets what `metadata` knows, which a test holds equal to the migrations.
-    Alembic is for older ones only; it would cost every first start 11 MB.
+    If several processes start at once, one does it and the others wait. Every module that defines tables must have been
+    imported: a new database gets the tables of `metadata`, which a test holds equal to the migrations. Only older
+    databases load Alembic, which costs 11 MB.
     """
     revision = await find_revision(database)
     if revision is None:
@@ -316,7 +317,7 @@ async def read_revision(connection: AsyncConnection) -> str | None:
 
 
 async def _create_tables(database: Database) -> str:
-    """Make all tables at the newest revision, unless another process has done so meanwhile. Returns the revision."""
+    """Create all tables at the newest revision, unless another process has done so. Returns the revision."""
     async with lock_migrations(database) as connection:
         if revision := await read_revision(connection):
             return revision
@@ -345,7 +346,7 @@ async def _migrate(database: Database, command: Literal["upgrade", "downgrade"],
 
 @asynccontextmanager
 async def lock_migrations(database: Database) -> AsyncIterator[AsyncConnection]:
-    """A transaction that no other process's migration runs beside; on SQLite every writing one is."""
+    """A transaction that excludes the migrations of other processes; on SQLite every writing one does."""
     async with database.write() as connection:
         if database.dialect == "postgresql":
             await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('tidings.migrations'))")

@@ -1,6 +1,6 @@
-"""The short way to one small answer from SQLite. A transaction of the reading engine goes to the driver's thread and
-back nine times, which costs far more than a small statement does; here one goes there and back once. Whoever reads
-something does so through `database`, which knows when this way can be taken.
+"""Reads one small result from SQLite with one trip to the driver's thread, where a transaction takes about nine.
+
+Use it through `Database.look_up`. docs/decisions.md has the figures.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _Compiled = tuple[str, Mapping[str, Any], Callable[..., Any]]
 
 
 class ShortCut:
-    """One reading connection to a file of SQLite (`uri`), opened when it is first needed."""
+    """One reading connection to the SQLite file `uri`, opened at the first use."""
 
     def __init__(self, uri: str, *, pragmas: Sequence[str]) -> None:
         self._uri = uri
@@ -26,7 +26,7 @@ class ShortCut:
         self._compiled: dict[Select[Any], _Compiled] = {}
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> list[Any]:
-        """The rows of a statement, which is compiled once and kept. By itself it sees one consistent state."""
+        """The rows of a statement. It is compiled once; a single statement sees one consistent state."""
         if statement not in self._compiled:
             self._compiled[statement] = _compile(statement)
         sql, constants, make_row = self._compiled[statement]
@@ -49,6 +49,6 @@ class ShortCut:
 
 
 def _compile(statement: Select[Any]) -> _Compiled:
-    """Its text, the values that it brings along, and what makes a row of what comes back."""
+    """The SQL text, its constant parameters, and the class of its rows."""
     compiled = statement.compile(dialect=SQLiteDialect_aiosqlite(paramstyle="named"))
     return str(compiled), compiled.params, namedtuple("Row", statement.selected_columns.keys())

@@ -1,8 +1,8 @@
-"""The one guarded HTTP client: every address that a site, a sitemap or a request names is fetched through it.
+"""The guarded HTTP client. Every address that a site, a sitemap or a request names is fetched through it.
 
-It decides what may be connected to (with `addresses`), follows redirects hop by hop through the same gate,
-bounds time and size, and turns whatever breaks into the errors below. It never retries and never decodes a body: one
-call is one request on the wire (and its redirects), and `Content-Encoding` is left to the caller, who knows the limits.
+It checks every address (with `addresses`), also those of redirects, bounds time and size, and raises the errors below.
+It never retries and never decodes a body: one call is one request and its redirects. The caller decodes
+`Content-Encoding`, because it knows the limits.
 
     FetchError
     ├── RefusedError            a rule was broken, the message says which; trying again cannot help
@@ -88,17 +88,21 @@ class AnswerTooLargeError(FetchError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A whole answer; `headers` ignores case, `body` is as it came over the wire."""
+    """A whole answer."""
 
     status: int
+    # The address of the last redirect.
     url: Url
+    # From the request to the last byte.
     elapsed: timedelta
+    # Names in any case.
     headers: Mapping[str, str] = field(repr=False)
+    # As it came over the wire, still encoded.
     body: bytes = field(repr=False)
 
 
 class _UnansweredError(Exception):
-    """The connection ended before an answer; the cause says how."""
+    """The connection ended before an answer."""
 
 
 _FAILURES: Final = (
@@ -112,9 +116,9 @@ _FAILURES: Final = (
 
 
 class _Journey:
-    """One fetch over all its hops: the time left, where it is, and whether it ever got a connection.
+    """One fetch over all its redirects: the time left, the current URL, and whether a connection was made.
 
-    Time counts while waiting for the other side only; what the caller does between two chunks is the caller's.
+    Only waiting for the server uses up time, not the caller's work between two chunks.
     """
 
     def __init__(self, url: Url, *, timeout: timedelta, url_limit: int) -> None:
@@ -126,7 +130,7 @@ class _Journey:
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator[None]:
-        """Spend time on what happens inside; whatever breaks there leaves as a FetchError."""
+        """Count the time that the block takes, and raise its failures as FetchError."""
         started = monotonic()
         try:
             async with asyncio.timeout(self._left):
@@ -151,7 +155,7 @@ class _Journey:
 
 
 class Stream:
-    """An answer whose body is still to come; of use only inside `async with client.stream(…)`."""
+    """An answer with an unread body; valid only inside `async with client.stream(…)`."""
 
     def __init__(self, response: aiohttp.ClientResponse, *, journey: _Journey) -> None:
         self.status: int = response.status
@@ -175,7 +179,7 @@ class Stream:
         return bytes(body)
 
     async def read_start(self, length: int) -> bytes:
-        """So many bytes of the body, or all of it where it is shorter; the rest is not waited for."""
+        """The first `length` bytes of the body, or all of a shorter one."""
         body = bytearray()
         while len(body) < length and (chunk := await self._read_chunk()):
             body += chunk
@@ -187,9 +191,9 @@ class Stream:
 
 
 class GuardedClient:
-    """Fetches from public addresses, and from the private networks it is told to allow; use as `async with`.
+    """Fetches from public addresses, and from the private networks in `allow_networks`; use it with `async with`.
 
-    No proxy, netrc or cookie is used, and unless the caller asks otherwise the answer is wanted uncompressed.
+    It uses no proxy, netrc or cookie, and asks for an uncompressed answer unless the caller's headers say otherwise.
     `tls` replaces the default TLS settings, for a private certificate authority.
     """
 
@@ -248,10 +252,10 @@ class GuardedClient:
         follow_redirects: bool = False,
         url_limit: int = MAX_URL_LENGTH,
     ) -> AsyncIterator[Stream]:
-        """Send one request and give its answer, any status, with the body unread.
+        """Send one request and yield its answer, of any status, with the body unread. Raises FetchError.
 
-        The timeout covers all waiting: name, connection, redirects and the whole body. Redirects, if followed, are at
-        most five; see `_follow` for what they may carry. `url_limit` is for a URL that quotes another one in its query.
+        The timeout covers all waiting: name, connection, redirects and the whole body. At most five redirects are
+        followed; `follow_redirect` says what they may carry. `url_limit` is the longest URL, in characters.
         """
         try:
             first = parse_url(url, max_length=url_limit)
@@ -278,7 +282,7 @@ class GuardedClient:
         follow_redirects: bool = False,
         url_limit: int = MAX_URL_LENGTH,
     ) -> Answer:
-        """As `stream`, with the whole body read; one of more than `limit` bytes raises AnswerTooLargeError."""
+        """As `stream`, with the whole body. A body of more than `limit` bytes raises AnswerTooLargeError."""
         started = monotonic()
         async with self.stream(
             method,
@@ -342,7 +346,7 @@ def _check_request(hop: Hop, *, journey: _Journey) -> None:
 
 
 def _build_target(url: Url, *, journey: _Journey) -> URL:
-    """The same URL for aiohttp, byte for byte; a reader that sees another host or path in it is not trusted."""
+    """The same URL for aiohttp, byte for byte. Refused if yarl reads another host or path in it."""
     target = URL(url.text, encoded=True)
     seen = (target.scheme, target.raw_host, target.port, target.raw_path_qs)
     if seen != (*url.origin, url.target):
@@ -351,7 +355,7 @@ def _build_target(url: Url, *, journey: _Journey) -> URL:
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from sending an unanswered GET a second time: the caller's retry rules decide that, and count."""
+    """Keep aiohttp from repeating an unanswered GET: the caller's retry rules decide that."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -362,12 +366,12 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 def _trace_connections() -> aiohttp.TraceConfig:
     trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(_note_connection)
-    trace.on_connection_reuseconn.append(_note_connection)
+    trace.on_connection_create_end.append(_record_connection)
+    trace.on_connection_reuseconn.append(_record_connection)
     return trace
 
 
-async def _note_connection(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+async def _record_connection(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
     journey: _Journey = context.trace_request_ctx
     journey.connected = True
 

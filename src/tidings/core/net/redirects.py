@@ -1,4 +1,4 @@
-"""Where a redirect leads, and what it may carry there. Pure: `http` sends, and puts every hop through its gate."""
+"""Where a redirect leads, and which parts of the request it may carry. Pure: `client` sends and checks every hop."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from tidings.core.net.addresses import Url, UrlError, join_url, show_url
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
-# What another origin may see of the caller's headers. A list of the harmless, because nobody can list all secret ones.
+# The headers that another origin may see. Harmless ones are listed, because nobody can list all secret ones.
 _HARMLESS_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "accept-language", "if-modified-since", "if-none-match", "user-agent"}
 )

@@ -1,6 +1,4 @@
-"""From names to addresses, through the gate: what is returned here is what is connected to, so a name that changes its
-address between the check and the connection (rebinding) gains nothing.
-"""
+"""Resolves names and checks their addresses. aiohttp connects to exactly these, so rebinding gains nothing."""
 
 import socket
 from collections.abc import Sequence
@@ -35,4 +33,4 @@ class GuardedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Nothing: the inner resolver belongs to whoever made it."""
+        """Do nothing: the inner resolver belongs to its creator."""

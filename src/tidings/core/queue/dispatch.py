@@ -1,6 +1,4 @@
-"""Jobs in this process: at most so many at once, and one for each key. What a job does, and when it is its time, is not
-known here; nor is anything kept, because a job that is lost is found again in the database.
-"""
+"""Runs jobs in this process: at most `limit` at once, and one for each key. Nothing is stored here."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -12,7 +10,7 @@ _log = get_logger(__name__)
 
 
 class Runner:
-    """The jobs of this process. One that breaks is logged, and nothing else comes of it."""
+    """The jobs of this process. A job that raises is logged and ends; the others continue."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -28,22 +26,22 @@ class Runner:
 
     @property
     def running(self) -> int:
-        """How many jobs run, those that wait for a place aside."""
+        """How many jobs run now, without those that wait for a slot."""
         return len(self._running)
 
     def runs(self, key: Hashable) -> bool:
-        """Whether the job of this key runs; one that waits does not yet."""
+        """Whether the job of this key runs now; a waiting one does not."""
         return key in self._running
 
     def start(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> bool:
-        """Run this job as soon as there is a place. False where the key's job waits or runs, or after `drain`."""
+        """Run this job once a slot is free. False if a job of this key waits or runs, or after `drain`."""
         if not self._is_open or key in self._jobs:
             return False
         self._jobs[key] = asyncio.create_task(self._do(key, work))
         return True
 
     async def drain(self, timeout: timedelta) -> None:
-        """Take no more jobs, give up those that wait, let those that run end; cancel what is left after the timeout."""
+        """Accept no more jobs, cancel waiting ones, let running ones end, and cancel the rest after the timeout."""
         self._is_open = False
         for key, job in self._jobs.items():
             if key not in self._running:

@@ -1,5 +1,6 @@
-"""Work that is due every so often, whoever does it. The table says when each job is due next; of several processes that
-look at once, one gets it. A process that dies over a job leaves it to the next time. What a job does is not known here.
+"""Periodic jobs. The table stores when each job is due next; if several processes claim one, one of them gets it.
+
+A job whose process dies runs again at its next time.
 """
 
 from datetime import timedelta
@@ -22,17 +23,17 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=1)
 
 
 class Jobs:
-    """The table of what is due."""
+    """The table of periodic jobs."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def claim(self, name: str, *, every: timedelta) -> bool:
-        """True for the one caller who is to do the job now; it is due again `every` later. At first it is due at once.
+        """True for the one caller that must run the job now; it is then due again after `every`.
 
-        A job that is to be done more often than before does not wait for the time that was set when it was rarer; a
-        minute of difference between the clocks of two machines is no such change.
+        A new job is due at once. A shorter `every` takes effect at once: a due time further away than that is ignored,
+        with a minute of tolerance for clocks that differ.
         """
         now, step = to_milliseconds(self._clock.now()), every // _MILLISECOND
         statement = self._database.insert(due_jobs).values(name=name, next_at=now + step)
