@@ -10,12 +10,9 @@ from sqlalchemy import func, select
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import (
-    ClaimedPages,
-    Outbox,
-    batches,
+from tidings.announce.ledger.outbox import ClaimedPages, Outbox, batches, deliveries
+from tidings.announce.ledger.packing import (
     decode_pages,
-    deliveries,
     encode_pages,
     list_positions,
     make_bits,

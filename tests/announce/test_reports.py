@@ -6,17 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidings.announce.channels.sender import PagesFailed, PagesTaken
+from tidings.announce.channels.channel import PagesFailed, PagesTaken
 from tidings.announce.due.pages import Dropped
-from tidings.announce.execution.report import (
-    ALERT_SHARE,
-    EngineFound,
-    EngineReport,
-    OutboxCounted,
-    Remark,
-    Report,
-    fold,
-)
+from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
+from tidings.announce.execution.results import EngineFound, OutboxCounted, Remark, fold
 from tidings.announce.site.site import Engine
 from tidings.core.executions import ExecutionStatus
 

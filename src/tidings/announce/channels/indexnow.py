@@ -9,7 +9,7 @@ from urllib.parse import quote
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, exchange, shorten_text
-from tidings.announce.channels.sender import Reservation
+from tidings.announce.channels.channel import Reservation
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock

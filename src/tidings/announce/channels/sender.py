@@ -7,20 +7,27 @@ with planning but a wake-up: starting, resuming and serving a slow engine are th
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.ledger.ledger import Channel
+from tidings.announce.channels.channel import (
+    BatchClaimed,
+    EngineClosed,
+    PagesFailed,
+    PagesTaken,
+    RequestAnswered,
+    Reservation,
+    SendingChannel,
+    SendResult,
+)
 from tidings.announce.ledger.outbox import ClaimedPages
 from tidings.announce.ledger.recorder import Recorder
-from tidings.announce.site.site import Engine, Site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.pace import Pace
@@ -41,122 +48,6 @@ _TROUBLES = {
 _BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
 # These need a person; all others are recovered from by themselves.
 _ERRORS = frozenset({Verdict.BAD_URLS, Verdict.FORBIDDEN, Verdict.REFUSED})
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """Quota for the next request."""
-
-    # Pages that may be sent; 0 closes the engine for this execution.
-    granted: int
-    # Why nothing was granted, if the reason is something other than a used-up quota.
-    reason: str | None = None
-
-
-class SendingChannel(Protocol):
-    """What a channel supplies for one engine. `submit` judges a lost connection too and never raises FetchError."""
-
-    @property
-    def site(self) -> Site: ...
-
-    @property
-    def channel(self) -> Channel: ...
-
-    @property
-    def engine(self) -> Engine: ...
-
-    @property
-    def host(self) -> str:
-        """The host that requests are paced by."""
-
-    @property
-    def batch_size(self) -> int:
-        """Pages a batch: progress is saved and logged after each."""
-
-    @property
-    def has_quota(self) -> bool:
-        """Whether every answer has to be settled."""
-
-    @property
-    def most_split_requests(self) -> int:
-        """Requests for one batch with bad URLs, at most; the rest of it fails as a whole."""
-
-    @property
-    def slows_down(self) -> bool:
-        """Whether a rate limit slows the pace of the host down, for all sites."""
-
-    @property
-    def failures_until_closed(self) -> Mapping[Verdict, int]:
-        """After so many failures in a row, the last one with this verdict, the engine is closed for this execution."""
-
-    def count_per_request(self, pages: int) -> int:
-        """How many of a batch of so many pages one request carries."""
-
-    def build_request(self, urls: Sequence[str]) -> ChannelRequest: ...
-
-    async def submit(self, request: ChannelRequest, *, count: int) -> Outcome: ...
-
-    async def reserve(self, count: int, *, least: int) -> Reservation: ...
-
-    async def release(self, count: int) -> None: ...
-
-    async def settle(self, connection: AsyncConnection, outcome: Outcome, *, count: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class BatchClaimed:
-    """A sender took pages from the outbox."""
-
-    engine: Engine
-    # Those that an earlier execution had planned.
-    repeated: int
-
-
-@dataclass(frozen=True, slots=True)
-class RequestAnswered:
-    """An engine answered a request, or did not."""
-
-    engine: Engine
-    outcome: Outcome
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PagesTaken:
-    """An engine took pages, which is recorded."""
-
-    engine: Engine
-    pages: int
-    # Those that no engine had taken before.
-    fresh: int
-
-
-@dataclass(frozen=True, slots=True)
-class PagesFailed:
-    """An engine did not take pages, which is recorded; the next execution sends them again."""
-
-    engine: Engine
-    pages: int
-    # Those that no engine has taken yet.
-    untaken: int
-    reason: str
-    # What a person should check or do.
-    advice: str
-
-
-@dataclass(frozen=True, slots=True)
-class EngineClosed:
-    """An engine is not asked again in this execution; its pages stay in the outbox."""
-
-    engine: Engine
-    # None if its quota is used up, which is the normal course.
-    reason: str | None
-    advice: str = ""
-    # The engine refuses the key until a person sets another.
-    broken: bool = False
-
-
-SendResult = BatchClaimed | RequestAnswered | PagesTaken | PagesFailed | EngineClosed
 
 
 @dataclass(slots=True)

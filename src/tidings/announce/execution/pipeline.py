@@ -20,15 +20,14 @@ from tidings.announce.execution.alerts import conclude, examine, log_summary, up
 from tidings.announce.execution.given import GivenPages
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
-from tidings.announce.execution.report import (
-    BingReport,
+from tidings.announce.execution.report import BingReport, Report
+from tidings.announce.execution.results import (
     CrawlEnded,
     CutShort,
     Ended,
     EngineFound,
     OutboxCounted,
     Remark,
-    Report,
     Result,
     fold,
     take_figures_of_bing,

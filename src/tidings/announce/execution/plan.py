@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.due.finder import DueFile
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Pages
-from tidings.announce.execution.report import RemovalsPlanned, Result
+from tidings.announce.execution.results import RemovalsPlanned, Result
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import Clock

@@ -9,7 +9,8 @@ from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Page
 from tidings.announce.execution.pipeline import Announcer
-from tidings.announce.execution.report import CrawlEnded, Ended, Remark, Report, fold
+from tidings.announce.execution.report import Report
+from tidings.announce.execution.results import CrawlEnded, Ended, Remark, fold
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import Site

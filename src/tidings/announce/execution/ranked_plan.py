@@ -17,7 +17,7 @@ from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.plan import Transaction
-from tidings.announce.execution.report import BingBroken, BingCounted, BingOpened, Result
+from tidings.announce.execution.results import BingBroken, BingCounted, BingOpened, Result
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.sitemap.validators import SitemapValidators

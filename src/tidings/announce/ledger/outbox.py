@@ -8,9 +8,6 @@ delivery failed, they move to a delivery of their own.
 Bitmaps are Python integers: bit n is the page at position n. All writes happen in the caller's guarded transaction.
 """
 
-import sys
-import zlib
-from array import array
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,6 +35,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys, Pages
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.packing import (
+    decode_pages,
+    encode_pages,
+    list_positions,
+    make_bits,
+    read_bits,
+    read_numbers,
+    unpack_keys,
+    unpack_urls,
+    write_bits,
+)
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
@@ -227,7 +235,7 @@ class Outbox:
         found = HashSet()
         async with self._database.read() as connection:
             async for row in await connection.stream(statement):
-                numbers = _read_numbers(row.hashes)
+                numbers = read_numbers(row.hashes)
                 found.update(numbers[at] for at in list_positions(read_bits(row.pending), row.size))
         return found
 
@@ -495,72 +503,8 @@ class BatchState:
         return replace(self, day=day, tried=taken, taken=taken)
 
 
-def encode_pages(pages: Pages) -> bytes:
-    """Pages as one value: hashes, then lastmods, 8 bytes each, then the URLs, compressed. Each can be read alone."""
-    return _write_numbers(pages.hashes) + _write_numbers(pages.lastmods) + zlib.compress(b"\n".join(pages.urls), 1)
-
-
-def decode_pages(value: bytes, *, size: int, removed: bool = False) -> Pages:
-    """The inverse of `encode_pages`."""
-    keys = unpack_keys(value, size=size)
-    return Pages(unpack_urls(value, size=size), keys.hashes, keys.lastmods, removed)
-
-
-def unpack_keys(value: bytes, *, size: int) -> PageKeys:
-    """Hashes and lastmods alone."""
-    return PageKeys(_read_numbers(value[: 8 * size]), _read_numbers(value[8 * size : 16 * size]))
-
-
-def unpack_urls(value: bytes, *, size: int) -> list[bytes]:
-    """The URLs alone."""
-    return zlib.decompress(value[16 * size :]).split(b"\n")
-
-
 def _decode(row: Any) -> Pages:
     return decode_pages(row.pages, size=row.size, removed=row.removed)
-
-
-def _write_numbers(numbers: "array[int]") -> bytes:
-    """Little-endian, so that a backup can move to any machine."""
-    if sys.byteorder == "big":
-        numbers = array("q", numbers)
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _read_numbers(value: bytes) -> "array[int]":
-    numbers = array("q", value)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
-
-
-def read_bits(value: bytes) -> int:
-    return int.from_bytes(value, "little")
-
-
-def write_bits(bits: int) -> bytes:
-    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-
-
-def make_bits(positions: Sequence[int]) -> int:
-    """The bitmap of these positions, which are in order."""
-    if not positions:
-        return 0
-    first, last = positions[0], positions[-1]
-    if last - first + 1 == len(positions):
-        return ((1 << len(positions)) - 1) << first
-    digits = bytearray(b"0") * (last + 1)
-    for at in positions:
-        digits[last - at] = ord("1")
-    return int(digits, 2)
-
-
-def list_positions(bits: int, size: int) -> Sequence[int]:
-    """The positions of a bitmap over `size` pages, in order."""
-    if bits.bit_count() == size:
-        return range(size)
-    return [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
 def name_day(moment: datetime) -> str:

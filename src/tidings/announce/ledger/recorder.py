@@ -13,10 +13,9 @@ from tidings.announce.ledger.outbox import (
     DayCounts,
     Outbox,
     Segment,
-    list_positions,
-    make_bits,
     name_day,
 )
+from tidings.announce.ledger.packing import list_positions, make_bits
 from tidings.announce.ledger.seen_pages import SeenPages
 from tidings.announce.ledger.statistics import DailyStatistics
 from tidings.core.clock import to_milliseconds
