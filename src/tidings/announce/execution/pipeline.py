@@ -1,23 +1,18 @@
 """Announce one site: plan → outbox → send, first over IndexNow, then to Bing. The story on one screen."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from tidings.announce.channels.bing import DEFAULT_BASE, BingApi, BingChannel
-from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.bing import DEFAULT_BASE
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.indexnow import ROTATE_KEY, IndexNowChannel, find_batch_size
-from tidings.announce.channels.key_rests import KeyRests
-from tidings.announce.channels.quota import Quota
-from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
+from tidings.announce.channels.indexnow import ROTATE_KEY
 from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
 from tidings.announce.execution.given import GivenPages
+from tidings.announce.execution.parts import ExecutionParts
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
 from tidings.announce.execution.report import BingReport, Report
@@ -32,9 +27,7 @@ from tidings.announce.execution.results import (
     fold,
     take_figures_of_bing,
 )
-from tidings.announce.execution.send import Senders
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, Remembered
@@ -146,8 +139,8 @@ class AnnounceExecution:
         self._site = site
         self._channels = channels
         self._on_progress: Callable[[Report], None] = ignore_progress
-        self._recorder = self._open_recorder(Channel.INDEXNOW)
-        self._validators = SitemapValidators(announcer.database, site=site.number)
+        self._parts = ExecutionParts(announcer, execution, site, emit=self._emit, save_progress=self._save_progress)
+        self._recorder = self._parts.open_recorder(Channel.INDEXNOW)
         self._ranked: RankedPlan | None = None
         self._engines: Sequence[Engine] | None = None
         self._crawl: Crawl | GivenPages | None = None
@@ -174,7 +167,7 @@ class AnnounceExecution:
         if not self._engines and (self._ranked is None or not self._ranked.can_send):
             await self._finish(self._conclude_without_crawl())
             return
-        async with self._start_senders(stop) as senders:
+        async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
             if self._crawl is None:
                 crawl = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
                 await self._plan(crawl, stop=stop, wake=senders.wake)
@@ -195,7 +188,7 @@ class AnnounceExecution:
         """Find out which engines and channels can be used."""
         _log.info("execution.started", site=self._site.id, execution=self.execution.public_id, key=self._site.key.hint)
         if Channel.BING in self._channels:
-            self._ranked = self._make_ranked_plan()
+            self._ranked = self._parts.make_ranked_plan()
             await self._ranked.open()
             bing = self.report.bing
             # A used-up quota is the normal course; all else is worth a warning.
@@ -205,7 +198,7 @@ class AnnounceExecution:
 
     async def _choose_engines(self) -> Sequence[Engine]:
         """The site's engines without those that refuse its key for good."""
-        broken = await self._open_broken(Channel.INDEXNOW).list_broken()
+        broken = await self._parts.open_broken(Channel.INDEXNOW).list_broken()
         refusals = {each.engine: each for each in broken}
         for engine in self._site.engines:
             refusal = refusals.get(engine.endpoint)
@@ -229,7 +222,7 @@ class AnnounceExecution:
             rules=self._announcer.rules,
             clock=self._announcer.clock,
         )
-        planner = self._make_planner(wake)
+        planner = self._parts.make_planner(wake)
         with closing(finder):
             try:
                 await stop.wait_for(self._read_sitemaps(crawl, finder, planner))
@@ -264,9 +257,8 @@ class AnnounceExecution:
 
     async def _send_to_bing(self, ranked: RankedPlan, *, stop: Stop) -> None:
         if ranked.can_send and self._crawl is not None and self._crawl.result.roots_read:
-            wake = WakeUp(ended=True)
             with ranked.isolate():
-                await self._make_sender(self._make_bing_channel(), stop, wake, concurrency=1).run()
+                await self._parts.make_bing_sender(stop).run()
             await ranked.count()
         if Channel.INDEXNOW not in self._channels:
             self.report = take_figures_of_bing(self.report)
@@ -282,7 +274,7 @@ class AnnounceExecution:
         """Once a day, delete what no longer counts."""
         now = self._announcer.clock.now()
         before = self._announcer.rules.expired_before(to_milliseconds(now))
-        async with self._transaction() as connection:
+        async with self._parts.transaction() as connection:
             if not await claim_purge(connection, site=self._site.number, now=to_milliseconds(now)):
                 return
             await self._recorder.statistics.purge(connection, today=now.astimezone(UTC).date())
@@ -319,18 +311,13 @@ class AnnounceExecution:
         whole = [record.result for record in recent if record.status in ended and record.result.get("files")]
         return max((result.get("total", 0) for result in whole[:_USUAL_EXECUTIONS]), default=0)
 
-    # The parts that an execution is made of.
-
     def _emit(self, result: Result) -> None:
         self.report = fold(self.report, result)
         self._on_progress(self.report)
 
-    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._announcer.executions.guard(self.execution)
-
     async def _save_progress(self) -> None:
         report, executions = self.report, self._announcer.executions
-        async with self._transaction() as connection:
+        async with self._parts.transaction() as connection:
             await executions.save_progress(
                 connection,
                 self.execution,
@@ -338,85 +325,3 @@ class AnnounceExecution:
                 failed=report.failed,
                 progress=report.to_json(),
             )
-
-    def _start_senders(self, stop: Stop) -> Senders:
-        announcer = self._announcer
-        channels = [
-            IndexNowChannel(self._site, engine, announcer.client, announcer.clock) for engine in self._engines or ()
-        ]
-
-        def prepare(channel: IndexNowChannel) -> Callable[[WakeUp], Sender]:
-            return lambda wake: self._make_sender(channel, stop, wake, concurrency=announcer.concurrency)
-
-        return Senders(
-            [prepare(channel) for channel in channels],
-            stop=stop,
-            clock=announcer.clock,
-            on_cut_short=lambda: self._emit(CutShort()),
-        )
-
-    def _make_sender(
-        self, channel: IndexNowChannel | BingChannel, stop: Stop, wake: WakeUp, *, concurrency: int
-    ) -> Sender:
-        announcer = self._announcer
-        context = SendingContext(
-            clock=announcer.clock,
-            pace=announcer.pace,
-            policy=announcer.policy,
-            stop=stop,
-            transaction=self._transaction,
-            emit=self._emit,
-            save_progress=self._save_progress,
-        )
-        return Sender(
-            channel,
-            recorder=self._open_recorder(channel.channel),
-            broken=self._open_broken(channel.channel),
-            context=context,
-            wake=wake,
-            concurrency=concurrency,
-        )
-
-    def _make_planner(self, wake: Callable[[], None]) -> Planner:
-        return Planner(
-            self._recorder,
-            # Engines that refuse the key get their pages once there is another.
-            engines=[engine.endpoint for engine in self._site.engines],
-            batch_size=find_batch_size(self._site),
-            validators=self._validators,
-            transaction=self._transaction,
-            clock=self._announcer.clock,
-            emit=self._emit,
-            wake=wake,
-        )
-
-    def _make_ranked_plan(self) -> RankedPlan:
-        return RankedPlan(
-            self._make_bing_channel(),
-            self._open_recorder(Channel.BING),
-            broken=self._open_broken(Channel.BING),
-            validators=self._validators,
-            rules=self._announcer.rules,
-            transaction=self._transaction,
-            clock=self._announcer.clock,
-            emit=self._emit,
-        )
-
-    def _make_bing_channel(self) -> BingChannel:
-        announcer, site = self._announcer, self._site
-        # The day on which the execution began, also past midnight.
-        day = self.execution.started_at.astimezone(UTC).date()
-        return BingChannel(
-            site,
-            BingApi(announcer.client, announcer.clock, announcer.bing_base),
-            Quota(announcer.database, site=site.number, day=day, limit=site.bing.daily_quota, clock=announcer.clock),
-            KeyRests(announcer.database),
-            self._transaction,
-        )
-
-    def _open_recorder(self, channel: Channel) -> Recorder:
-        number = self._site.number
-        return Recorder.open(self._announcer.database, site=number, channel=channel, execution=self.execution.id)
-
-    def _open_broken(self, channel: Channel) -> BrokenEngines:
-        return BrokenEngines(self._announcer.database, site=self._site, channel=channel)

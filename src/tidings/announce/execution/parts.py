@@ -1,0 +1,136 @@
+"""Builds the parts of one execution: planner, senders, channels and records. It decides nothing."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.bing import BingApi, BingChannel
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.channel import SendingChannel
+from tidings.announce.channels.indexnow import IndexNowChannel, find_batch_size
+from tidings.announce.channels.key_rests import KeyRests
+from tidings.announce.channels.quota import Quota
+from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
+from tidings.announce.execution.plan import Planner
+from tidings.announce.execution.ranked_plan import RankedPlan
+from tidings.announce.execution.results import CutShort, Result
+from tidings.announce.execution.send import Senders
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.site.site import Engine, Site
+from tidings.announce.sitemap.validators import SitemapValidators
+from tidings.core.executions import Execution
+from tidings.core.stop import Stop
+
+if TYPE_CHECKING:
+    from tidings.announce.execution.pipeline import Announcer
+
+
+class ExecutionParts:
+    """The parts of one execution of one site."""
+
+    def __init__(
+        self,
+        announcer: "Announcer",
+        execution: Execution,
+        site: Site,
+        *,
+        emit: Callable[[Result], None],
+        save_progress: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._announcer = announcer
+        self._execution = execution
+        self._site = site
+        self._emit = emit
+        self._save_progress = save_progress
+        self._validators = SitemapValidators(announcer.database, site=site.number)
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction that only the running execution can write in."""
+        return self._announcer.executions.guard(self._execution)
+
+    def open_recorder(self, channel: Channel) -> Recorder:
+        number = self._site.number
+        return Recorder.open(self._announcer.database, site=number, channel=channel, execution=self._execution.id)
+
+    def open_broken(self, channel: Channel) -> BrokenEngines:
+        return BrokenEngines(self._announcer.database, site=self._site, channel=channel)
+
+    def make_planner(self, wake: Callable[[], None]) -> Planner:
+        return Planner(
+            self.open_recorder(Channel.INDEXNOW),
+            # Engines that refuse the key get their pages once there is another.
+            engines=[engine.endpoint for engine in self._site.engines],
+            batch_size=find_batch_size(self._site),
+            validators=self._validators,
+            transaction=self.transaction,
+            clock=self._announcer.clock,
+            emit=self._emit,
+            wake=wake,
+        )
+
+    def make_ranked_plan(self) -> RankedPlan:
+        return RankedPlan(
+            self._make_bing_channel(),
+            self.open_recorder(Channel.BING),
+            broken=self.open_broken(Channel.BING),
+            validators=self._validators,
+            rules=self._announcer.rules,
+            transaction=self.transaction,
+            clock=self._announcer.clock,
+            emit=self._emit,
+        )
+
+    def start_senders(self, engines: Sequence[Engine], *, stop: Stop) -> Senders:
+        """One sender for each engine of IndexNow."""
+        announcer = self._announcer
+
+        def prepare(engine: Engine) -> Callable[[WakeUp], Sender]:
+            channel = IndexNowChannel(self._site, engine, announcer.client, announcer.clock)
+            return lambda wake: self._make_sender(channel, stop, wake, concurrency=announcer.concurrency)
+
+        return Senders(
+            [prepare(engine) for engine in engines],
+            stop=stop,
+            clock=announcer.clock,
+            on_cut_short=lambda: self._emit(CutShort()),
+        )
+
+    def make_bing_sender(self, stop: Stop) -> Sender:
+        """A sender of everything that is planned for Bing by now, one request at a time."""
+        return self._make_sender(self._make_bing_channel(), stop, WakeUp(ended=True), concurrency=1)
+
+    def _make_sender(self, channel: SendingChannel, stop: Stop, wake: WakeUp, *, concurrency: int) -> Sender:
+        announcer = self._announcer
+        context = SendingContext(
+            clock=announcer.clock,
+            pace=announcer.pace,
+            policy=announcer.policy,
+            stop=stop,
+            transaction=self.transaction,
+            emit=self._emit,
+            save_progress=self._save_progress,
+        )
+        return Sender(
+            channel,
+            recorder=self.open_recorder(channel.channel),
+            broken=self.open_broken(channel.channel),
+            context=context,
+            wake=wake,
+            concurrency=concurrency,
+        )
+
+    def _make_bing_channel(self) -> BingChannel:
+        announcer, site = self._announcer, self._site
+        # The day on which the execution began, also past midnight.
+        day = self._execution.started_at.astimezone(UTC).date()
+        return BingChannel(
+            site,
+            BingApi(announcer.client, announcer.clock, announcer.bing_base),
+            Quota(announcer.database, site=site.number, day=day, limit=site.bing.daily_quota, clock=announcer.clock),
+            KeyRests(announcer.database),
+            self.transaction,
+        )
