@@ -165,3 +165,22 @@ async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(op
     assert await stage.find_entered([page]) == {page}
     after = await stage.announce()
     assert (after.new, [len(engine.requests) for engine in stage.engines]) == (0, asked)
+
+
+async def test_an_engine_that_is_down_for_long_keeps_no_change_from_another(open_stage: StageMaker) -> None:
+    """A12, A13, A18: a page that is open at one engine is planned again for the other alone; both get everything."""
+    stage = await open_stage(SandboxSite(pages=6, layout=Layout.URLSET), engines=2)
+    web, [alpha, beta] = stage.web, stage.engines
+    beta.misbehave(DOWN)
+    for execution in range(3):
+        if execution:
+            web.change(2)
+            [added] = web.add(1)
+        assert (await stage.announce()).status is PARTIAL
+    assert {url: times for url, times in alpha.accepted.items() if times > 1} == {web.url(2): 3}
+    beta.recover()
+    asked = len(beta.requests)
+    last = await stage.announce()
+    assert (last.status, last.repeated, last.submitted) == (SUCCEEDED, 8, 0)
+    assert sorted(list_sent(beta, since=asked)) == sorted(web.urls())
+    assert await stage.find_entered([web.url(added)]) == {web.url(added)}

@@ -19,14 +19,17 @@ from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given import MOST_GIVEN
 from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.outbox import Outbox
 from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
 from tidings.announce.site.site import SiteError, SubmitMethod
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
-from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
+from tidings.core.executions import SILENT_FOR, AlreadyRunningError, ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.process_lock import ProcessLock
+from tidings.sandbox import Fault
 from tidings.sandbox.engines.indexnow import FORBIDDEN
 
 pytestmark = pytest.mark.one_database
@@ -445,3 +448,26 @@ async def test_what_does_not_end_in_time_is_ended_as_interrupted(make_bench: Ben
         assert await stage.list_statuses() == ["interrupted"]
         held.let_go()
         assert (await stage.restart().run()).status is ExecutionStatus.SUCCEEDED
+
+
+@pytest.mark.both_databases
+async def test_given_urls_are_in_the_outbox_before_the_answer_and_outlive_their_execution(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A13, A35: accepted is stored; an execution that ends without sending them leaves them to the next one."""
+    async with open_service(make_bench, clock=clock, quota=100) as stage:
+        held = stage.hold_back()
+        started = await stage.service.announce_urls(stage.site, [stage.web.url(4), stage.web.url(5)])
+        outboxes = [Outbox(stage.database, site=stage.site.number, channel=channel) for channel in Channel]
+        engines = (stage.engine.endpoint, "bing")
+        opened = [
+            len(await each.list_open(engine, removed=False)) for each, engine in zip(outboxes, engines, strict=True)
+        ]
+        assert opened == [2, 2]
+        await stage.service.executions.abandon(started.execution)
+        held.let_go()
+        with pytest.raises(ExecutionLostError):
+            await started.wait()
+        stage.web.misbehave(Fault(status=500))
+        assert (await stage.run()).repeated == 2
+        assert {stage.web.url(4), stage.web.url(5)} <= set(stage.engine.accepted)
