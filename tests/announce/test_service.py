@@ -358,7 +358,7 @@ async def test_where_too_many_wait_no_more_are_taken_and_nothing_is_left_of_them
         held = stage.hold_back()
         started = await stage.service.trigger(stage.site)
         await held.arrive()
-        with pytest.raises(BusyError, match="wait for their turn; try again later"):
+        with pytest.raises(BusyError, match="are waiting; try again later"):
             await stage.service.trigger(other)
         assert await stage.list_executions(other) == []
         held.let_go()

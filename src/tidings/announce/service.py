@@ -40,10 +40,10 @@ _log = get_logger(__name__)
 
 
 class BusyError(Exception):
-    """So many executions wait for their turn that no more are taken."""
+    """Too many executions wait; no more are accepted."""
 
     def __init__(self) -> None:
-        super().__init__(f"{MOST_WAITING:,} executions wait for their turn; try again later")
+        super().__init__(f"{MOST_WAITING:,} executions are waiting; try again later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class AnnounceService:
                 await self.schedules.begin(connection, claim)
                 await self.alerts.resolve_alert(connection, AnnounceAlert.NOT_RUN, site.id)
         except BaseException:
-            # Whatever it was, the site must not count as running.
+            # After any error the site must not count as running.
             await self.executions.abandon(execution)
             raise
 
@@ -152,17 +152,17 @@ class AnnounceService:
             await self.schedules.make_due(connection, number)
 
     async def watch_over(self) -> None:
-        """Once a minute: end what dead holders left, and tell of sites that should have run and did not."""
+        """Once a minute: end executions of dead processes, and raise alerts for sites that missed their schedule."""
         await self.recover()
         late = await self.schedules.list_late(limit=MOST_LATE)
-        told = {each.id for each in late}
+        raised = {each.id for each in late}
         async with self.database.write() as connection:
             for each in late:
                 await self.alerts.raise_alert(connection, describe_lateness(each))
             if len(late) < MOST_LATE:
-                # Whoever was paused or disabled since is late no longer.
+                # A site that was paused or disabled since is late no longer.
                 await self.alerts.resolve_matching(
-                    connection, lambda kind, subject: kind == "not_run" and subject not in told
+                    connection, lambda kind, subject: kind == "not_run" and subject not in raised
                 )
         self.alerts.wake()
 
@@ -175,7 +175,7 @@ class AnnounceService:
         return freed
 
     async def remove(self, site: Site) -> None:
-        """Take a site away; what people were told of it is over with it."""
+        """Remove a site and resolve its alerts."""
         kinds = frozenset(AnnounceAlert)
         await self.sites.remove(site.id)
         async with self.database.write() as connection:
@@ -266,5 +266,5 @@ class Started:
     result: "asyncio.Future[Report]"
 
     async def wait(self) -> Report:
-        """Its report, once it is there. Whoever stops waiting does not stop the execution."""
+        """Wait for its report. A caller that stops waiting does not stop the execution."""
         return await asyncio.shield(self.result)

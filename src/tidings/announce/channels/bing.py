@@ -55,7 +55,7 @@ _ADVICE = {
     Verdict.REFUSED: "Look at the reason; where it is not Bing's own answer, check BING_API_BASE.",
 }
 
-# Words in ErrorCode and Message, which tell what the number does not.
+# Words in ErrorCode and Message, which say what the number does not.
 _WORDS = {
     "error_invalid_api_key": Verdict.FORBIDDEN,
     "invalidapikey": Verdict.FORBIDDEN,
@@ -111,8 +111,8 @@ class BingApi:
         if not outcome.accepted:
             return outcome
         try:
-            told = json.loads(text)["d"]
-            daily, monthly = int(told["DailyQuota"]), int(told["MonthlyQuota"])
+            found = json.loads(text)["d"]
+            daily, monthly = int(found["DailyQuota"]), int(found["MonthlyQuota"])
             if daily < 0 or monthly < 0:
                 raise ValueError
             return AskedQuota(daily=daily, monthly=monthly)
@@ -238,17 +238,17 @@ def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
     """Classify Bing's answer."""
     code, message = _read_error(answer.body)
     if answer.status == 200 and code in (None, "0"):
-        # Whatever stands in the body of a success, it is no error.
+        # The body of a success holds no error.
         code = message = None
     words = f"{code or ''} {message or ''}".strip().lower()
     if code is None:
         # Not Bing's own form: a page of a proxy may say anything, so only its constants count.
         words = " ".join(_CONSTANTS.findall(words))
     verdict, remaining = _classify(answer.status, words)
-    told = ": ".join(part for part in (code and f"ErrorCode {code}", message) if part)
+    found = ": ".join(part for part in (code and f"ErrorCode {code}", message) if part)
     return _judge(
         verdict,
-        f"HTTP {answer.status}" + (f": {told}" if told and verdict is not Verdict.ACCEPTED else ""),
+        f"HTTP {answer.status}" + (f": {found}" if found and verdict is not Verdict.ACCEPTED else ""),
         status=answer.status,
         code=code,
         message=message,
@@ -261,8 +261,8 @@ def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
 def _classify(status: int, words: str) -> tuple[Verdict, int | None]:
     if status == 200 and not words:
         return Verdict.ACCEPTED, None
-    if told := _REMAINING.search(words):
-        remaining = int(told[1])
+    if found := _REMAINING.search(words):
+        remaining = int(found[1])
         return (Verdict.QUOTA_REMAINING, remaining) if remaining else (Verdict.QUOTA_FULL, 0)
     if _EXCEEDED.search(words):
         return Verdict.QUOTA_FULL, None

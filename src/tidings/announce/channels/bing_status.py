@@ -1,4 +1,4 @@
-"""How a site stands with Bing today, for people: what is used, what remains, when it is new, and what is wrong."""
+"""Bing status of a site for people: quota used and left today, when it resets, and why nothing is sent."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ class BingStatus:
 
 
 async def read_bing_status(site: Site, *, database: Database, clock: Clock) -> BingStatus:
-    """How the site stands with Bing now."""
+    """The Bing status of a site now."""
     if not site.bing.enabled:
         return BingStatus()
     quota = await make_quota(site, database=database, clock=clock).read()
@@ -64,8 +64,8 @@ async def read_bing_status(site: Site, *, database: Database, clock: Clock) -> B
 
 async def _find_last_submission(site: Site, database: Database) -> datetime | None:
     async with database.read() as connection:
-        moment = (await connection.execute(select_last_submission(site.number))).scalar()
-    return None if moment is None else from_milliseconds(moment)
+        submitted_at = (await connection.execute(select_last_submission(site.number))).scalar()
+    return None if submitted_at is None else from_milliseconds(submitted_at)
 
 
 def select_last_submission(site: int | ColumnElement[int]) -> Select[Any]:
@@ -86,20 +86,20 @@ def make_quota(site: Site, *, database: Database, clock: Clock) -> Quota:
 
 async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFinding:
     """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
-    told = await api.ask_quota(site)
-    if not isinstance(told, AskedQuota):
-        advice = told.advice if told.verdict in (Verdict.FORBIDDEN, Verdict.THROTTLED) else TRY_AGAIN
-        return SiteFinding("Bing", good=False, message=told.reason, advice=advice)
+    asked = await api.ask_quota(site)
+    if not isinstance(asked, AskedQuota):
+        advice = asked.advice if asked.verdict in (Verdict.FORBIDDEN, Verdict.THROTTLED) else TRY_AGAIN
+        return SiteFinding("Bing", good=False, message=asked.reason, advice=advice)
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
-    if told.daily > quota.limit:
-        message = f"Bing allows {told.daily:,} today and {told.monthly:,} this month; {counted}"
+    if asked.daily > quota.limit:
+        message = f"Bing allows {asked.daily:,} today and {asked.monthly:,} this month; {counted}"
         return SiteFinding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
-    # Whether Bing tells the total or what remains of it, reports differ: either is as it should be.
-    if told.daily >= quota.remaining:
-        return SiteFinding("Bing", good=True, message=f"Bing tells {told.daily:,} for today; {counted}")
+    # Whether Bing says the total or what remains of it, reports differ: either is as it should be.
+    if asked.daily >= quota.remaining:
+        return SiteFinding("Bing", good=True, message=f"Bing says {asked.daily:,} for today; {counted}")
     return SiteFinding(
         "Bing",
         good=False,
-        message=f"Bing takes only {told.daily:,} today; {counted}",
+        message=f"Bing takes only {asked.daily:,} today; {counted}",
         advice="Set bingDailyQuota to what Bing allows, or find out what else uses this quota.",
     )

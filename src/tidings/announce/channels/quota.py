@@ -141,15 +141,15 @@ class Quota:
 
     async def _lock(self, connection: AsyncConnection) -> QuotaState:
         """The day's row, made where it is missing, and nobody else's until the transaction ends."""
-        stamp = to_milliseconds(self._clock.now())
-        empty = {"site": self._site, "day": self.day.isoformat(), "used": 0, "full": False, "updated_at": stamp}
+        now = to_milliseconds(self._clock.now())
+        empty = {"site": self._site, "day": self.day.isoformat(), "used": 0, "full": False, "updated_at": now}
         await connection.execute(self._database.insert(bing_quota).values(empty).on_conflict_do_nothing())
         row = (await connection.execute(select(bing_quota).where(*self._ours).with_for_update())).one()
         return self._describe(row)
 
     async def _write(self, connection: AsyncConnection, **values: int | bool) -> None:
-        stamp = to_milliseconds(self._clock.now())
-        await connection.execute(update(bing_quota).where(*self._ours).values(updated_at=stamp, **values))
+        now = to_milliseconds(self._clock.now())
+        await connection.execute(update(bing_quota).where(*self._ours).values(updated_at=now, **values))
 
     def _describe(self, row: Row[Any] | None) -> QuotaState:
         if row is None:

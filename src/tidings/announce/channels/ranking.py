@@ -191,8 +191,8 @@ class Chooser:
                 continue
             entry = known[url_hash]
             backlog.oldest = min(entry.submitted_at, backlog.oldest or entry.submitted_at)
-            moment = parse_lastmod(listing.lastmods[at])
-            verdict = self._rules.judge(moment and moment[1], entry, now=now)
+            span = parse_lastmod(listing.lastmods[at])
+            verdict = self._rules.judge(span and span[1], entry, now=now)
             backlog.clean = backlog.clean and verdict is not DueState.TOO_SOON
             if verdict is DueState.CHANGED:
                 changed.append(at)
@@ -249,17 +249,17 @@ class _Offer:
             place += 1 if chance == 1 else 1 + int(math.log(1 - self.random.random()) / math.log1p(-chance))
             if place >= len(positions):
                 return
-            moment = parse_lastmod(self.listing.lastmods[positions[place]])
+            span = parse_lastmod(self.listing.lastmods[positions[place]])
             rank = self.random.randrange(self.best.floor + 1, _DATED)
-            self._add(positions[place], rank, NO_LASTMOD if moment is None else moment[1])
+            self._add(positions[place], rank, NO_LASTMOD if span is None else span[1])
 
     def _offer_dated(self, likely: Sequence[int], *, in_order: bool = False) -> None:
         wrong = []
         for at in likely:
-            if (moment := parse_lastmod(self.listing.lastmods[at])) is None:
+            if (span := parse_lastmod(self.listing.lastmods[at])) is None:
                 wrong.append(at)
-            elif _DATED + moment[1] > self.best.floor:
-                self._add(at, _DATED + moment[1], moment[1])
+            elif _DATED + span[1] > self.best.floor:
+                self._add(at, _DATED + span[1], span[1])
             elif in_order:
                 break
         self.offer_random(wrong)
@@ -274,25 +274,25 @@ def are_wrong(texts: Sequence[bytes]) -> bool:
     """Whether all of these count as no lastmod, by their form alone. A look at the first spares most the rest."""
     if not texts or parse_lastmod(texts[0]) is not None:
         return False
-    # A stamp of ones is a good one, where its form is.
+    # A lastmod of ones is valid if its form is.
     return not any(map(parse_lastmod, set(b"\n".join(texts).translate(_ONES).split(b"\n"))))
 
 
 def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: int) -> tuple[Sequence[int], bool]:
     """Those whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
 
-    Stamps of one form and one time zone compare as text: then they come with the latest first, and True. Others
+    Lastmods of one form and one time zone compare as text: then they come with the latest first, and True. Others
     compare up to a day, and a year or a month alone is always looked at closely.
     """
     texts = list(map(lastmods.__getitem__, positions))
     offset = find_common_offset(texts)
     if floor >= 0:
-        moment = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
+        since = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
         if offset is None:
-            least = f"{moment - _DAY:%Y-%m-%d}".encode()
+            least = f"{since - _DAY:%Y-%m-%d}".encode()
             return [at for at, text in zip(positions, texts, strict=True) if text >= least or len(text) < 10], False
-        # Not to the second: a stamp without one means the whole minute.
-        least = f"{moment + offset:%Y-%m-%dT%H:%M}"[: len(texts[0])].encode()
+        # Not to the second: a lastmod without one means the whole minute.
+        least = f"{since + offset:%Y-%m-%dT%H:%M}"[: len(texts[0])].encode()
         positions = [at for at, text in zip(positions, texts, strict=True) if text >= least]
     if offset is None:
         return positions, False
@@ -301,16 +301,16 @@ def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: i
 
 def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
     """Those of the last days, as far as their text tells, and the others."""
-    moment = parse_lastmod(max(map(lastmods.__getitem__, positions)))
-    if moment is None:
+    span = parse_lastmod(max(map(lastmods.__getitem__, positions)))
+    if span is None:
         return [], positions
-    least = f"{_BEGIN + timedelta(milliseconds=min(max(0, moment[0]), _LAST_FLOOR)) - 2 * _DAY:%Y-%m-%d}".encode()
+    least = f"{_BEGIN + timedelta(milliseconds=min(max(0, span[0]), _LAST_FLOOR)) - 2 * _DAY:%Y-%m-%d}".encode()
     flags = [lastmods[at] >= least for at in positions]
     return list(compress(positions, flags)), list(compress(positions, map(not_, flags)))
 
 
 def find_common_offset(texts: Sequence[bytes]) -> timedelta | None:
-    """The time zone's offset that all these stamps share, where they are of one length too; else None."""
+    """The time zone's offset that all these lastmods share, if they have one length too; else None."""
     if not texts or len(set(map(len, texts))) > 1:
         return None
     first = texts[0]

@@ -53,11 +53,11 @@ class Listing:
 
     def pick(self, positions: Sequence[int]) -> "Pages":
         """The pages at these positions, with their lastmods read."""
-        moments = [parse_lastmod(self.lastmods[at]) for at in positions]
+        spans = [parse_lastmod(self.lastmods[at]) for at in positions]
         return Pages(
             [self.urls[at] for at in positions],
             array("q", [self.hashes[at] for at in positions]),
-            array("q", [NO_LASTMOD if moment is None else moment[1] for moment in moments]),
+            array("q", [NO_LASTMOD if span is None else span[1] for span in spans]),
         )
 
 

@@ -118,10 +118,10 @@ def _find_recent(lastmods: list[bytes], *, since: int) -> list[int]:
 
 
 def _count_stamped_now(lastmods: list[bytes], fetched_at: int) -> int:
-    moments = [moment for lastmod in lastmods if (moment := parse_lastmod(lastmod))]
+    spans = [span for lastmod in lastmods if (span := parse_lastmod(lastmod))]
     return sum(
         latest - earliest < _DAY // _MILLISECOND and earliest - NOW_WITHIN_MS <= fetched_at <= latest + NOW_WITHIN_MS
-        for earliest, latest in moments
+        for earliest, latest in spans
     )
 
 

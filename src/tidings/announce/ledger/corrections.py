@@ -1,4 +1,4 @@
-"""Corrections of what counts as announced: undo a bad run, or have some pages sent again.
+"""Corrections of the ledger: undo a bad execution, or have some pages sent again.
 
 Both are done as an execution of the site: one that ran meanwhile would remember what it had seen before.
 """

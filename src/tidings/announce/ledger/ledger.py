@@ -1,6 +1,6 @@
 """The ledger: when each page was last accepted, for each site and channel. Only success is entered.
 
-A page is kept as a 64-bit hash of its URL with the moment of its submission and the lastmod it had then. An entry
+A page is kept as a 64-bit hash of its URL with the time of its submission and the lastmod it had then. An entry
 counts until the time to live has passed, which is worked out from `submitted_at`, so that a changed setting takes
 effect at once. Reading is made for millions of pages, most of them known: one pass over the index answers which of a
 block need a closer look.

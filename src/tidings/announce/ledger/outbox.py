@@ -507,6 +507,6 @@ def _decode(row: Any) -> Pages:
     return decode_pages(row.pages, size=row.size, removed=row.removed)
 
 
-def name_day(moment: datetime) -> str:
+def name_day(at: datetime) -> str:
     """The UTC day of a timestamp, as the tables hold it."""
-    return moment.strftime("%Y-%m-%d")
+    return at.strftime("%Y-%m-%d")
