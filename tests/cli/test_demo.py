@@ -72,17 +72,22 @@ async def test_demo_ends_on_a_dashboard_with_moving_data(terminal: Terminal) -> 
     command = await asyncio.create_subprocess_exec(
         SCRIPT, "demo", cwd=terminal.folder, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
-    line = await wait_for_line(command, "Dashboard: ")
-    found = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+)  Token: (tid_\S+)", line)
-    assert found, line
-    async with ClientSession(headers={"Authorization": f"Bearer {found[2]}"}) as client:
-        async with client.get(f"{found[1]}/") as page:
-            assert page.status == 200
-            assert "Overview" in await page.text()
-        async with client.get(f"{found[1]}/api/sites") as answer:
-            assert (await answer.json())["total"] == 1
-    command.send_signal(signal.SIGINT)
-    assert (await end(command)).code == 0
+    try:
+        line = await wait_for_line(command, "Dashboard: ")
+        found = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+)  Token: (tid_\S+)", line)
+        assert found, line
+        async with ClientSession(headers={"Authorization": f"Bearer {found[2]}"}) as client:
+            async with client.get(f"{found[1]}/") as page:
+                assert page.status == 200
+                assert "Overview" in await page.text()
+            async with client.get(f"{found[1]}/api/sites") as answer:
+                assert (await answer.json())["total"] == 1
+        command.send_signal(signal.SIGINT)
+        assert (await end(command)).code == 0
+    finally:
+        if command.returncode is None:
+            command.kill()
+            await command.wait()
 
 
 async def wait_for_line(command: Process, start: str) -> str:
