@@ -180,7 +180,7 @@ class Settings:
     # One line for each variable that looks like a setting and is none.
     warnings: tuple[str, ...] = ()
     # Every setting with its source, for people; secrets without their values.
-    sources: tuple[SettingSource, ...] = ()
+    sources: tuple[SettingSource, ...] = field(default=(), compare=False)
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:

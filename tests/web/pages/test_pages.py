@@ -170,7 +170,7 @@ async def test_a_problem_is_a_page(browser: Browser) -> None:
 
 async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser) -> None:
     """C7: the pasted value is encrypted, and no page repeats it."""
-    value = "SESSDATA=canary-cookie-3f81"
+    value = "session=canary-cookie-3f81"
     answer = await browser.post("/cookies", name="team-1", platform="bilibili", cookie=value)
     assert answer.status == 303
     page = await browser.get("/cookies")
