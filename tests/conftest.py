@@ -125,9 +125,8 @@ def postgres_url(_emptied: EmptiedDatabase) -> Iterator[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with a database runs on both, since SQL plays a part in it; marked `one_database` it runs on SQLite alone.
     The mark of a test goes before that of its module."""
-    marks = list(metafunc.definition.iter_markers())
-    is_chosen = any(mark.name == "parametrize" and mark.args[0] == "database_url" for mark in marks)
-    if "database_url" in metafunc.fixturenames and not is_chosen:
+    marks = metafunc.definition.iter_markers()
+    if "database_url" in metafunc.fixturenames:
         nearest = next((mark.name for mark in marks if mark.name in ("one_database", "both_databases")), "")
         names = ["sqlite"] if nearest == "one_database" else ["sqlite", "postgresql"]
         metafunc.parametrize("database_url", names, indirect=True)

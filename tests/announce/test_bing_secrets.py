@@ -174,7 +174,6 @@ def log() -> Iterator[StringIO]:
 
 
 @KEYS
-@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
     make_bench: BenchMaker, log: StringIO, key: str
 ) -> None:

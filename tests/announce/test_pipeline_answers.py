@@ -11,13 +11,12 @@ from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
 from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
 
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 PARTIAL, SUCCEEDED, FAILED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED
 DOWN = Fault(status=503)
 RESET = Fault(FaultKind.RESET)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_rate_limit_is_waited_out_for_as_long_as_the_engine_asks(
     make_bench: BenchMaker, open_stage: StageMaker, events: Events
 ) -> None:
@@ -33,7 +32,7 @@ async def test_a_rate_limit_is_waited_out_for_as_long_as_the_engine_asks(
     assert [event["retry"] for event in pick_events(events, "batch.retry")] == ["retry 1/3", "retry 2/3"]
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_without_retry_after_a_rate_limit_is_a_minute_of_rest_for_the_engine(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
@@ -70,7 +69,7 @@ async def test_four_attempts_then_the_batch_is_left_for_next_time(
     assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_failed_batch_does_not_keep_the_next_from_being_sent(open_stage: StageMaker) -> None:
     """A21: one page's requests fail to the last; all the others are taken."""
     stage = await open_stage(SandboxSite(pages=12, layout=Layout.URLSET), submit_method=SubmitMethod.GET)
@@ -81,7 +80,7 @@ async def test_a_failed_batch_does_not_keep_the_next_from_being_sent(open_stage:
     assert len([url for url in list_sent(engine) if url == stage.web.url(4)]) == 4
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_batch_with_bad_urls_is_split_until_they_are_found(open_stage: StageMaker, status: int) -> None:
     """A22: exactly the bad ones fail, not retried, and every good one goes through, once."""
@@ -99,7 +98,7 @@ async def test_a_batch_with_bad_urls_is_split_until_they_are_found(open_stage: S
     assert sorted(alone) == sorted(bad)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 @pytest.mark.parametrize("fault", [Fault(status=401), Fault(status=403, body="no"), NOT_VERIFIED, Fault(status=404)])
 async def test_a_refusal_is_not_retried_now_but_next_time(open_stage: StageMaker, events: Events, fault: Fault) -> None:
     """A21, A22: one request, its detail and what to check in the log; the next execution sends everything."""
@@ -148,7 +147,7 @@ async def test_an_engine_that_forbids_the_key_is_left_alone_until_there_is_a_new
     assert dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_site_whose_key_every_engine_forbids_fails_and_asks_nobody(
     open_stage: StageMaker, events: Events
 ) -> None:
@@ -175,7 +174,7 @@ async def test_a_site_whose_key_every_engine_forbids_fails_and_asks_nobody(
     )
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_202_is_a_success(open_stage: StageMaker) -> None:
     """A11: the key is still to be checked, but the pages were taken."""
     stage = await open_stage()
@@ -185,7 +184,7 @@ async def test_a_202_is_a_success(open_stage: StageMaker) -> None:
     assert (report.status, report.submitted, (await stage.announce()).new) == (SUCCEEDED, 20, 0)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_an_answer_lost_on_the_way_is_asked_for_again(open_stage: StageMaker) -> None:
     """A21: the engine may have taken it, but nobody knows: it is sent again, and entered once it is answered."""
     stage = await open_stage(SandboxSite(pages=3, layout=Layout.URLSET))

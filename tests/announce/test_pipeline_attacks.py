@@ -10,7 +10,7 @@ from tests.announce.stage import Stage, StageMaker, list_sent, write_index, writ
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import SandboxSite
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.one_database
 
 CHILD = "/sitemaps/2.xml"
 MIB = 1024 * 1024

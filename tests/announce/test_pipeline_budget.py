@@ -17,7 +17,6 @@ from tidings.core.net.pace import pace
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 BUDGET = timedelta(minutes=5)
 INTERRUPTED, SUCCEEDED = ExecutionStatus.INTERRUPTED, ExecutionStatus.SUCCEEDED
 
@@ -78,7 +77,7 @@ async def test_a_stop_while_the_sitemap_is_read_loses_nothing(open_stage: StageM
     await assert_the_next_execution_sends_just_the_rest(stage)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_many_short_executions_come_to_the_same_as_one_long(open_stage: StageMaker) -> None:
     """A20: each does a little, none does anything twice, and in the end everything is done."""
     stage = await open_stage(SandboxSite(pages=30, per_sitemap=10), engines=2, submit_method=SubmitMethod.GET)
@@ -101,7 +100,7 @@ async def test_many_short_executions_come_to_the_same_as_one_long(open_stage: St
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_an_engine_that_hangs_does_not_hold_a_stop_beyond_the_grace(open_stage: StageMaker) -> None:
     """A20: requests under way get five seconds; what has no answer then is sent next time."""
     stage = await open_stage(engines=2)
@@ -119,7 +118,7 @@ async def test_an_engine_that_hangs_does_not_hold_a_stop_beyond_the_grace(open_s
     await assert_the_next_execution_sends_just_the_rest(stage)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_requests_under_way_at_a_stop_may_end_and_count(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A20: the answer comes a little after the stop; it is entered and not sent again."""
     stage = await open_stage(bench=make_bench(max_concurrent_requests=1), submit_method=SubmitMethod.GET)
@@ -132,7 +131,7 @@ async def test_requests_under_way_at_a_stop_may_end_and_count(make_bench: BenchM
     await assert_the_next_execution_sends_just_the_rest(stage)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_wait_that_the_budget_does_not_allow_is_not_begun(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
@@ -162,7 +161,7 @@ async def test_a_cancelled_execution_is_interrupted_and_leaves_the_site_free(ope
     await assert_the_next_execution_sends_just_the_rest(stage)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_executions_with_a_short_budget_go_on_at_the_pace_that_was_set(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:

@@ -12,7 +12,7 @@ from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.one_database
 
 CHILD = "/sitemaps/2.xml"
 NOT_THERE = Fault(status=404, path=CHILD)

@@ -11,7 +11,6 @@ from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 from tidings.sandbox.engines.indexnow import NOT_VERIFIED
 
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 DOWN = Fault(status=503)
 RESET = Fault(FaultKind.RESET)
@@ -80,7 +79,7 @@ async def test_a_page_that_no_engine_took_is_not_entered_and_is_counted_once(
         assert dict(engine.accepted) == dict.fromkeys(web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_an_engine_in_its_rate_limit_does_not_hold_up_another(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
@@ -94,7 +93,7 @@ async def test_an_engine_in_its_rate_limit_does_not_hold_up_another(
     assert beta.requests[-1].at < alpha.requests[1].at
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_an_engine_that_does_not_answer_delays_no_other_engine(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
@@ -119,7 +118,7 @@ async def test_an_engine_that_does_not_answer_delays_no_other_engine(
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_stage: StageMaker) -> None:
     """A13, A18: after ten failures in a row the rest waits for the next execution, in which all of it is sent."""
     stage = await open_stage(SandboxSite(pages=60, layout=Layout.URLSET), engines=2, submit_method=SubmitMethod.GET)
@@ -134,7 +133,7 @@ async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_st
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(open_stage: StageMaker) -> None:
     """A13, A14: the page is back before the second engine hears that it went; both know it then, and it stays known."""
     stage = await open_stage(SandboxSite(pages=6, layout=Layout.URLSET), engines=2, announce_removed=True)

@@ -9,7 +9,7 @@ from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault, Layout, SandboxSite
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.one_database
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 

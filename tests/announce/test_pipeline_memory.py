@@ -11,7 +11,6 @@ from tidings.sandbox import Fault, Layout, Recorded, SandboxSite
 
 GAP = timedelta(minutes=10)
 SUCCEEDED = ExecutionStatus.SUCCEEDED
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def list_children(stage: Stage, *, since: int) -> dict[str, Recorded]:
@@ -92,7 +91,7 @@ async def test_a_child_expires_with_its_oldest_page(make_bench: BenchMaker, open
     assert sorted(list_sent(engine, since=sent)) == old
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 @pytest.mark.parametrize("layout", [Layout.URLSET, Layout.RSS])
 async def test_only_a_changed_page_is_sent_again_and_only_once(open_stage: StageMaker, layout: Layout) -> None:
     """A11, A12: a lastmod later than the submission makes a page due; the same one tells nothing new after that."""
@@ -180,7 +179,7 @@ async def test_removed_pages_are_announced_once_and_a_page_that_returns_is_new(o
         assert sorted(list_sent(engine, since=mark)) == sorted(2 * gone)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_removed_pages_are_not_announced_unless_it_is_wanted(open_stage: StageMaker) -> None:
     """A14: without the site's word nothing is sent for a page that is gone."""
     stage = await open_stage(announce_removed=False)
@@ -191,7 +190,7 @@ async def test_removed_pages_are_not_announced_unless_it_is_wanted(open_stage: S
     assert (report.removed, len(stage.engines[0].requests)) == (0, sent)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_nothing_is_taken_for_removed_while_a_part_of_the_sitemap_is_missing(open_stage: StageMaker) -> None:
     """A14: after a partial crawl nothing is announced as removed, after the next complete one it is."""
     stage = await open_stage(SandboxSite(pages=30, per_sitemap=10), announce_removed=True)

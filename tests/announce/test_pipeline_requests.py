@@ -14,11 +14,10 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
 from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 INTERVAL = timedelta(milliseconds=30)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("method", "pages", "requests"),
     [
@@ -40,7 +39,7 @@ async def test_the_method_decides_how_many_urls_a_request_carries(
     assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_get_carries_url_key_and_key_location_encoded(open_stage: StageMaker) -> None:
     """A15: each value as encodeURIComponent writes it; the key file defaults to the root of the host."""
     stage = await open_stage(SandboxSite(pages=1, layout=Layout.URLSET))
@@ -53,7 +52,7 @@ async def test_a_get_carries_url_key_and_key_location_encoded(open_stage: StageM
     )
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_a_post_carries_host_key_and_key_location(open_stage: StageMaker) -> None:
     """A16: the fields of the protocol, as JSON in UTF-8."""
     stage = await open_stage()
@@ -64,7 +63,7 @@ async def test_a_post_carries_host_key_and_key_location(open_stage: StageMaker) 
     assert request.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_progress_is_saved_and_logged_after_each_batch(
     make_bench: BenchMaker, open_stage: StageMaker, events: Events
 ) -> None:
@@ -86,7 +85,7 @@ async def test_progress_is_saved_and_logged_after_each_batch(
     assert [(event["batch"], event["urls"]) for event in batches] == [(1, 100), (2, 1)]
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_progress_is_saved_after_each_post(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A16, A19: at most 10,000 URLs in a request, and each one's result is in the database before the next goes."""
     stage = await open_stage(SandboxSite(pages=20_002, per_sitemap=5_000), bench=make_bench(max_concurrent_requests=1))
@@ -129,7 +128,7 @@ async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
     assert {url.partition("/pages/")[0] for url in engine.accepted} == {first.web.origin, second.web.origin}
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A17: three at an engine, for two sites together, and each engine by itself."""
     bench = make_bench(max_concurrent_requests=3)
@@ -145,7 +144,7 @@ async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMake
     assert [len(engine.accepted) for engine in first.engines] == [30, 30]
 
 
-@ON_SQLITE
+@pytest.mark.one_database
 async def test_after_a_rate_limit_the_engine_is_asked_half_as_often(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
