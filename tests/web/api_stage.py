@@ -5,24 +5,21 @@ puts it on a socket, with its scheduler, where that matters.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from tests.stage import LOOPBACK
+from tests.stage import open_stage
 from tests.web.stage import ADMIN, SOON, Answer, Stage
-from tidings.core.secrets.master_key import new_master_key
-from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
-from tidings.settings import CrawlSettings, Settings
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_crawler, open_installation
+from tidings.wiring import Installation, open_crawler
 
 KEY: Final = "canary-indexnow-7c31e0a95b"
 BING_KEY: Final = "canarybing5d81c0e29b7f43a6"
@@ -124,22 +121,13 @@ async def open_api(
         names = ("alpha", "beta")[:engines]
         asked = [await stack.enter_async_context(SandboxEngine(name)) for name in names]
         bing = await stack.enter_async_context(SandboxBing(keys={BING_KEY: [web.origin]}))
-        given: Mapping[str, Any] = {
-            "data_dir": folder / "data",
-            "database_url": Secret(database_url),
-            "allow_networks": LOOPBACK,
-            "master_key": Secret(new_master_key()),
-            "retry_scale": 0.001,
-            "resubmit_gap": timedelta(0),
-            "request_interval": timedelta(milliseconds=1),
+        given: dict[str, Any] = {
             "engines": tuple(engine.endpoint for engine in asked),
             "tokens": {Scope.ADMIN: Secret(ADMIN)},
             "secrets": (Secret(ADMIN),),
             "bing_base": bing.base_url,
-            "crawl": CrawlSettings(platform_interval=timedelta(0), cookie_interval=timedelta(0)),
         }
-        made = Settings(**{**given, **settings})
-        installation = await stack.enter_async_context(open_installation(made, redactor=Redactor(made.secrets)))
+        installation = await stack.enter_async_context(open_stage(database_url, folder, **{**given, **settings}))
         stack.push_async_callback(_end_executions, installation)
         stop = Stop(clock=installation.clock)
         crawler = await stack.enter_async_context(open_crawler(installation))
