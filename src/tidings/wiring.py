@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tidings import __version__
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.pipeline import Announcer
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import Site, make_site

@@ -12,8 +12,8 @@ from tests.conftest import Bench, BenchMaker
 from tests.waiting import Held
 from tidings.announce.channels.bing_status import make_quota
 from tidings.announce.channels.quota import QuotaState
-from tidings.announce.execution.live import LiveExecutions
 from tidings.announce.execution.report import Report
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import ScheduleClaim, Schedules
 from tidings.announce.service import MOST_WAITING, AnnounceService
 from tidings.announce.site.site import Site, make_bing_settings, make_site

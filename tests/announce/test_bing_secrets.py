@@ -27,7 +27,7 @@ from tests.traces import find_traces, spell
 from tidings.announce.channels.answer import Verdict
 from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.key_rests import bing_key_rests
+from tidings.announce.channels.key_cooldowns import bing_key_rests
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
 from tidings.core.db.database import Database, metadata

@@ -17,7 +17,7 @@ from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.announce.execution.given import MOST_GIVEN
+from tidings.announce.execution.given_pages import MOST_GIVEN
 from tidings.announce.execution.pipeline import BingDisabledError
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox

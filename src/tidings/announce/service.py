@@ -12,10 +12,10 @@ from datetime import timedelta
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.announce.execution.given import GivenPages
-from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.pipeline import AnnounceExecution, Announcer, choose_channels
 from tidings.announce.execution.report import Report
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules

@@ -15,9 +15,9 @@ from sqlalchemy import Select, and_, bindparam, exists, select
 
 from tidings.announce.channels.bing_status import BingStatus, read_bing_status, select_last_submission
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
-from tidings.announce.channels.key_rests import bing_key_rests
+from tidings.announce.channels.key_cooldowns import bing_key_rests
 from tidings.announce.channels.quota import QuotaState, bing_quota
-from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
 from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, Site, name_workflow

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, exchange, shorten_text
 from tidings.announce.channels.channel import Reservation
 from tidings.announce.channels.indexnow import encode_component
-from tidings.announce.channels.key_rests import KeyRests
+from tidings.announce.channels.key_cooldowns import KeyRests
 from tidings.announce.channels.quota import Quota, log_exhausted
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, find_origin

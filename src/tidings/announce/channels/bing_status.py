@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, select
 from tidings.announce.channels.answer import Verdict
 from tidings.announce.channels.bing import AskedQuota, BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.key_rests import KeyRests
+from tidings.announce.channels.key_cooldowns import KeyRests
 from tidings.announce.channels.quota import Quota, QuotaState, bing_quota
 from tidings.announce.execution.report import describe_quota
 from tidings.announce.ledger.ledger import Channel

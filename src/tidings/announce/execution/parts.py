@@ -11,13 +11,13 @@ from tidings.announce.channels.bing import BingApi, BingChannel
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import SendingChannel
 from tidings.announce.channels.indexnow import IndexNowChannel, find_batch_size
-from tidings.announce.channels.key_rests import KeyRests
+from tidings.announce.channels.key_cooldowns import KeyRests
 from tidings.announce.channels.quota import Quota
 from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
 from tidings.announce.execution.results import CutShort, Result
-from tidings.announce.execution.send import Senders
+from tidings.announce.execution.senders import Senders
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import Engine, Site

@@ -11,7 +11,7 @@ from tidings.announce.channels.indexnow import ROTATE_KEY
 from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
-from tidings.announce.execution.given import GivenPages
+from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.parts import ExecutionParts
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan

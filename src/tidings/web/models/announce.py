@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from pydantic.alias_generators import to_camel
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.execution.given import MOST_GIVEN
+from tidings.announce.execution.given_pages import MOST_GIVEN
 from tidings.announce.site.site import MOST_BING_QUOTA
 
 _LONGEST: Final = 2_048

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.sse import EventSourceResponse
 
-from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.status import describe_execution
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from tidings.announce.execution.live import LiveExecutions
+from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import MOST_DAYS, read_days
 from tidings.announce.site.table import SiteRecords
