@@ -203,7 +203,7 @@ def _describe(file: Path, header: "Header", rows: Mapping[str, int]) -> dict[str
 
 @contextmanager
 def _expect_errors(outcome: str) -> Iterator[None]:
-    """End the command with one line for an expected error. `outcome` says what came of the work."""
+    """End the command with one line for an expected error. `outcome` describes the result of the work."""
     from sqlalchemy.exc import DBAPIError
 
     from tidings.core.backup.file import BackupError

@@ -127,7 +127,7 @@ class Chooser:
         self._apart = self._skip.union(self._known or ())
 
     def take_back(self) -> None:
-        """What came of the present file does not count."""
+        """Forget the present file."""
         self._backlog: FileBacklog | None = None
         self._file_quiet: set[int] = set()
         self._file_loud: set[int] = set()

@@ -178,7 +178,7 @@ class PageFilter:
         self._is_plain = re.compile(b"(?:%b)[%b]*" % (b"|".join(map(re.escape, roots)), re.escape(_PLAIN))).fullmatch
 
     def forget_dropped(self) -> None:
-        """Begin to count anew."""
+        """Start counting from zero."""
         self.dropped = Dropped()
 
     def read(self, pairs: Sequence[tuple[bytes, bytes]]) -> Listing:

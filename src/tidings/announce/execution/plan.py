@@ -113,7 +113,7 @@ class Planner:
                 await self._write(buffer)
 
     def _split(self, pages: Pages) -> list[tuple[_Buffer, Pages]]:
-        """Group pages by the engines that have yet to be given them; pages that all of them have are left out."""
+        """Group pages by the engines that need them. A page that every engine has is left out."""
         opened = self._open[pages.removed]
         if not pages:
             return []

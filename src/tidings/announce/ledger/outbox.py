@@ -1,7 +1,7 @@
-"""The outbox: pages that engines have yet to take.
+"""The outbox: pages that engines did not take so far.
 
 A *batch* holds pages of one site and channel. Each of its *deliveries* names an engine, and which pages of the batch
-that engine has yet to take. A page that an engine takes leaves the delivery; an empty delivery is deleted, and so is a
+that engine did not take so far. A page that an engine takes leaves the delivery; an empty delivery is deleted, and so is a
 batch without deliveries. A failure keeps its pages open, with reason, attempts and time. If only some pages of a
 delivery failed, they move to a delivery of their own.
 
@@ -87,7 +87,7 @@ deliveries = Table(
     Column("site", BigInteger, nullable=False),
     Column("channel", SmallInteger, nullable=False),
     Column("engine", Text, nullable=False),
-    # Bitmap: pages of the batch that the engine has yet to take.
+    # Bitmap: open pages of the batch, which the engine did not take so far.
     Column("pending", LargeBinary, nullable=False),
     # How many pages that are.
     Column("size", Integer, nullable=False),
@@ -225,7 +225,7 @@ class Outbox:
         await connection.execute(insert(deliveries), rows)
 
     async def list_open(self, engine: str, *, removed: bool) -> HashSet:
-        """The hashes of all pages that `engine` has yet to take."""
+        """The hashes of all pages that are open at `engine`."""
         hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
         statement = (
             select(_delivery.pending, _batch.size, hashes.label("hashes"))
@@ -240,7 +240,7 @@ class Outbox:
         return found
 
     async def list_pages(self) -> AsyncIterator[Pages]:
-        """Every open page, batch by batch: pages that at least one engine has yet to take."""
+        """Every open page, batch by batch: pages that at least one engine did not take so far."""
         statement = (
             select(_batch.id, _batch.pages, _batch.size, _batch.removed, _delivery.pending)
             .join(deliveries, _delivery.batch == _batch.id)
@@ -416,7 +416,7 @@ class Outbox:
     # Counting and showing.
 
     async def count_open(self) -> dict[str, int]:
-        """How many pages each engine has yet to take and did not fail to take in this execution."""
+        """How many pages are open at each engine, without those that failed in this execution."""
         statement = (
             select(_delivery.engine, func.sum(_delivery.size))
             .where(*self._ours, func.coalesce(_delivery.attempted_in, -1) != self._execution)

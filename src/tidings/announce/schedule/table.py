@@ -34,7 +34,7 @@ from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_mill
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
 
-# The site number that stands for all sites.
+# The site number that means all sites.
 EVERYTHING = 0
 
 LEASE = timedelta(minutes=2)
@@ -263,7 +263,7 @@ class Schedules:
     async def resume(self, number: int | None) -> bool:
         """Allow executions again; each site makes up at most one. False where nothing changed.
 
-        A pause does not make a site late: its two periods begin anew.
+        A pause does not make a site late: its two periods begin again.
         """
         late_at = to_milliseconds(self._clock.now()) + schedules.c.late_after
         paused = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_not(None))

@@ -1,4 +1,4 @@
-"""`tidings status`: the last executions, and what the engines have yet to take."""
+"""`tidings status`: the last executions, and pages that wait for an engine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -272,7 +272,7 @@ async def _update(connection: AsyncConnection, name: str, values: dict[str, Any]
 
 
 def _describe_start(state: CookieState, *, now: datetime) -> dict[str, Any]:
-    """The columns of a cookie that starts anew, with its uses of today."""
+    """The columns of a cookie that starts again, with its uses of today."""
     settled = settle_state(state, at=now)
     timestamp = to_milliseconds(now)
     fresh = CookieState(day=settled.day, daily_used=settled.daily_used)

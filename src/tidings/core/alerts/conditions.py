@@ -72,7 +72,7 @@ class Conditions:
         self._database = database
 
     async def store(self, connection: AsyncConnection, alert: Alert, *, at: datetime, after: timedelta) -> None:
-        """Store that the condition holds. A known one keeps its beginning and takes the rest anew."""
+        """Store that the condition holds. A known one keeps its beginning; the rest is updated."""
         since, lasting = to_milliseconds(at), after // timedelta(milliseconds=1)
         statement = self._database.insert(alert_conditions).values(
             kind=alert.kind,

@@ -1,7 +1,7 @@
 """Everything in the database into a file, and back: into the same database, or into one of the other kind.
 
 A backup is one consistent view, made while others work. A restore is one transaction: the tables are emptied, taken to
-the revision of the backup, filled, and brought up to date; whatever goes wrong before its end leaves all as it was. The
+the revision of the backup, filled, and brought up to date; an error before its end changes nothing. The
 numbers that tables give go on after the highest that was ever given, in the backup or in what it replaces: the id of an
 execution is a fencing token, and must not come twice. How the file looks is in `backup_file`. Master keys are not in
 the database, and so not in a backup.
@@ -91,7 +91,7 @@ def _ignore(_done: int, _total: int) -> None:
 async def write_backup(
     database: Database, path: Path, *, clock: Clock, release: str, on_progress: Progress = _ignore
 ) -> tuple[Header, Totals]:
-    """Write all tables, as they are at this moment, to a file. `on_progress` is told the rows done and all there are.
+    """Write all tables, as of one point in time, to a file. `on_progress` gets the rows done and the total.
 
     A database of an older revision is not brought up to date. Raises BackupError, NewerDatabaseError and OSError.
     """
@@ -148,14 +148,14 @@ async def restore_backup(
 ) -> Restored:
     """Put a backup in the place of all that the database holds, unless one of the tables `protect` has rows.
 
-    All or nothing; `also` writes in the same transaction. `on_progress` is told the rows done and all there are. Raises
+    All or nothing; `also` writes in the same transaction. `on_progress` gets the rows done and the total. Raises
     BackupError, and what the database or the disk raises.
     """
     header, totals = backup.header, backup.check()
     await check_restorable(database, backup, process_lock=process_lock, data_dir=data_dir, clock=clock)
     async with lock_migrations(database) as connection:
         await _lock_tables(connection)
-        # Again, now that whoever comes later has to wait.
+        # Checked again under the lock: another process must wait from here on.
         await _check_unused(connection, process_lock=process_lock, data_dir=data_dir, clock=clock)
         await _check_unoccupied(connection, protect=protect)
         counters = await connection.run_sync(_read_counters)

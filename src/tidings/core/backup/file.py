@@ -124,7 +124,7 @@ class BackupWriter:
 def create_backup(path: Path) -> Iterator[BackupWriter]:
     """A backup that gets its name when the block has ended well, complete and safe on the disk; its mode is 0600.
 
-    Whatever happens before that, a file that has the name already stays as it is. Raises BackupError and OSError.
+    Until then, an older file of this name stays as it is. Raises BackupError and OSError.
     """
     path = path.resolve()
     _check_replaceable(path)
@@ -177,7 +177,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class BackupReader:
-    """An open backup. Each pass over its rows checks it anew, and raises DamagedBackupError where it is not whole."""
+    """An open backup. Each pass over its rows checks it, and raises DamagedBackupError if it is not whole."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -186,7 +186,7 @@ class BackupReader:
         self._totals: Totals | None = None
 
     def check(self, on_progress: Callable[[int, int], None] = lambda done, size: None) -> Totals:
-        """Read it all, unless that was done before: is it whole? `on_progress` is told the bytes read and all."""
+        """Read it all, unless that was done before: is it whole? `on_progress` gets the bytes read and the total."""
         if self._totals is None:
             for _ in self.batches():
                 on_progress(self._file.tell(), self._size)

@@ -58,7 +58,7 @@ def configure_logging(
 
     With `quiet`, nothing goes to the stream: a command that shows its own progress keeps its log in the file alone.
 
-    Handlers that were there before, on whatever logger, are taken off, since they would write past the redactor.
+    It removes the handlers of every other logger, because they would bypass the redactor.
     Libraries are heard from WARNING on, with the level `debug` from DEBUG on. Raises ValueError for an unknown
     level and OSError when the file cannot be opened. Calling it again replaces the former configuration.
     """
@@ -191,7 +191,7 @@ class _LineHandler(logging.StreamHandler[TextIO]):
 
 
 class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
-    """A rotating file that only this user can read, whatever the umask and whatever mode it had before."""
+    """A rotating file that only this user can read, under any umask and after any earlier mode."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_SIZE, backupCount=FILES_KEPT, encoding="utf-8")

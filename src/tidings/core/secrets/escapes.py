@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-# Every match stands for exactly one character; locate_origins relies on it.
+# Every match means exactly one character; locate_origins relies on it.
 ESCAPE: Final = re.compile(
     r"%[0-7][0-9A-Fa-f]"
     r"|%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f]){1,3}"
@@ -25,7 +25,7 @@ _UNSAFE_IN_BLOCK: Final = re.compile(_UNSAFE.pattern.replace("\x00-\x1f", "\x00-
 
 
 def unescape(text: str) -> str:
-    """The text with each escape, of whatever kind, replaced by its character; one level only."""
+    """The text with each escape of any kind replaced by its character; one level only."""
     return ESCAPE.sub(lambda match: _decode(match[0]), text)
 
 

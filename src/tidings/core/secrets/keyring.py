@@ -6,7 +6,7 @@ is made and judged, and the tree of errors, is in `master_key`.
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 
 Random nonces are safe for about 2^32 values under one key and purpose. Fernet tokens (AES-128) are read and never
-written; they carry no place, so `needs_rotation` asks for them to be encrypted anew.
+written; they carry no place, so `needs_rotation` asks to encrypt them again.
 """
 
 import base64
@@ -94,7 +94,7 @@ class KeyRing:
         return tuple(Secret(key.text.rstrip("=")) for key in self._keys.values())
 
     def needs_rotation(self, key_id: str, *, blob: bytes | str | None = None) -> bool:
-        """Whether a value should be encrypted anew: its key is an older one or, with the blob given, it is Fernet."""
+        """Whether a value should be encrypted again: its key is an older one or, with the blob given, it is Fernet."""
         return key_id != self.current_id or (blob is not None and _is_fernet(_to_bytes(blob)))
 
     def encrypt(self, plaintext: str | Secret, *, purpose: str, table: str, column: str, row: str) -> tuple[bytes, str]:

@@ -1,6 +1,5 @@
-"""The redactor: replaces in any text the secrets it was told of, in whatever spelling they come, and what merely
-looks like a secret (`secret_patterns`). It knows nothing of logging; whatever leaves the program as text can go
-through it.
+"""The redactor replaces in any text the secrets that it knows, in any spelling, and text that looks like a secret
+(`patterns`). It knows nothing of logging: every text that leaves the program can go through it.
 
 Known secrets are found through an index of four-letter pieces, not by one regular expression: Python's alternation
 tries every branch at every position, so its cost grows with the number of secrets. The index holds the pieces that
@@ -70,7 +69,7 @@ class Redactor:
         return redacted
 
     def recognises(self, text: str) -> bool:
-        """Whether a known secret stands in the text, in whatever spelling. What only looks like one is none."""
+        """Whether the text holds a known secret in any spelling. A text that only looks like one does not count."""
         return next(self._find_spans(text), None) is not None
 
     def _redact(self, text: str) -> str:

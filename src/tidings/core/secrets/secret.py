@@ -1,5 +1,5 @@
 """A secret value that cannot print itself. Only `Secret` lives here: encryption is in `keyring`, the replacement of
-secrets in text is in `redaction`. Creating a Secret registers it nowhere; whoever loads one tells the redactor.
+secrets in text is in `redaction`. Creating a Secret registers it nowhere; the code that loads one adds it to the redactor.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class Secret:
 
     @property
     def masked(self) -> str:
-        """What a response shows in place of any secret; the same for all, so that not even the length is told."""
+        """The text that a response shows for every secret. It does not reveal the length."""
         return "****...****"
 
     @property
