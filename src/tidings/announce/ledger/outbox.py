@@ -1,8 +1,8 @@
 """The outbox: pages that engines did not take so far.
 
 A *batch* holds pages of one site and channel. Each of its *deliveries* names an engine, and which pages of the batch
-that engine did not take so far. A page that an engine takes leaves the delivery; an empty delivery is deleted, and so is a
-batch without deliveries. A failure keeps its pages open, with reason, attempts and time. If only some pages of a
+that engine did not take so far. A page that an engine takes leaves the delivery. An empty delivery is deleted, and so
+is a batch without deliveries. A failure keeps its pages open, with reason, attempts and time. If only some pages of a
 delivery failed, they move to a delivery of their own.
 
 Bitmaps are Python integers: bit n is the page at position n. All writes happen in the caller's guarded transaction.

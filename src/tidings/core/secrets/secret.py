@@ -1,5 +1,6 @@
 """A secret value that cannot print itself. Only `Secret` lives here: encryption is in `keyring`, the replacement of
-secrets in text is in `redaction`. Creating a Secret registers it nowhere; the code that loads one adds it to the redactor.
+secrets in text is in `redaction`. Creating a Secret registers it nowhere; the code that
+loads one adds it to the redactor.
 """
 
 import hashlib
