@@ -322,7 +322,7 @@ async def test_run_on_a_channel_that_is_off_is_bad_input(terminal: Terminal) -> 
 @pytest.mark.parametrize(
     ("quota", "code", "message", "advice"),
     [
-        pytest.param(100, 0, "Bing tells 100 for today; 100 a day are configured", None, id="equal"),
+        pytest.param(100, 0, "Bing says 100 for today; 100 a day are configured", None, id="equal"),
         pytest.param(99, 1, "Bing takes only 99 today; 100 a day are configured", "Set bingDailyQuota", id="smaller"),
         pytest.param(500, 0, "Bing allows 500 today and 3,100 this month", "bingDailyQuota can be raised", id="larger"),
     ],
