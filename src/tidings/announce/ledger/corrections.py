@@ -64,6 +64,38 @@ async def requeue(
     return await _correct(site, take_out, done, database=database, executions=executions)
 
 
+async def requeue_failed(site: Site, *, database: Database, executions: Executions) -> int:
+    """Every page that failed and is open is sent again to all engines of its channel, as `requeue` does.
+
+    Returns how many pages that are; raises AlreadyRunningError.
+    """
+    pages = 0
+    result: dict[str, Any] = {"failed": True, "channel": ChannelChoice.ALL.value}
+    found: dict[Channel, list[int]] = {}
+    for each in Channel:
+        hashes: set[int] = set()
+        async for block in Outbox(database, site=site.number, channel=each).list_failed_hashes():
+            hashes.update(block)
+        found[each] = sorted(hashes)
+        pages += len(hashes)
+
+    async def take_out(connection: AsyncConnection) -> int:
+        counts = [
+            await Ledger(database, site=site.number, channel=each).remove(connection, hashes)
+            for each, hashes in found.items()
+        ]
+        return sum(counts)
+
+    await _correct(site, take_out, result, database=database, executions=executions)
+    return pages
+
+
+async def count_since(site: Site, since: datetime, *, channel: ChannelChoice, database: Database) -> int:
+    """How many entries `forget_since` would take out."""
+    at = to_milliseconds(since)
+    return sum([await Ledger(database, site=site.number, channel=each).count(since=at) for each in _LEDGERS[channel]])
+
+
 async def _correct(
     site: Site,
     work: Callable[[AsyncConnection], Awaitable[int]],

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from sqlalchemy import DDL, BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, delete, event, select, text
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Column,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    delete,
+    event,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.pages import NO_LASTMOD, PageKeys, Pages
@@ -175,6 +187,16 @@ class Ledger:
             )
         )
         return result.rowcount
+
+    async def count(self, *, since: int) -> int:
+        """How many pages were entered at or after `since` (milliseconds)."""
+        statement = select(func.count()).where(
+            ledger.c.site == self._names["site"],
+            ledger.c.channel == self._names["channel"],
+            ledger.c.submitted_at >= since,
+        )
+        async with self._database.read() as connection:
+            return int((await connection.execute(statement)).scalar_one())
 
     async def purge(self, connection: AsyncConnection, *, before: int) -> int:
         """Delete entries that expired long ago. Returns how many."""

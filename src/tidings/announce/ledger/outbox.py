@@ -445,6 +445,19 @@ class Outbox:
         async with self._database.read() as connection:
             return int((await connection.execute(statement)).scalar() or 0)
 
+    async def list_failed_hashes(self) -> AsyncIterator[list[int]]:
+        """The hashes of every page that failed and is open, delivery by delivery."""
+        hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
+        statement = (
+            select(_delivery.pending, _batch.size, hashes.label("hashes"))
+            .join(batches, _batch.id == _delivery.batch)
+            .where(*self._ours, _delivery.failed_at.is_not(None))
+        )
+        async with self._database.read() as connection, connection.stream(statement) as rows:
+            async for row in rows:
+                numbers = read_numbers(row.hashes)
+                yield [numbers[at] for at in list_positions(read_bits(row.pending), row.size)]
+
     async def list_failed(self, *, limit: int = 100) -> list[FailedPage]:
         """The newest failures first."""
         statement = (
