@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import gc
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -56,6 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[GUARD] = Guard(config.stash[SHARED])
         # PostgreSQL's package looks into the folder once more when the process ends.
         atexit.register(shutil.rmtree, config.stash[SHARED], ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector thousands of tests and their modules: it takes a quarter of the time otherwise."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)
