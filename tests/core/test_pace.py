@@ -269,3 +269,23 @@ async def test_a_stop_leaves_the_next_slot_free_however_many_requests_were_waiti
         stop.request("SIGTERM")
         await asyncio.gather(*waiting)
     assert await read_next() == free_at
+
+
+class FrozenClock(SystemClock):
+    """The machine's clock as a process sees it that was frozen for five minutes after its first look at it."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        self._looks += 1
+        return super().monotonic() + (300 if self._looks > 1 else 0)
+
+
+async def test_one_frozen_moment_does_not_slow_the_host_down(postgres_url: str) -> None:
+    """A17: PostgreSQL's answer reaches a frozen process late. That says nothing of how late the next answers come."""
+    database = open_database(postgres_url)
+    worker = Pace(database, clock=FrozenClock(), interval=INTERVAL, concurrency=1)
+    async with asyncio.timeout(SOON):
+        await take_turns(worker, [], turns=3)
+    await database.close()

@@ -31,6 +31,9 @@ _FINE_WAIT = 0.002
 # The first request to a host takes longer to the wire: there is a connection to be made.
 _FIRST_REQUEST = 0.015
 _DOUBT_FADES = 0.9
+# A question to the database that takes longer is taken for an accident, such as a frozen process, unless the one
+# before it took as long.
+_USUAL_TRIP = 0.25
 
 # All timestamps and durations in this table are microseconds: a millisecond is too coarse for them.
 pace = Table(
@@ -75,7 +78,9 @@ class Pace:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slowed: set[str] = set()
         self._met: set[str] = set()
-        self._doubt = 0.0
+        # Seconds, by host: how late a slot may be because of the way to PostgreSQL, and the last such way.
+        self._doubts: defaultdict[str, float] = defaultdict(float)
+        self._trips: defaultdict[str, float] = defaultdict(float)
 
     @asynccontextmanager
     async def turn(self, host: str, *, stop: Stop) -> AsyncIterator[None]:
@@ -180,9 +185,9 @@ class Pace:
         )
 
     async def _ask(self, statement: str, *, host: str, **values: int) -> _Slot | None:
-        tolerance = self._tolerance + self._doubt
+        tolerance = self._tolerance + self._doubts[host]
         # A part of it is for being late; the rest is for the way from here to the wire, which differs each time.
-        leeway = self._doubt + self._tolerance * _LEEWAY_SHARE
+        leeway = self._doubts[host] + self._tolerance * _LEEWAY_SHARE
         async with self._database.write() as connection:
             asked_at = self._clock.monotonic()
             result = await connection.execute(
@@ -207,10 +212,12 @@ class Pace:
         if self._database.dialect == "sqlite":
             return _Slot(asked_at + wait / 1_000_000, leeway, begins_at, next_at)
         # PostgreSQL read its clock somewhere between the question and the answer. Counting from the answer, we are
-        # never early, and perhaps late by the whole way: so much wider are the next slots.
-        doubt = answered_at - asked_at
-        self._doubt = max(doubt, self._doubt * _DOUBT_FADES)
-        return _Slot(answered_at + wait / 1_000_000, leeway - doubt, begins_at, next_at)
+        # never early, and perhaps late by the whole trip: so much wider are the next slots.
+        trip = answered_at - asked_at
+        expected = min(trip, max(self._trips[host], _USUAL_TRIP))
+        self._trips[host] = trip
+        self._doubts[host] = max(expected, self._doubts[host] * _DOUBT_FADES)
+        return _Slot(answered_at + wait / 1_000_000, leeway - trip, begins_at, next_at)
 
     async def _write(self, statement: str, **values: int | str) -> None:
         async with self._database.write() as connection:
