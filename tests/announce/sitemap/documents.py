@@ -27,6 +27,38 @@ _WHOLE = [
     "<url><loc>{u}</loc><lastmod>{d}</lastmod><changefreq>daily</changefreq><priority>0.5</priority></url>\r\n",
     "\t<url>\r<loc> {u}\t</loc>\n<lastmod>\n{d} </lastmod><priority> 0 . 1 </priority>\r</url>",
 ]
+# Put together at random: what may stand in a block besides its URL, and the texts and references in it.
+_EXTRAS = [
+    "<lastmod>{d}</lastmod>",
+    "<changefreq>weekly</changefreq>",
+    "<priority>0.5</priority>",
+    "<image:image><image:loc>http://image/{t}</image:loc><image:title>{t}</image:title></image:image>\n",
+    "<image:image>\r\n<image:caption>{t}</image:caption></image:image>",
+    "<image:image></image:image>",
+    "<video:video><video:title>{t}</video:title><video:duration>5</video:duration></video:video>",
+    "<news:news><news:publication><news:name>{t}</news:name><news:language>zh</news:language></news:publication>"
+    "<news:title>{t}</news:title></news:news>",
+    '<xhtml:link rel="alternate" hreflang="de" href="http://x/?{t}"/>',
+    '<xhtml:link\n href="{t}" rel="alternate"\threflang="zh" />',
+]
+_STRANGE_EXTRAS = [
+    "<lastmod>{t}</lastmod>",
+    "<loc>http://second/</loc>",
+    "<image:image><image:loc>{t}</image:title></image:image>",
+    "<image:image><loc>http://foreign/</loc></image:image>",
+    "<image:image><image:loc>{t}<b/></image:loc></image:image>",
+    "<video:video><video:player_loc allow_embed='yes'>{t}</video:player_loc></video:video>",
+    "<video:video><image:title>{t}</image:title></video:video>",
+    "<news:news><news:publication><news:title>{t}</news:title></news:publication></news:news>",
+    '<xhtml:link rel="a" rel="b" href="c"/>',
+    '<xhtml:link rel="a" hreflang="b" href="{t}<"/>',
+    '<xhtml:link rel="a"hreflang="b" href="c"/>',
+]
+_TEXTS = ["", "a", "&amp;", "&lt;&gt;&quot;&apos;", "&#38;", "&#x26;", "&amp;amp;", "é", "中文", " ", "\n"]
+_STRANGE_TEXTS = [
+    "&nbsp;", "&", "&#0;", "&#31;", "&#128;", "&#x1F600;", "&#X26;", "&#038;", "&#127;", "&#xA0;", "&#32;", "\u00a0",
+    "\u3000", "\uffff", "\ufffe", "\uff21", "😀", "\x7f", "\x85", ">", "]]>", "x" * 2_047, "&amp;" * 500, "中" * 800,
+]  # fmt: skip
 _ODD = [
     "<url><loc>{u}</loc><lastmod></lastmod></url>",
     "<url><loc>{u}</loc><lastmod/></url>",
@@ -115,11 +147,25 @@ def make_document(seed: int) -> bytes:
 
 
 def _make_block(chance: random.Random, number: int, unusual: float) -> str:
-    form = chance.choice(_WHOLE)
+    form = _make_extended(chance, unusual) if chance.random() < 0.4 else chance.choice(_WHOLE)
     if chance.random() < unusual:
         form = chance.choice(_MALFORMED if chance.random() < 0.06 else _ODD)
     stamp = chance.choice(["2026-11-15", "2026-11-15T10:00:00+08:00", "yesterday"])
     return form.format(u=f"http://example.com/{number}", d=stamp)
+
+
+def _make_extended(chance: random.Random, unusual: float) -> str:
+    """A block with extensions in any order, and references in its texts; strange ones now and then."""
+    strange = unusual / 10
+
+    def choose(usual: list[str], odd: list[str]) -> str:
+        return chance.choice(odd if chance.random() < strange else usual)
+
+    texts = ["".join(choose(_TEXTS, _STRANGE_TEXTS) for _ in range(chance.randint(0, 3))) for _ in range(4)]
+    extras = [
+        choose(_EXTRAS, _STRANGE_EXTRAS).replace("{t}", chance.choice(texts)) for _ in range(chance.randint(0, 4))
+    ]
+    return f"<url><loc>{texts[0]}{{u}}?{texts[1]}</loc>{''.join(extras)}</url>"
 
 
 def _injure(document: bytes, chance: random.Random) -> bytes:
