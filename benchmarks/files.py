@@ -32,7 +32,8 @@ class Variant(StrEnum):
 
     DIFFERENT = "different"  # every page has a lastmod of its own
     REPEATING = "repeating"  # 2,500 lastmods that come again and again, which a reader may remember
-    ENTITIES = "entities"  # an entity in every URL, so that a reader's short cut for plain text is of no use
+    ENTITIES = "entities"  # `&amp;` in every URL, as most shops have it
+    IMAGES = "images"  # an image and a translation for every page
 
 
 def write_site(folder: Path, *, origin: str, sizes: Iterable[int], variant: Variant) -> list[str]:
@@ -58,12 +59,13 @@ def _write_index(folder: Path, *, origin: str, size: int) -> str:
 
 def _render_file(numbers: range, *, origin: str, variant: Variant) -> str:
     stamps = _FEW_STAMPS if variant is Variant.REPEATING else _STAMPS
+    every = 1 if variant is Variant.IMAGES else 10
     query = "?from=sitemap&amp;page=1" if variant is Variant.ENTITIES else ""
     blocks = (
         f"<url><loc>{origin}{page_path(number)}{query}</loc>"
         f"<lastmod>{(_FIRST + number * _PRIME % stamps * _STEP).isoformat()}</lastmod>"
         f"<changefreq>weekly</changefreq><priority>0.5</priority>"
-        f"{_render_extensions(origin, number) if number % 10 == 0 else ''}</url>\n"
+        f"{_render_extensions(origin, number) if number % every == 0 else ''}</url>\n"
         for number in numbers
     )
     return _URLSET + "".join(blocks) + "</urlset>\n"

@@ -41,7 +41,7 @@ def main() -> int:
     except SubjectError as error:
         _say(str(error))
         return 2
-    verdicts = [*(judge_comparison(table) if table else []), *judge_spacings(spacings)]
+    verdicts = [*(judge_comparison(table, options.variant) if table else []), *judge_spacings(spacings)]
     path = save_results(RESULTS, machine=machine, table=table, spacings=spacings, variant=options.variant)
     text = format_results(machine, table=table, verdicts=verdicts)
     print(f"\n{text}\n")

@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Listing, Page, Pages, hash_urls
 from tidings.announce.due.rules import DuePages, DueRules, DueState, find_due
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
@@ -49,7 +50,11 @@ async def enter(
 async def find(
     ledger: Ledger, *entries: tuple[str, str], now: int = NOW, rules: DueRules = RULES, planned: Collection[int] = ()
 ) -> DuePages:
-    return await find_due(make_listing(entries), ledger=ledger, rules=rules, now=now, fetched_at=now, planned=planned)
+    found_before = HashSet()
+    found_before.update(planned)
+    return await find_due(
+        make_listing(entries), ledger=ledger, rules=rules, now=now, fetched_at=now, planned=found_before
+    )
 
 
 def list_names(pages: Pages) -> list[str]:

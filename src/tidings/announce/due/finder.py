@@ -84,7 +84,9 @@ class DueFinder:
         self._clock = clock
         self._filter = PageFilter(site)
         self._distinct = DistinctCount()
+        # The same page further down, or in another file, is not due again.
         self._planned = HashSet()
+        self._ledger_is_empty: bool | None = None
         self._block_size = NEW_BLOCK
         self._unchanged_pages = 0
         self._forget_file()
@@ -160,14 +162,20 @@ class DueFinder:
             self._seen.append(block)
 
     async def _find_due(self, block: Listing, ledger: Ledger, *, fetched_at: int, now: int) -> None:
+        if self._ledger_is_empty is None:
+            self._ledger_is_empty = await ledger.is_empty()
         due = await find_due(
-            block, ledger=ledger, rules=self._rules, now=now, fetched_at=fetched_at, planned=self._planned
+            block,
+            # What this execution adds to an empty ledger was planned by it, or is open in the outbox.
+            ledger=None if self._ledger_is_empty else ledger,
+            rules=self._rules,
+            now=now,
+            fetched_at=fetched_at,
+            planned=self._planned,
         )
         self._block_size = NEW_BLOCK if due.new else KNOWN_BLOCK
-        for pages, held in ((due.new, self._new), (due.changed, self._changed)):
-            # The same page further down, or in another file, is not due again.
-            self._planned.update(pages.hashes)
-            held.extend(pages)
+        self._new.extend(due.new)
+        self._changed.extend(due.changed)
         self._hashes.append(due.hashes)
         self._taken_today |= due.taken_today
         self._stamped_now += due.stamped_now

@@ -38,21 +38,27 @@ class HashSet:
 
     def add(self, number: int) -> bool:
         """Add a number. False: it was there already."""
-        prefix = number >> (64 - _BUCKET_BITS)
-        bucket = self._buckets[prefix]
-        if bucket is None:
-            self._buckets[prefix] = array("q", (number,))
-        else:
-            at = bisect_left(bucket, number)
-            if at < len(bucket) and bucket[at] == number:
-                return False
-            bucket.insert(at, number)
-        self._size += 1
-        return True
+        return bool(self.add_new((number,)))
+
+    def add_new(self, numbers: Iterable[int]) -> list[int]:
+        """Add numbers. Returns those that were not there."""
+        buckets, added = self._buckets, []
+        for number in numbers:
+            prefix = number >> (64 - _BUCKET_BITS)
+            bucket = buckets[prefix]
+            if bucket is None:
+                buckets[prefix] = array("q", (number,))
+            else:
+                at = bisect_left(bucket, number)
+                if at < len(bucket) and bucket[at] == number:
+                    continue
+                bucket.insert(at, number)
+            added.append(number)
+        self._size += len(added)
+        return added
 
     def update(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self.add(number)
+        self.add_new(numbers)
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove those that are there."""

@@ -52,13 +52,14 @@ class Listing:
         self.lastmods += other.lastmods
 
     def pick(self, positions: Sequence[int]) -> "Pages":
-        """The pages at these positions, with their lastmods read."""
-        spans = [parse_lastmod(self.lastmods[at]) for at in positions]
-        return Pages(
-            [self.urls[at] for at in positions],
-            array("q", [self.hashes[at] for at in positions]),
-            array("q", [NO_LASTMOD if span is None else span[1] for span in spans]),
-        )
+        """The pages at these positions, which are in order and different, with their lastmods read."""
+        urls, hashes, lastmods = self.urls, self.hashes, self.lastmods
+        if len(positions) < len(self):
+            urls = [urls[at] for at in positions]
+            hashes = array("q", [hashes[at] for at in positions])
+            lastmods = [lastmods[at] for at in positions]
+        spans = map(parse_lastmod, lastmods)
+        return Pages(urls, hashes, array("q", [NO_LASTMOD if span is None else span[1] for span in spans]))
 
 
 @dataclass(slots=True)

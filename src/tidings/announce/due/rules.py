@@ -1,11 +1,12 @@
 """Which pages are due: new, expired, or changed since they were last submitted."""
 
 from array import array
-from collections.abc import Container
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
 
+from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Listing, Pages
 from tidings.announce.ledger.ledger import Entry, Ledger
 from tidings.announce.sitemap.lastmod import parse_lastmod
@@ -75,20 +76,25 @@ class DuePages:
 
 
 async def find_due(
-    listing: Listing, *, ledger: Ledger, rules: DueRules, now: int, fetched_at: int, planned: Container[int]
+    listing: Listing, *, ledger: Ledger | None, rules: DueRules, now: int, fetched_at: int, planned: HashSet
 ) -> DuePages:
-    """Which pages of a listing are due, each once. `planned` has the hashes of pages that were found due before."""
+    """Which pages of a listing are due, each once. `ledger`: None where it has nothing of this site.
+
+    `planned` has the hashes of pages that were found due before; those found now are added.
+    """
     due = DuePages(hashes=array("q", sorted(listing.hashes)))
-    look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
-    due.oldest = look.oldest
-    unknown = set(look.suspects)
-    due.new = listing.pick(_find_positions(listing, {each for each in unknown if each not in planned}))
-    recent = _find_recent(listing.lastmods, since=fetched_at if look.oldest is None else min(look.oldest, fetched_at))
+    unknown = set(due.hashes)
+    if ledger is not None:
+        look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
+        unknown, due.oldest = set(look.suspects), look.oldest
+    due.new = listing.pick(_find_positions(listing, set(planned.add_new(unknown))))
+    recent = _find_recent(listing.lastmods, since=fetched_at if due.oldest is None else min(due.oldest, fetched_at))
     due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
-    if look.oldest is not None:
+    if ledger is not None and due.oldest is not None:
         known = {listing.hashes[at] for at in recent} - unknown
         wanted = {url_hash for url_hash in known if url_hash not in planned}
         await _find_changed(listing, recent, due, ledger=ledger, rules=rules, now=now, wanted=wanted)
+        planned.update(due.changed.hashes)
     return due
 
 
@@ -98,8 +104,10 @@ def count_stamped_now(listing: Listing, *, fetched_at: int) -> int:
     return _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
 
 
-def _find_positions(listing: Listing, wanted: set[int]) -> list[int]:
+def _find_positions(listing: Listing, wanted: set[int]) -> Sequence[int]:
     """Where each of the wanted hashes stands first."""
+    if len(wanted) == len(listing):
+        return range(len(listing))
     positions = []
     for position, url_hash in enumerate(listing.hashes) if wanted else ():
         if url_hash in wanted:

@@ -97,6 +97,14 @@ class Ledger:
         self._names = {"site": site, "channel": channel.value}
         self._asked = database.numbers_sql("hashes", column="url_hash")
 
+    async def is_empty(self) -> bool:
+        """Whether no page of this site was ever accepted on this channel."""
+        entry = select(ledger.c.url_hash).where(
+            ledger.c.site == self._names["site"], ledger.c.channel == self._names["channel"]
+        )
+        async with self._database.read() as connection:
+            return (await connection.execute(entry.limit(1))).first() is None
+
     async def look_up(self, hashes: Sequence[int], *, older_than: int) -> Look:
         """One pass over `hashes`, best in order: those unknown, or submitted before `older_than`."""
         statement = text(

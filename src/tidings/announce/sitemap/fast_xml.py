@@ -8,6 +8,7 @@ tag, and so still checks the document.
 
 import html
 import re
+from functools import cache
 from itertools import permutations
 from typing import Final
 
@@ -34,12 +35,14 @@ _EXTENSIONS: Final = {
 }
 
 
+@cache
 def _compile_plain() -> re.Pattern[bytes]:
-    """The pattern of one block. Its last alternative takes the rest at once, so matches are contiguous.
+    """The pattern of one block. Its last alternative takes the rest at once, so that matches are contiguous.
 
     It accepts only text that expat accepts, too: XML's white space, printable characters without markup (and without
     `>`, because `]]>` is an error), and references to ASCII characters. Bytes from 80 up are valid UTF-8, as the caller
-    knows; those that begin with EF may be no characters of XML. Possessive quantifiers rule out backtracking.
+    knows; those that begin with EF may be no characters of XML. Possessive quantifiers rule out backtracking. It is
+    compiled at the first use, because that takes 20 ms.
     """
     space = rb"[ \t\r\n]*+"
     ascii_word = rb"[!-%'-;=?-~]"
@@ -78,9 +81,6 @@ def _repeat(characters: bytes, *, most: int | None = None) -> bytes:
     """Any number of these characters and of references. `most`: of the characters before the first reference."""
     first = b"*+" if most is None else b"{0,%d}+" % most
     return characters + first + b"(?:" + _REFERENCE + characters + b"*+)*+"
-
-
-_PLAIN: Final = _compile_plain()
 
 
 class FastXmlBody(XmlBody):
@@ -126,7 +126,7 @@ class FastXmlBody(XmlBody):
         last = data.rfind(_END, position) + len(_END)
         if last < len(_END) or not self._is_text:
             return position
-        pairs: list[Pair] = _PLAIN.findall(data, position, last)
+        pairs: list[Pair] = _compile_plain().findall(data, position, last)
         end = last
         if not pairs[-1][0]:
             del pairs[-1]
@@ -177,7 +177,7 @@ class FastXmlBody(XmlBody):
 
 def _find_rest(data: bytes, position: int, last: int) -> int:
     """Where the plain blocks from `position` on end."""
-    return next(block.start() for block in _PLAIN.finditer(data, position, last) if not block[1])
+    return next(block.start() for block in _compile_plain().finditer(data, position, last) if not block[1])
 
 
 def _is_utf8(data: bytes) -> bool:
