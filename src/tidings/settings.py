@@ -224,12 +224,19 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         secrets=tuple(variables.secrets),
     )
     # Last, because by now every variable has been asked for.
-    return replace(settings, warnings=tuple(_describe_unknown(variables)), sources=variables.list_sources())
+    warnings = (*_describe_unknown(variables), *_describe_idle(settings))
+    return replace(settings, warnings=warnings, sources=variables.list_sources())
 
 
 def _describe_unknown(variables: Variables) -> Iterator[str]:
     for name, nearest in variables.find_unknown():
         yield f"{name} is not a setting and has no effect; did you mean {nearest}?"
+
+
+def _describe_idle(settings: Settings) -> Iterator[str]:
+    feishu = settings.collect.feishu
+    if feishu is not None and not (feishu.tables or feishu.keyword_table):
+        yield "FEISHU_APP_ID is set without a FEISHU_TABLE_…: nothing is mirrored; run `tidings collect feishu setup`"
 
 
 def _normalise_database_url(url: str) -> str:
@@ -297,28 +304,34 @@ def _read_collect(variables: Variables) -> CollectSettings:
     )
 
 
-_FEISHU_TABLES = {"tbl_candidate": "FEISHU_TABLE_CANDIDATE", "tbl_source": "FEISHU_TABLE_SOURCE"}
+# The setting that holds the id of each table in the base, by the table's name.
+FEISHU_TABLES = {
+    "tbl_cookie": "FEISHU_TABLE_COOKIE",
+    "tbl_candidate": "FEISHU_TABLE_CANDIDATE",
+    "tbl_crawl_execution": "FEISHU_TABLE_EXECUTION",
+    "tbl_source": "FEISHU_TABLE_SOURCE",
+    "tbl_keyword": "FEISHU_TABLE_KEYWORD",
+}
 
 
 def _read_feishu(variables: Variables) -> "FeishuTarget | None":
-    """The mirror, if there is one. All of its variables are needed, but only one of the tables."""
+    """The base of the mirror, if there is one. Without a table, only a setup can use it."""
     app_id, app_token = variables.text("FEISHU_APP_ID"), variables.text("FEISHU_APP_TOKEN")
     app_secret = variables.secret("FEISHU_APP_SECRET")
-    ids = {table: variables.text(name) for table, name in _FEISHU_TABLES.items()}
+    ids = {table: variables.text(name) for table, name in FEISHU_TABLES.items()}
     tables = {table: given for table, given in ids.items() if given is not None}
     base_url = variables.read("FEISHU_BASE_URL", _parse_base, "")
     if not any((app_id, app_secret, app_token, tables)):
         return None
     from tidings.collect.feishu.client import FEISHU_URL, FeishuTarget
 
-    names = " or ".join(_FEISHU_TABLES.values())
     app_id = _require_feishu("FEISHU_APP_ID", app_id)
     app_secret = _require_feishu("FEISHU_APP_SECRET", app_secret)
     app_token = _require_feishu("FEISHU_APP_TOKEN", app_token)
-    tables = _require_feishu(names, tables or None)
+    keyword_table = tables.pop("tbl_keyword", None)
     return variables.check(
-        f"FEISHU_BASE_URL or {names}",
-        lambda: FeishuTarget(app_id, app_secret, app_token, tables, base_url or FEISHU_URL),
+        f"FEISHU_BASE_URL or {' or '.join(FEISHU_TABLES.values())}",
+        lambda: FeishuTarget(app_id, app_secret, app_token, tables, keyword_table, base_url or FEISHU_URL),
     )
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tidings.collect.alerts import CollectMonitor
     from tidings.collect.crawl.cookies.states import CookieRules
     from tidings.collect.crawl.crawler import Crawler
+    from tidings.collect.feishu.client import BitableClient, FeishuTarget
     from tidings.collect.feishu.mirror import FeishuMirror
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
@@ -207,12 +208,21 @@ class Installation:
 
     @cached_property
     def mirror(self) -> "FeishuMirror | None":
-        """The Feishu mirror; None if no FEISHU_ variable is set."""
+        """The Feishu mirror; None if the settings name no table of a base."""
         target = self.settings.collect.feishu
-        if target is None:
+        if target is None or not (target.tables or target.keyword_table):
             return None
         from tidings.collect.feishu.mirror import FeishuMirror
+        from tidings.collect.run.feishu_requests import FeishuRequests
 
+        requests = FeishuRequests(
+            self.database,
+            target=target,
+            writer=self.writer,
+            keywords=self.keywords,
+            clock=self.clock,
+            language=self.settings.language,
+        )
         return FeishuMirror(
             self.database,
             target=target,
@@ -221,6 +231,7 @@ class Installation:
             alerts=self.alerts,
             clock=self.clock,
             redactor=self.redactor,
+            read_requests=requests.read,
         )
 
     # The environment's own site.
@@ -348,6 +359,13 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
                 await crawler.close()
     finally:
         await database.close()
+
+
+def make_feishu_client(installation: Installation, target: "FeishuTarget") -> "BitableClient":
+    """The API of the base that the mirror writes to."""
+    from tidings.collect.feishu.client import BitableClient
+
+    return BitableClient(target, client=installation.client, clock=installation.clock, redactor=installation.redactor)
 
 
 def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "CollectRunner":

@@ -1,4 +1,4 @@
-"""The writer of collect and the mirror on the test's own database, with both tables mirrored."""
+"""The writer of collect and the mirror on the test's own database, with all tables mirrored."""
 
 import functools
 from pathlib import Path

@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.feishu.rows import MIRRORED_TABLES, OWNER_FIELD, drop_empty
+from tidings.collect.feishu.rows import BASE_TABLES, EXECUTION_TABLE, KEYWORD_TABLE, LONGEST_TEXT, drop_empty
+from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.tables import candidates, mirror_failures, mirror_outbox, mirror_state, sources
+from tidings.collect.write import Keywords, Writer
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database
@@ -21,10 +24,13 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
+from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType, Fields
 
-CANDIDATES, SOURCES = DEMO_TABLES
+CANDIDATES, SOURCES, COOKIES, EXECUTIONS = "tblCandidates", "tblSources", "tblCookies", "tblExecutions"
+KEYWORDS = "tblKeywords"
+# The id of each mirrored table in the base.
+TABLES = {candidates.name: CANDIDATES, sources.name: SOURCES, cookies.name: COOKIES, EXECUTION_TABLE: EXECUTIONS}
 BATCH_CREATE = f"/open-apis/bitable/v1/apps/{DEMO_APP_TOKEN}/tables/{CANDIDATES}/records/batch_create"
 BATCH_UPDATE = BATCH_CREATE.replace("create", "update")
 BATCH_DELETE = BATCH_CREATE.replace("create", "delete")
@@ -36,17 +42,20 @@ _NOW = 1_800_000_000_000
 
 
 def make_service(**options: Any) -> SandboxBitable:
-    """A base whose tables have every field already, which saves some thirty requests; and that takes all that comes."""
+    """A base whose tables have every field already, which saves some sixty requests; and that takes all that comes."""
     tables = {
-        table_id: {name: BitableFieldType(int(kind)) for name, kind in MIRRORED_TABLES[table.name].fields.items()}
-        for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES))
+        table_id: {field: BitableFieldType(int(kind.type)) for field, kind in BASE_TABLES[name].items()}
+        for name, table_id in (*TABLES.items(), (KEYWORD_TABLE, KEYWORDS))
     }
     return SandboxBitable(tables=tables, **{"limits": None} | options)
 
 
 def make_target(service: SandboxBitable, *, secret: str = DEMO_APP_SECRET, **tables: str) -> FeishuTarget:
-    chosen = tables or {candidates.name: CANDIDATES, sources.name: SOURCES}
-    return FeishuTarget(DEMO_APP_ID, Secret(secret), DEMO_APP_TOKEN, chosen, base_url=service.origin)
+    """A target with these tables; by default all of them, and the keywords."""
+    keyword_table = None if tables else KEYWORDS
+    return FeishuTarget(
+        DEMO_APP_ID, Secret(secret), DEMO_APP_TOKEN, tables or TABLES, keyword_table, base_url=service.origin
+    )
 
 
 class MirrorMaker(Protocol):
@@ -63,6 +72,7 @@ class MirrorMaker(Protocol):
         redactor: Redactor | None = None,
         timeout: timedelta = ...,
         silent_for: timedelta = ...,
+        reads: bool = False,
     ) -> FeishuMirror: ...
 
 
@@ -77,17 +87,25 @@ def build_mirror(
     redactor: Redactor | None = None,
     timeout: timedelta = timedelta(seconds=10),
     silent_for: timedelta = SILENT_FOR,
+    reads: bool = False,
 ) -> FeishuMirror:
-    used = clock or SystemClock()
+    """`reads`: whether it also reads what people ask for, as the product's own does."""
+    used, target = clock or SystemClock(), target or make_target(service)
+    executions = Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for)
+    writer = Writer(database, executions=executions, clock=used, mirrored=target.tables)
+    requests = FeishuRequests(
+        database, target=target, writer=writer, keywords=Keywords(database, clock=used), clock=used
+    )
     return FeishuMirror(
         database,
-        target=target or make_target(service),
+        target=target,
         client=client,
-        executions=Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for),
+        executions=executions,
         alerts=Alerts(database, clock=used, destinations=()),
         clock=used,
         redactor=redactor,
         timeout=timeout,
+        read_requests=requests.read if reads else None,
     )
 
 
@@ -146,18 +164,74 @@ async def put_source(database: Database, name: str, *, note: Mapping[str, object
     }
     async with database.write() as connection:
         await connection.execute(insert(sources), [row | values])
-        await _mark(connection, sources.name, [("weibo", name)])
+        await _mark(connection, sources.name, [("weibo", f"{name}_v1")])
+
+
+async def put_cookie(database: Database, name: str, **values: Any) -> None:
+    """A new cookie; nobody marks it."""
+    numbers = dict.fromkeys(("priority", "daily_used", "consecutive_errors", "total_errors"), 0)
+    row = {
+        "cookie_name": name,
+        "platform": "weibo",
+        "cookie_encrypted": b"sealed-cookie-bytes",
+        "encryption_key_id": "k1",
+        "status": "active",
+        **numbers,
+        "daily_limit": 200,
+        "created_at": _NOW,
+        "updated_at": _NOW,
+        "used_on": "2026-11-16",
+        "enabled_at": _NOW,
+    }
+    async with database.write() as connection:
+        await connection.execute(insert(cookies), [row | values])
+
+
+# What the base shows of each table, by the names of the source's own columns. The mirror's code has no part in it.
+_SHOWN: dict[str, str] = {
+    candidates.name: """
+        platform || ':' || note_id AS key, platform, note_id, note_url, title, status, processing_lock, locked_at,
+        retry_count, source_keyword, exec_meta, due_at, last_error_code, last_error, created_at, updated_at""",
+    sources.name: """
+        platform || ':' || idempotency_key AS key, platform, note_id, idempotency_key, note_url, kind, title,
+        author_name, published_at, content, processing_lock, locked_at, retry_count, last_error_code, exec_meta,
+        collected_at""",
+    cookies.name: """
+        platform || ':' || cookie_name AS key, cookie_name, platform, encryption_key_id, status, priority, daily_used,
+        daily_limit, consecutive_errors, total_errors, cooling_until, created_at, updated_at""",
+    EXECUTION_TABLE: """
+        'collect:' || execution_id AS key, workflow_name, execution_id, status, started_at, heartbeat_at, completed_at,
+        items_processed, items_failed""",
+}
 
 
 async def read_expected(database: Database) -> dict[str, list[Fields]]:
-    """What both tables of the base should hold, by their ids; sorted, since the order is not promised."""
+    """What the tables of the base should hold, by their ids; sorted, since the order is not promised."""
     found: dict[str, list[Fields]] = {}
     async with database.read() as connection:
-        for table, table_id in ((candidates, CANDIDATES), (sources, SOURCES)):
-            owner = {OWNER_FIELD: await read_owner(database, table.name)}
-            rows = await connection.execute(select(table))
-            found[table_id] = [{**drop_empty(MIRRORED_TABLES[table.name].read_cells(row) | owner)} for row in rows]
+        for name, table_id in TABLES.items():
+            owner = await read_owner(database, name)
+            rows = (await connection.execute(text(f"SELECT {_SHOWN[name]} FROM {name}"))).mappings()
+            found[table_id] = [_expect_record({**row, "managed_by": owner}) for row in rows]
     return {table_id: _sort(rows) for table_id, rows in found.items()}
+
+
+def _expect_record(row: dict[str, Any]) -> Fields:
+    """A row as a record: the note's JSON in its parts, and no empty value."""
+    if "content" in row:
+        try:
+            note = json.loads(row.pop("content"))
+        except ValueError:
+            note = {}
+        note = note if isinstance(note, dict) else {}
+        counts, tags = note.get("counts", {}), note.get("tags")
+        row |= {name: count for name, count in counts.items() if isinstance(count, int)}
+        row |= {"text": _clean(note.get("text", "")), "tags": ", ".join(tags) if isinstance(tags, list) else None}
+    return {name: value for name, value in drop_empty(row).items() if value != ""}
+
+
+def _clean(shown: str) -> str:
+    return shown.encode("utf-16", "surrogatepass").decode("utf-16", "replace")[:LONGEST_TEXT]
 
 
 async def read_owner(database: Database, table_name: str = candidates.name) -> str | None:
@@ -168,7 +242,7 @@ async def read_owner(database: Database, table_name: str = candidates.name) -> s
 
 
 def read_mirrored(service: SandboxBitable) -> dict[str, list[Fields]]:
-    return {table_id: _sort(service.rows(table_id)) for table_id in DEMO_TABLES}
+    return {table_id: _sort(service.rows(table_id)) for table_id in TABLES.values()}
 
 
 async def count_waiting(database: Database) -> int:

@@ -285,10 +285,10 @@ async def test_a_type_that_a_person_changes_gives_up_no_row(
     """C21: Feishu would refuse every row, so the error is the table's."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
-    service.table(CANDIDATES).fields["retries"] = BitableFieldType.TEXT
+    service.table(CANDIDATES).fields["retry_count"] = BitableFieldType.TEXT
     await put_candidates(database, ["b", "c"])
     failed = (await mirror.deliver()).failures[candidates.name]
-    assert str(failed) == "the field retries is not of the type Number"
+    assert str(failed) == "the field retry_count is not of the type Number"
     assert ((await mirror.describe()).refused, await count_waiting(database)) == (0, 2)
 
 

@@ -12,9 +12,12 @@ from sqlalchemy import delete, insert, select
 from tests.collect.feishu_stage import (
     BATCH_CREATE,
     CANDIDATES,
+    COOKIES,
+    EXECUTIONS,
     FIELDS,
     SEARCH,
     SOURCES,
+    TABLES,
     WRITES,
     MirrorMaker,
     change_candidates,
@@ -23,6 +26,7 @@ from tests.collect.feishu_stage import (
     make_service,
     make_target,
     put_candidates,
+    put_cookie,
     put_source,
     read_expected,
     read_mirrored,
@@ -30,12 +34,13 @@ from tests.collect.feishu_stage import (
     remove_candidates,
 )
 from tests.fakes import FakeClock
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget, FeishuTargetError
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import LONGEST_TEXT
 from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
 from tidings.core.db.database import Database
-from tidings.core.executions import Executions, executions
+from tidings.core.executions import Executions, ExecutionStatus, executions
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -69,12 +74,11 @@ async def test_rows_are_created_updated_and_deleted_in_feishu(
     assert (first.created, first.updated, first.deleted, first.failures) == (4, 0, 0, {})
     assert read_mirrored(service) == await read_expected(database)
     shown = service.rows(SOURCES)[0]
-    assert (shown["key"], shown["text"], shown["tags"], shown["likes"], shown["request_id"]) == (
-        "weibo:a",
+    assert (shown["key"], shown["text"], shown["tags"], shown["likes"]) == (
+        "weibo:a_v1",
         "正文\nsecond line",
         "one, two",
         12,
-        "req-a",
     )
     assert "views" not in shown
     await change_candidates(database, ["a"], status="failed", last_error="it broke", retry_count=3)
@@ -84,6 +88,52 @@ async def test_rows_are_created_updated_and_deleted_in_feishu(
     assert (second.created, second.updated, second.deleted) == (1, 1, 1)
     assert read_mirrored(service) == await read_expected(database)
     assert await count_waiting(database) == 0
+
+
+@pytest.mark.both_databases
+async def test_cookies_and_executions_are_mirrored_without_being_announced(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable, executions: Executions, clock: FakeClock
+) -> None:
+    """C9, C11, C21: nobody records their changes, and the mirror shows them within a minute. A cookie is shown without
+    its secret."""
+    await put_cookie(database, "mine")
+    running = await executions.acquire("discover", kind="collect")
+    await executions.acquire("announce:example.com", kind="announce")
+    assert (await mirror.deliver()).created == 2
+    assert read_mirrored(service) == await read_expected(database)
+    (shown,) = service.rows(COOKIES)
+    assert "cookie_encrypted" not in service.table(COOKIES).fields
+    assert "sealed-cookie-bytes" not in str(shown)
+    assert service.rows(EXECUTIONS)[0]["status"] == "running"
+
+    await executions.finish(running, ExecutionStatus.PARTIAL, processed=3, failed=1, result={})
+    await put_cookie(database, "second")
+    async with database.write() as connection:
+        await connection.execute(delete(cookies).where(cookies.c.cookie_name == "mine"))
+    assert (await mirror.deliver()).created == 0
+    clock.advance(timedelta(minutes=1))
+    delivered = await mirror.deliver()
+    assert (delivered.created, delivered.updated, delivered.deleted) == (1, 1, 1)
+    assert read_mirrored(service) == await read_expected(database)
+
+    # A record of a base's 20,000 is not spent on an execution of last month.
+    clock.advance(timedelta(days=31))
+    assert (await mirror.deliver()).deleted == 1
+    assert service.rows(EXECUTIONS) == []
+
+
+async def test_timestamps_are_dates_and_statuses_are_choices(
+    mirror: FeishuMirror, database: Database, service: SandboxBitable
+) -> None:
+    """C21: dates as Feishu dates, in tables that the mirror itself completes."""
+    for table_id in TABLES.values():
+        service.table(table_id).fields = {"key": BitableFieldType.TEXT}
+    await put_candidates(database, ["a"])
+    assert (await mirror.deliver()).failures == {}
+    kinds = service.table(CANDIDATES).fields
+    dates = {name for name, kind in kinds.items() if kind is BitableFieldType.DATETIME}
+    assert dates == {"locked_at", "due_at", "created_at", "updated_at"}
+    assert kinds["status"] is BitableFieldType.SINGLE_SELECT
 
 
 async def test_a_value_that_is_gone_is_gone_in_feishu_too(
@@ -160,13 +210,14 @@ async def test_missing_fields_are_created_and_a_wrong_type_stops_the_table(
 ) -> None:
     """C21: a table needs no more than to be there; a field of another type stops it, with a reason."""
     service.table(CANDIDATES).fields = {"Text": BitableFieldType.TEXT}
-    service.table(SOURCES).fields["published_at"] = BitableFieldType.DATETIME
+    service.table(SOURCES).fields["published_at"] = BitableFieldType.TEXT
     await put_candidates(database, ["a"])
     await put_source(database, "a", note={})
     delivered = await mirror.deliver()
     assert delivered.created == 1
-    assert str(delivered.failures[sources.name]) == "the field published_at is not of the type Number"
+    assert str(delivered.failures[sources.name]) == "the field published_at is not of the type Date"
     assert read_mirrored(service)[CANDIDATES] == (await read_expected(database))[CANDIDATES]
+    # A number takes the same values as a date. Earlier mirrors have such fields.
     service.table(SOURCES).fields["published_at"] = BitableFieldType.NUMBER
     assert (await mirror.deliver()).created == 1
     assert read_mirrored(service) == await read_expected(database)
@@ -178,7 +229,7 @@ async def test_a_field_that_a_person_removes_comes_back(
     """C21: 1254045 in the middle of it all."""
     await put_candidates(database, ["a"])
     await mirror.deliver()
-    del service.table(CANDIDATES).fields["keyword"]
+    del service.table(CANDIDATES).fields["source_keyword"]
     await put_candidates(database, ["b"])
     assert (await mirror.deliver()).failures == {}
     assert read_mirrored(service) == await read_expected(database)
@@ -219,7 +270,7 @@ async def test_a_new_target_gets_everything(
 async def test_a_table_that_is_not_mirrored_is_left_alone(
     database: Database, service: SandboxBitable, make_mirror: MirrorMaker
 ) -> None:
-    """C21: one of the two tables is enough."""
+    """C21: one of the tables is enough."""
     await put_candidates(database, ["a"])
     await put_source(database, "a", note={})
     target = make_target(service, **{candidates.name: CANDIDATES})
@@ -402,8 +453,8 @@ async def test_a_marker_without_a_row_and_without_a_record_is_done(mirror: Feish
         ({"base_url": "https://user@feishu.example"}, "https://"),
         ({"base_url": "https://feishu.example/path"}, "https://"),
         ({"app_id": ""}, "app's id"),
-        ({"tables": {}}, "tables"),
-        ({"tables": {"tbl_cookie": "tblX"}}, "tables"),
+        ({"tables": {"tbl_keyword": "tblX"}}, "tables"),
+        ({"keyword_table": "tblX"}, "same one"),
         ({"tables": {"tbl_candidate": "tblX", "tbl_source": "tblX"}}, "same one"),
     ],
 )

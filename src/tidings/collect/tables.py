@@ -120,6 +120,9 @@ collect_minutes = Table(
     Column("failed", Integer, nullable=False),
 )
 
+# The mirror's tables name a row by `platform` and `note_id`. For rows that are no candidates the second is the
+# idempotency key, the cookie's name or the execution's id, and an execution's first is its kind.
+
 # Rows that changed. The mirror reads the present row when it sends.
 mirror_outbox = Table(
     "mirror_outbox",
@@ -183,6 +186,16 @@ mirror_state = Table(
     Column("delivered_at", BigInteger),
     Column("last_error", Text),
     Column("failed_at", BigInteger),
+)
+
+# The rows of the keyword table in Feishu that were read: each becomes a keyword once.
+mirror_requests = Table(
+    "mirror_requests",
+    metadata,
+    Column("table_id", Text, nullable=False),
+    Column("record_id", Text, nullable=False),
+    Column("read_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("table_id", "record_id"),
 )
 
 # The platforms with pending candidates, as a table expression `pending(platform)`. It jumps from platform to platform

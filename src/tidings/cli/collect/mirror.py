@@ -22,7 +22,7 @@ async def mirror(
     """
     installation = await session.open(verbose=verbose)
     if installation.mirror is None:
-        fail("no mirror is set up; set FEISHU_APP_ID and the other FEISHU_ variables (docs/feishu.md)")
+        fail("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
     delivered = await (installation.mirror.rebuild() if rebuild else installation.mirror.deliver())
     await deliver_alerts(installation)
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}

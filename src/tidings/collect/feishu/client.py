@@ -25,7 +25,7 @@ from tidings.collect.feishu.errors import (
     make_unreadable,
     next_delay,
 )
-from tidings.collect.feishu.rows import KEY_FIELD, MIRRORED_TABLES, OWNER_FIELD, Cell, FieldType
+from tidings.collect.feishu.rows import KEY_FIELD, MIRRORED_TABLES, OWNER_FIELD, Cell, MirrorField
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.client import FetchError, GuardedClient, RefusedError
@@ -67,8 +67,10 @@ class FeishuTarget:
     app_secret: Secret
     # The id of the base, from its URL.
     app_token: str
-    # The table's id in the base, by the name of our table; only mirrored tables are named.
+    # The table's id in the base, by the name of our table; only mirrored tables are named. May be empty for a setup.
     tables: Mapping[str, str] = field(hash=False)
+    # The id of the table that people write keywords into. None: there is none.
+    keyword_table: str | None = None
     # The origin of Feishu's or Lark's server.
     base_url: str = FEISHU_URL
 
@@ -76,9 +78,10 @@ class FeishuTarget:
         if not (self.app_id and self.app_secret and self.app_token):
             raise FeishuTargetError("the app's id, its secret and the base's token are needed")
         _check_base_url(self.base_url)
-        if not self.tables or any(name not in MIRRORED_TABLES or not given for name, given in self.tables.items()):
+        if any(name not in MIRRORED_TABLES or not given for name, given in self.tables.items()):
             raise FeishuTargetError(f"tables: name the table in the base for some of {', '.join(MIRRORED_TABLES)}")
-        if len(set(self.tables.values())) < len(self.tables):
+        ids = [*self.tables.values(), *([] if self.keyword_table is None else [self.keyword_table])]
+        if len(set(ids)) < len(ids):
             raise FeishuTargetError("two tables cannot be mirrored to the same one")
 
     def fingerprint(self, table_name: str) -> str:
@@ -134,7 +137,7 @@ class BitableClient:
     ) -> list[str]:
         """Create all or none; returns their ids. Repeating a client_token creates nothing and returns the same ids."""
         body = {"records": [{"fields": row} for row in rows]}
-        data = await self._send("POST", table_id, "records/batch_create", body, client_token=client_token)
+        data = await self._send("POST", f"/{table_id}/records/batch_create", body, client_token=client_token)
         with _reading():
             ids = {_read_text(record["fields"][KEY_FIELD]): str(record["record_id"]) for record in data["records"]}
             return [ids[str(row[KEY_FIELD])] for row in rows]
@@ -142,21 +145,30 @@ class BitableClient:
     async def update_records(self, table_id: str, changes: Mapping[str, Mapping[str, Cell]]) -> None:
         """Set these fields of these records, all or none. None clears a field."""
         body = {"records": [{"record_id": record_id, "fields": fields} for record_id, fields in changes.items()]}
-        await self._send("POST", table_id, "records/batch_update", body)
+        await self._send("POST", f"/{table_id}/records/batch_update", body)
 
     async def delete_records(self, table_id: str, record_ids: Sequence[str]) -> None:
         """Delete all or none."""
-        await self._send("POST", table_id, "records/batch_delete", {"records": list(record_ids)})
+        await self._send("POST", f"/{table_id}/records/batch_delete", {"records": list(record_ids)})
 
     async def find_absent(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
         """Those of these records that were deleted. Unlike a search, this shows every change at once."""
-        absent: set[str] = set()
+        present = await self.read_records(table_id, record_ids)
+        return {record_id for record_id in record_ids if record_id not in present}
+
+    async def read_records(self, table_id: str, record_ids: Sequence[str]) -> dict[str, Document]:
+        """The fields of these records, as far as they exist. Unlike a search, this shows every change at once."""
+        found: dict[str, Document] = {}
         for start in range(0, len(record_ids), _MOST_IDS):
             body = {"record_ids": list(record_ids[start : start + _MOST_IDS])}
-            data = await self._send("POST", table_id, "records/batch_get", body)
+            data = await self._send("POST", f"/{table_id}/records/batch_get", body)
             with _reading():
-                absent |= {str(name) for name in data.get("absent_record_ids") or []}
-        return absent.intersection(record_ids)
+                absent = {str(name) for name in data.get("absent_record_ids") or []}
+                found |= {str(each["record_id"]): _read_fields(each["fields"]) for each in data.get("records") or []}
+                # An answer that names a record in neither list is not to be relied on.
+                if missing := set(body["record_ids"]) - absent - found.keys():
+                    raise LookupError(len(missing))
+        return found
 
     async def find_records(self, table_id: str, keys: Sequence[str]) -> list[FoundRecord]:
         """The records with one of these keys. A search may show a new record seconds later."""
@@ -171,35 +183,60 @@ class BitableClient:
 
     async def list_records(self, table_id: str, *, chosen: Document | None = None) -> AsyncIterator[FoundRecord]:
         """Every record, or those that the filter `chosen` selects."""
-        body: dict[str, Any] = {"field_names": [KEY_FIELD, OWNER_FIELD], "automatic_fields": False}
+        async for record_id, fields in self.search(table_id, (KEY_FIELD, OWNER_FIELD), chosen=chosen):
+            yield FoundRecord(record_id, str(fields.get(KEY_FIELD) or ""), str(fields.get(OWNER_FIELD) or ""))
+
+    async def search(
+        self, table_id: str, names: Sequence[str], *, chosen: Document | None = None
+    ) -> AsyncIterator[tuple[str, Document]]:
+        """The ids of records with these fields; every record, or those that the filter `chosen` selects."""
+        body: dict[str, Any] = {"field_names": list(names), "automatic_fields": False}
         if chosen is not None:
             body["filter"] = chosen
-        async for items in self._list("POST", table_id, "records/search", body, page_size=_RECORD_PAGE):
+        async for items in self._list("POST", f"/{table_id}/records/search", body, page_size=_RECORD_PAGE):
             with _reading():
-                page = [_read_record(item) for item in items]
+                page = [(str(item["record_id"]), _read_fields(item["fields"])) for item in items]
             for record in page:
                 yield record
 
     async def list_fields(self, table_id: str) -> dict[str, FieldInfo]:
         """The fields of a table by name."""
         fields: dict[str, FieldInfo] = {}
-        async for items in self._list("GET", table_id, "fields", None, page_size=_FIELD_PAGE):
+        async for items in self._list("GET", f"/{table_id}/fields", None, page_size=_FIELD_PAGE):
             with _reading():
                 fields |= {
                     str(item["field_name"]): FieldInfo(int(item["type"]), str(item.get("field_id"))) for item in items
                 }
         return fields
 
-    async def create_field(self, table_id: str, name: str, field_type: FieldType) -> None:
-        await self._send("POST", table_id, "fields", {"field_name": name, "type": int(field_type)})
+    async def create_field(self, table_id: str, name: str, field: MirrorField) -> None:
+        await self._send("POST", f"/{table_id}/fields", field.describe(name))
 
-    async def _list(
-        self, method: str, table_id: str, path: str, body: Document | None, *, page_size: str
-    ) -> AsyncIterator[list[Any]]:
+    async def change_field(self, table_id: str, field_id: str, name: str, field: MirrorField) -> None:
+        """Give a field this name and type. Feishu converts the values, or empties them."""
+        await self._send("PUT", f"/{table_id}/fields/{quote(field_id, safe='')}", field.describe(name))
+
+    async def list_tables(self) -> dict[str, str]:
+        """The ids of the base's tables by name."""
+        tables: dict[str, str] = {}
+        async for items in self._list("GET", "", None, page_size=_FIELD_PAGE):
+            with _reading():
+                tables |= {str(item["name"]): str(item["table_id"]) for item in items}
+        return tables
+
+    async def create_table(self, name: str, fields: Mapping[str, MirrorField]) -> str:
+        """Create a table; returns its id. The first field is the primary one."""
+        described = [field.describe(field_name) for field_name, field in fields.items()]
+        body = {"table": {"name": name, "default_view_name": name, "fields": described}}
+        data = await self._send("POST", "", body)
+        with _reading():
+            return str(data["table_id"])
+
+    async def _list(self, method: str, path: str, body: Document | None, *, page_size: str) -> AsyncIterator[list[Any]]:
         """The items of each page."""
         query, seen = {"page_size": page_size}, set[str]()
         while True:
-            data = await self._send(method, table_id, path, body, **query)
+            data = await self._send(method, path, body, **query)
             yield data.get("items") or []
             if not data.get("has_more"):
                 return
@@ -209,10 +246,10 @@ class BitableClient:
             seen.add(page_token)
             query["page_token"] = page_token
 
-    async def _send(self, method: str, table_id: str, path: str, body: Document | None, **query: str) -> Document:
-        """The `data` of a successful answer, after retries."""
-        app, table = quote(self._target.app_token, safe=""), quote(table_id, safe="")
-        url = f"/open-apis/bitable/v1/apps/{app}/tables/{table}/{path}?{urlencode(query)}".rstrip("?")
+    async def _send(self, method: str, path: str, body: Document | None, **query: str) -> Document:
+        """The `data` of a successful answer, after retries. `path` follows after the base's tables."""
+        app = quote(self._target.app_token, safe="")
+        url = f"/open-apis/bitable/v1/apps/{app}/tables{path}?{urlencode(query)}".rstrip("?")
         for retry in count(1):
             try:
                 token = await self._find_token()
@@ -290,7 +327,7 @@ def _reading() -> Iterator[None]:
     """Turn an answer of an unknown shape into a FeishuError."""
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise make_unreadable(error) from None
 
 
@@ -303,9 +340,9 @@ def _read_document(content: bytes) -> tuple[Document, int | None]:
         return {}, None
 
 
-def _read_record(item: Document) -> FoundRecord:
-    fields = item["fields"]
-    return FoundRecord(str(item["record_id"]), _read_text(fields.get(KEY_FIELD)), _read_text(fields.get(OWNER_FIELD)))
+def _read_fields(fields: Document) -> Document:
+    """The values of a record: texts as text, other values as they are."""
+    return {name: _read_text(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def _read_text(value: object) -> str:

@@ -61,7 +61,7 @@ class CodeRule:
 _WAIT: Final = "Nothing: Tidings tries again. If it lasts, look at Feishu's status page"
 _FIELDS: Final = "Rename the field back, or let the app create fields (permission base:field:create)"
 _VALUE: Final = "Set the field back to the type that docs/feishu.md names, then run: tidings collect mirror --rebuild"
-_SETUP: Final = "Check the ids of the base and its tables in the settings"
+_SETUP: Final = "Check the ids of the base and its tables in the settings, or run: tidings collect feishu setup"
 _PERMISSION: Final = "Give the app edit rights on the base (… > More > Add document app)"
 _CREDENTIALS: Final = "Check FEISHU_APP_ID and FEISHU_APP_SECRET"
 _REPORT: Final = "Look the code up in Feishu's documentation. The rows are kept and delivered later"
@@ -94,6 +94,8 @@ MISSING_KEY: Final = CodeRule(
     "the field key is missing, so records cannot be matched with rows",
     "Rename the field back to key; or empty the table, then run: tidings collect mirror --rebuild",
 )
+# The settings name a table that the base does not have.
+NO_TABLE: Final = CodeRule(_Kind.BLOCKED, "the table does not exist", _SETUP)
 # Two processes with different settings would overwrite each other's records.
 OTHER_TARGET: Final = CodeRule(
     _Kind.BLOCKED,
@@ -117,6 +119,8 @@ CODE_RULES: Final[Mapping[int, CodeRule]] = MappingProxyType(
         99991661: CodeRule(_Kind.EXPIRED_TOKEN, "the access token is missing", _CREDENTIALS),
         99991663: CodeRule(_Kind.EXPIRED_TOKEN, "the access token has expired", _CREDENTIALS),
         1255006: CodeRule(_Kind.SPENT_CLIENT_TOKEN, "the client_token was used for another request", _REPORT),
+        1254013: CodeRule(_Kind.BLOCKED, "the base has another table of this name", _SETUP),
+        1254014: CodeRule(_Kind.MISSING_FIELD, "someone else creates the field", _WAIT),
         1254045: CodeRule(_Kind.MISSING_FIELD, "a field is missing in the table", _FIELDS),
         1254043: CodeRule(_Kind.MISSING_RECORD, "the record was deleted"),
         1254130: CodeRule(_Kind.REFUSED_ROW, "a value is too large for its cell", _REPORT),
@@ -124,7 +128,7 @@ CODE_RULES: Final[Mapping[int, CodeRule]] = MappingProxyType(
         1254104: _LARGE,
         99991403: CodeRule(_Kind.BLOCKED, "this month's quota of API calls is used up", "Raise the plan, or wait"),
         1254040: CodeRule(_Kind.BLOCKED, "the base does not exist", _SETUP),
-        1254041: CodeRule(_Kind.BLOCKED, "the table does not exist", _SETUP),
+        1254041: NO_TABLE,
         1254302: _FORBIDDEN,
         1254304: _FORBIDDEN,
         1254608: CodeRule(_Kind.BLOCKED, "Feishu takes the request for a repetition", _REPORT),

@@ -1,27 +1,27 @@
 """The mirror as the rest of the program uses it: deliver once, deliver in a loop, rebuild, and report its status.
 
 One process delivers at a time, as the execution `mirror`. A finished delivery leaves no row among the executions.
-`delivery` knows how one table gets to Feishu.
+`delivery` knows how one table gets to Feishu. Every few minutes the mirror also reads what people ask for there; the
+caller gives it the reader.
 """
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.feishu.batches import RecordCounts
 from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
-from tidings.collect.feishu.delivery import TableDelivery
+from tidings.collect.feishu.delivery import RecordCounts, TableDelivery
 from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
-from tidings.collect.feishu.rows import MIRRORED_TABLES, RowKey
+from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
 from tidings.collect.feishu.store import MirrorStore
-from tidings.collect.tables import MIRROR, mirror_failures, mirror_intents, mirror_outbox, mirror_state
+from tidings.collect.tables import MIRROR, candidates, mirror_failures, mirror_intents, mirror_outbox, mirror_state
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
@@ -36,8 +36,9 @@ from tidings.core.stop import Stop
 WORKFLOW: Final = "mirror"
 # An outage raises an alert after this long. An error that needs a person raises one at once.
 ALERT_AFTER: Final = timedelta(minutes=30)
-# Our rows are compared with the known records this often.
-COMPARE_EVERY: Final = timedelta(hours=1)
+# What people ask for is read this often. It is a part of the mirror beside the tables, under this name.
+READ_EVERY: Final = timedelta(minutes=3)
+READ_BACK: Final = "read back"
 # After a delivery to one target, a process with another target waits this long.
 TARGET_KEPT_FOR: Final = timedelta(minutes=10)
 
@@ -47,9 +48,17 @@ _PAUSES: Final = Backoff((5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND
 # The loop looks into the outbox this often.
 _LOOK_EVERY: Final = 15 * _SECOND
 _REBUILD_PATIENCE: Final = timedelta(minutes=10)
+_CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError)
 
 _log = get_logger(__name__)
+
+
+class RequestReader(Protocol):
+    """Reads what people ask for, and carries it out. Raises FeishuError and ExecutionLostError."""
+
+    def __call__(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> Awaitable[None]:
+        """`store` is that of the candidates. `has_candidates`: whether the target has their records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +123,27 @@ class FeishuMirror:
         clock: Clock,
         redactor: Redactor | None = None,
         timeout: timedelta = TIMEOUT,
+        read_requests: RequestReader | None = None,
     ) -> None:
         self._database = database
         self._target = target
+        self._read_requests = read_requests
+        self._parts = [*target.tables, *([] if read_requests is None else [READ_BACK])]
         self._executions = executions
         self._alerts = alerts
         self._clock = clock
         self._client = BitableClient(target, client=client, clock=clock, redactor=redactor, timeout=timeout)
-        # Tables whose fields are known to be right, and when each table was last compared.
+        # Tables whose fields are known to be right.
         self._prepared: set[str] = set()
+        # When each table was last compared, and last compared as a whole.
         self._compared_at: dict[str, datetime] = {}
+        self._compared_whole_at: dict[str, datetime] = {}
+        self._read_at: datetime | None = None
         self._unreleased: list[_Unreleased] = []
         self._pauses: dict[str, _Pause] = {}
 
     async def deliver(self, *, tables: Collection[str] | None = None) -> MirrorResult:
-        """Deliver every pending change once, of all tables or of these. Failures are in the result."""
+        """Deliver every pending change once, of all parts or of these. Failures are in the result."""
         await self._release_all()
         due = [name for name in await self._list_due() if tables is None or name in tables]
         if not due:
@@ -164,7 +179,7 @@ class FeishuMirror:
 
     async def describe(self) -> MirrorStatus:
         """The status of the mirror, whichever process delivers."""
-        tables = list(self._target.tables)
+        tables = self._parts
         outbox, failures, state = mirror_outbox.c, mirror_failures.c, mirror_state.c
         pending = select(func.count(), func.min(outbox.created_at)).where(outbox.table_name.in_(tables))
         refusals = select(func.count()).where(failures.table_name.in_(tables))
@@ -192,11 +207,16 @@ class FeishuMirror:
             for table, name in itertools.product((mirror_outbox, mirror_intents), self._target.tables):
                 some = select(table.c.table_name).where(table.c.table_name == name).limit(1)
                 found |= {row.table_name for row in await connection.execute(some)}
-        return [name for name in self._target.tables if name in found or self._is_compare_due(name)]
+        return [name for name in self._parts if name in found or self._is_due(name)]
 
-    def _is_compare_due(self, name: str) -> bool:
-        compared_at = self._compared_at.get(name)
-        return compared_at is None or self._clock.now() - compared_at >= COMPARE_EVERY
+    def _is_due(self, name: str) -> bool:
+        """Whether the table is due to be compared, or Feishu to be read."""
+        if name == READ_BACK:
+            return self._is_over(self._read_at, READ_EVERY)
+        return self._is_over(self._compared_at.get(name), MIRRORED_TABLES[name].compare_every)
+
+    def _is_over(self, since: datetime | None, pause: timedelta) -> bool:
+        return since is None or self._clock.now() - since >= pause
 
     async def _deliver_tables(self, execution: Execution, names: Collection[str], *, rebuild: bool) -> MirrorResult:
         counts: list[RecordCounts] = []
@@ -204,16 +224,13 @@ class FeishuMirror:
         unreleased = _Unreleased(execution)
         try:
             for name in names:
-                store = MirrorStore(
-                    self._database,
-                    MIRRORED_TABLES[name],
-                    executions=self._executions,
-                    execution=execution,
-                    clock=self._clock,
-                )
+                store = self._open_store(candidates.name if name == READ_BACK else name, execution)
                 unreleased.stores.append(store)
-                counted, error = await self._deliver_table(store, rebuild=rebuild)
-                counts.append(counted)
+                if name == READ_BACK:
+                    error = await self._read_back(store)
+                else:
+                    counted, error = await self._deliver_table(store, rebuild=rebuild)
+                    counts.append(counted)
                 if error is not None:
                     failures[name] = error
         except ExecutionLostError as error:
@@ -231,6 +248,11 @@ class FeishuMirror:
             _log.info("mirror.delivered", **totals)
         return MirrorResult(**totals, failures=failures)
 
+    def _open_store(self, name: str, execution: Execution) -> MirrorStore:
+        return MirrorStore(
+            self._database, MIRRORED_TABLES[name], executions=self._executions, execution=execution, clock=self._clock
+        )
+
     async def _release_all(self) -> None:
         """Give back executions that ended, after marking rows in doubt where the lock was lost."""
         while self._unreleased:
@@ -244,24 +266,62 @@ class FeishuMirror:
         delivery = TableDelivery(
             self._client, store, table_id=self._target.tables[name], clock=self._clock, prepared=self._prepared
         )
-        failure = None
-        try:
+
+        async def work() -> bool:
             if not await self._choose_target(store, delivery, rebuild=rebuild):
-                return delivery.counts, FeishuError(OTHER_TARGET)
-            if self._is_compare_due(name):
-                await delivery.compare()
-                self._compared_at[name] = self._clock.now()
+                return False
+            if self._is_due(name):
+                await self._compare(delivery, name)
             await delivery.deliver()
+            return True
+
+        is_ours, failure = await self._isolate(name, work)
+        if failure is None and not is_ours:
+            return delivery.counts, FeishuError(OTHER_TARGET)
+        await self._record_result(store, name, failure)
+        return delivery.counts, failure
+
+    async def _compare(self, delivery: TableDelivery, name: str) -> None:
+        """Compare all rows, or between two such comparisons those that may have changed since the last one."""
+        whole = self._compared_whole_at.get(name)
+        since = None
+        if MIRRORED_TABLES[name].choose_changed is not None and not self._is_over(whole, COMPARE_EVERY):
+            # Another machine's clock may be behind ours.
+            since = self._compared_at[name] - _CLOCK_TOLERANCE
+        now = self._clock.now()
+        await delivery.compare(since=since)
+        self._compared_at[name] = now
+        if since is None:
+            self._compared_whole_at[name] = now
+
+    async def _read_back(self, store: MirrorStore) -> FeishuError | None:
+        """Read what people ask for in Feishu."""
+
+        async def work() -> bool:
+            state = await store.load()
+            is_mirrored = store.table_name in self._target.tables
+            is_known = is_mirrored and state.target == self._target.fingerprint(store.table_name)
+            if self._read_requests is not None:
+                await self._read_requests(self._client, store, has_candidates=is_known)
+            self._read_at = self._clock.now()
+            return True
+
+        _, failure = await self._isolate(READ_BACK, work)
+        await self._record_result(store, READ_BACK, failure)
+        return failure
+
+    async def _isolate(self, name: str, work: Callable[[], Awaitable[bool]]) -> tuple[bool, FeishuError | None]:
+        """The answer of `work`, or the error that keeps this part of the mirror from working."""
+        try:
+            return await work(), None
         except FeishuError as error:
-            failure = error
             _log.warning("table.failed", table=name, reason=str(error), kind=error.kind.value)
+            return False, error
         except (ExecutionLostError, *_DATABASE_AWAY):
             raise
         except Exception as error:  # noqa: BLE001 - a bug that concerns one table must not stop the others
-            failure = make_internal_error(error)
             _log.exception("mirror.broken", table=name)
-        await self._record_result(store, failure)
-        return delivery.counts, failure
+            return False, make_internal_error(error)
 
     async def _choose_target(self, store: MirrorStore, delivery: TableDelivery, *, rebuild: bool) -> bool:
         """Start over for a rebuild or a new target. False if another process delivers to another target."""
@@ -276,13 +336,13 @@ class FeishuMirror:
             self._prepared.discard(name)
             await delivery.start_over(target=target, same_target=is_same)
             self._compared_at.pop(name, None)
-        if self._is_compare_due(name):
+            self._compared_whole_at.pop(name, None)
+        if self._is_due(name):
             await self._update_target_alert(store, None)
         return True
 
-    async def _record_result(self, store: MirrorStore, error: FeishuError | None) -> None:
-        """Store the error of a table for the status, and raise or resolve its alert."""
-        name = store.table_name
+    async def _record_result(self, store: MirrorStore, name: str, error: FeishuError | None) -> None:
+        """Store the error of a part for the status, and raise or resolve its alert."""
         values: dict[str, Any] = {"last_error": None}
         if error is not None:
             values = {"last_error": str(error), "failed_at": to_milliseconds(self._clock.now())}
@@ -326,7 +386,7 @@ class FeishuMirror:
     async def _deliver_due(self) -> timedelta:
         """Deliver the tables that are not paused. Returns how long to sleep."""
         now = self._clock.now()
-        due = [name for name in self._target.tables if name not in self._pauses or self._pauses[name].until <= now]
+        due = [name for name in self._parts if name not in self._pauses or self._pauses[name].until <= now]
         try:
             result = await self.deliver(tables=due) if due else MirrorResult()
         except SQLAlchemyError as error:

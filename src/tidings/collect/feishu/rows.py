@@ -1,26 +1,41 @@
 """The mirrored tables and their rows: fields in Feishu, a row as the values of those fields, and pending changes. Pure.
 
-To mirror a further table, add one `MirroredTable` to `MIRRORED_TABLES`, and its setting. Timestamps are number fields
-(milliseconds), because Feishu compares its dates by the day alone.
+To mirror a further table, add one `MirroredTable` to `MIRRORED_TABLES`, and its setting. `BASE_TABLES` also has the
+table that people fill in: their keywords. Timestamps are Feishu's dates, which hold milliseconds.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Table, and_
+from sqlalchemy import Column, ColumnElement, Row, Select, Table, and_, or_, select, true
 
+from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.cookies.table import cookies
+from tidings.collect.crawl.platforms.registry import BUILT_IN
 from tidings.collect.notes import Counts, clean_text
-from tidings.collect.tables import candidates, sources
+from tidings.collect.tables import COLLECT, CandidateStatus, candidates, sources
+from tidings.core.clock import to_milliseconds
+from tidings.core.execution_table import ExecutionStatus, executions, is_running
 
 KEY_FIELD: Final = "key"
 # Tells our records from those of people and of other installations.
 OWNER_FIELD: Final = "managed_by"
 # Half of Feishu's limit, because an emoji may count as two.
 LONGEST_TEXT: Final = 50_000
+# The view of collect's executions, and the table in the base that people write keywords into.
+EXECUTION_TABLE: Final = "tbl_crawl_execution"
+KEYWORD_TABLE: Final = "tbl_keyword"
+# Executions are mirrored for this long after their start: a table of a base holds 20,000 records.
+EXECUTIONS_KEPT: Final = timedelta(days=30)
+# The writer records every change of candidates and sources. A comparison finds what it missed.
+COMPARE_EVERY: Final = timedelta(hours=1)
+# Nobody records changes of cookies and executions, so these tables are compared more often.
+WATCH_EVERY: Final = timedelta(minutes=1)
 
 # A page of changes has at most this many rows.
 _MOST_ROWS: Final = 500
@@ -34,10 +49,44 @@ class FieldType(IntEnum):
 
     TEXT = 1
     NUMBER = 2
+    SINGLE_SELECT = 3
+    DATE = 5
+
+
+# A field of the second type takes the same values as one of the first.
+_STAND_INS: Final = {FieldType.DATE: FieldType.NUMBER, FieldType.SINGLE_SELECT: FieldType.TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorField:
+    """A field that a table in Feishu is to have."""
+
+    type: FieldType
+    # The choices of a single select.
+    options: tuple[str, ...] = ()
+
+    def takes(self, found: int) -> bool:
+        """Whether a field of Feishu's type `found` takes the same values. `tidings collect feishu setup` changes it."""
+        return found in (self.type, _STAND_INS.get(self.type))
+
+    def fit(self, value: object) -> Cell:
+        """A value as the field takes it: empty, where it cannot."""
+        if self.type in (FieldType.NUMBER, FieldType.DATE):
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return clean_text(value)[:LONGEST_TEXT] or None
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """The field as Feishu's API creates it."""
+        described: dict[str, Any] = {"field_name": name, "type": int(self.type)}
+        if self.type is FieldType.DATE:
+            described["property"] = {"date_formatter": "yyyy-MM-dd HH:mm"}
+        if self.options:
+            described["property"] = {"options": [{"name": option} for option in self.options]}
+        return described
 
 
 class RowKey(NamedTuple):
-    """Identifies a row of a mirrored table."""
+    """Identifies a row of a mirrored table: the values of the two columns that `MirroredTable.key` names."""
 
     platform: str
     note_id: str
@@ -63,23 +112,39 @@ class RenderedRow:
 class MirroredTable:
     """One of our tables, and how it appears in Feishu."""
 
-    table: Table
-    # Name and type of each field.
-    fields: Mapping[str, FieldType]
-    # The values of a row, without its owner.
-    read_cells: Callable[[Row[Any]], dict[str, Cell]]
-    # Selects rows by their ids; the caller also selects the platform.
-    match_ids: Callable[[Sequence[str]], ColumnElement[bool]]
+    name: str
+    # The columns that identify a row: a platform (or a kind), and an id.
+    key: tuple[Column[Any], Column[Any]]
+    # The columns that are read. A secret is not among them.
+    columns: Sequence[ColumnElement[Any]]
+    # The fields by name.
+    fields: Mapping[str, MirrorField]
+    # The values of a row by the names of its fields, without its key and owner.
+    read_values: Callable[[Row[Any]], Mapping[str, object]] = lambda row: row._asdict()
     # Rows that are read at once. Notes are long.
-    block: int
+    block: int = 500
+    # How often our rows are compared with the known records.
+    compare_every: timedelta = COMPARE_EVERY
+    # Which rows are mirrored at this time.
+    choose: Callable[[datetime], ColumnElement[bool]] = lambda _: true()
+    # Which rows may have changed since this time; None: any.
+    choose_changed: Callable[[datetime], ColumnElement[bool]] | None = None
 
-    @property
-    def name(self) -> str:
-        return self.table.name
+    def select(self, at: datetime) -> Select[Any]:
+        """The rows that are mirrored at this time. `read_key` reads their keys."""
+        named = (column.label(f"row_{name}") for name, column in zip(RowKey._fields, self.key, strict=True))
+        return select(*named, *self.columns).where(self.choose(at))
+
+    def match(self, platform: str, ids: Sequence[str]) -> ColumnElement[bool]:
+        """The condition for the rows with these keys."""
+        return and_(self.key[0] == platform, self.key[1].in_(ids))
 
     def render(self, row: Row[Any], *, owner: str, signature: str) -> RenderedRow:
         """`signature` stands for the fields of the table in Feishu: a field that was created again is empty there."""
-        fields = self.read_cells(row) | {OWNER_FIELD: owner}
+        values = self.read_values(row)
+        fields = {name: field.fit(values.get(name)) for name, field in self.fields.items()}
+        # The key is not cleaned, because it is searched for as it is.
+        fields |= {KEY_FIELD: read_key(row).text, OWNER_FIELD: owner}
         text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
         digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16, person=b"tidings.mirror")
         digest.update(signature.encode())
@@ -134,70 +199,6 @@ class CreateIntent:
     rows: Mapping[RowKey, Mapping[str, Cell]]
 
 
-def read_candidate(row: Row[Any]) -> dict[str, Cell]:
-    return {
-        **_read_common(row),
-        "status": row.status,
-        "keyword": _clean(row.source_keyword),
-        "retries": row.retry_count,
-        "due_at": row.due_at,
-        "last_error_code": row.last_error_code,
-        "last_error": _clean(row.last_error),
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-    }
-
-
-def read_source(row: Row[Any]) -> dict[str, Cell]:
-    note = _read_object(row.content)
-    counts, tags = note.get("counts"), note.get("tags")
-    counted = counts if isinstance(counts, dict) else {}
-    return {
-        **_read_common(row),
-        "kind": row.kind,
-        "author": _clean(row.author_name),
-        "published_at": row.published_at,
-        "text": _clean(note.get("text")),
-        "tags": _clean(", ".join(str(tag) for tag in tags)) if isinstance(tags, list) else None,
-        **{name: _read_number(counted.get(name)) for name in Counts.__slots__},
-        "collected_at": row.collected_at,
-    }
-
-
-def _match_sources(note_ids: Sequence[str]) -> ColumnElement[bool]:
-    # The second condition repeats the first for the column that has an index.
-    keys = [f"{note_id}_v1" for note_id in note_ids]
-    return and_(sources.c.note_id.in_(note_ids), sources.c.idempotency_key.in_(keys))
-
-
-def _name_fields(*, texts: str, numbers: str) -> dict[str, FieldType]:
-    """Fields by their names, which are separated by blanks. The key comes first: it is the primary field."""
-    texts = f"{KEY_FIELD} platform note_id title url request_id {texts} {OWNER_FIELD}"
-    return dict.fromkeys(texts.split(), FieldType.TEXT) | dict.fromkeys(numbers.split(), FieldType.NUMBER)
-
-
-MIRRORED_TABLES: Final[Mapping[str, MirroredTable]] = {
-    candidates.name: MirroredTable(
-        candidates,
-        fields=_name_fields(
-            texts="status keyword last_error_code last_error", numbers="retries due_at created_at updated_at"
-        ),
-        read_cells=read_candidate,
-        match_ids=candidates.c.note_id.in_,
-        block=500,
-    ),
-    sources.name: MirroredTable(
-        sources,
-        fields=_name_fields(
-            texts="kind author text tags", numbers=" ".join(("published_at", *Counts.__slots__, "collected_at"))
-        ),
-        read_cells=read_source,
-        match_ids=_match_sources,
-        block=25,
-    ),
-}
-
-
 def parse_key(text: str) -> RowKey | None:
     """The key of a record. None for a text that is no key, such as a line that a person wrote."""
     platform, colon, note_id = text.partition(":")
@@ -238,24 +239,21 @@ def group_entries(entries: Iterable[Any], *, settled_before: int) -> tuple[dict[
     return changes, last
 
 
-def _read_common(row: Row[Any]) -> dict[str, Cell]:
+def read_key(row: Row[Any]) -> RowKey:
+    """The key of a row that `MirroredTable.select` read."""
+    return RowKey(row.row_platform, row.row_note_id)
+
+
+def _read_source(row: Row[Any]) -> Mapping[str, object]:
+    """The columns, and the parts of the note, which is JSON."""
+    note = _read_object(row.content)
+    counts, tags = note.get("counts"), note.get("tags")
     return {
-        # Not cleaned, because it is searched for as it is.
-        KEY_FIELD: RowKey(row.platform, row.note_id).text,
-        "platform": row.platform,
-        "note_id": row.note_id,
-        "title": _clean(row.title),
-        "url": _clean(row.note_url),
-        "request_id": _clean(_read_object(row.exec_meta).get("request_id")),
+        **(counts if isinstance(counts, dict) else {}),
+        **row._asdict(),
+        "text": note.get("text"),
+        "tags": ", ".join(str(tag) for tag in tags) if isinstance(tags, list) else None,
     }
-
-
-def _clean(value: object) -> str | None:
-    return clean_text(value)[:LONGEST_TEXT] or None
-
-
-def _read_number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _read_object(text: str) -> dict[str, Any]:
@@ -264,3 +262,96 @@ def _read_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _name_fields(names: str, *, statuses: Iterable[str] = ()) -> dict[str, MirrorField]:
+    """Fields by their names, which are separated by blanks: `#` marks a number, `@` a date. The key is the primary one.
+
+    A field `status` is a single select of these statuses.
+    """
+    kinds = {"#": FieldType.NUMBER, "@": FieldType.DATE}
+    fields = {name.lstrip("#@"): MirrorField(kinds.get(name[0], FieldType.TEXT)) for name in names.split()}
+    if "status" in fields:
+        fields["status"] = MirrorField(FieldType.SINGLE_SELECT, tuple(statuses))
+    text = MirrorField(FieldType.TEXT)
+    return {KEY_FIELD: text, **fields, OWNER_FIELD: text}
+
+
+def _mirror_table(
+    table: Table, id_column: Column[Any], fields: Mapping[str, MirrorField], **options: Any
+) -> MirroredTable:
+    """A table with a platform, of which the columns with a field of the same name are read."""
+    columns = [column for column in table.c if column.name in (*fields, "content")]
+    return MirroredTable(
+        table.name,
+        key=(table.c.platform, id_column),
+        columns=columns,
+        fields=fields,
+        **options,
+    )
+
+
+_CANDIDATE: Final = _mirror_table(
+    candidates,
+    candidates.c.note_id,
+    _name_fields(
+        "platform note_id note_url title status processing_lock @locked_at #retry_count source_keyword exec_meta "
+        "@due_at last_error_code last_error @created_at @updated_at",
+        statuses=CandidateStatus,
+    ),
+)
+_SOURCE: Final = _mirror_table(
+    sources,
+    sources.c.idempotency_key,
+    _name_fields(
+        "platform note_id idempotency_key note_url kind title author_name @published_at text tags "
+        f"{' '.join(f'#{name}' for name in Counts.__slots__)} "
+        "processing_lock @locked_at #retry_count last_error_code exec_meta @collected_at"
+    ),
+    read_values=_read_source,
+    block=25,
+)
+# Without `cookie_encrypted`: the mirror does not even read it.
+_COOKIE: Final = _mirror_table(
+    cookies,
+    cookies.c.cookie_name,
+    _name_fields(
+        "cookie_name platform encryption_key_id status #priority #daily_used #daily_limit #consecutive_errors "
+        "#total_errors @cooling_until @created_at @updated_at",
+        statuses=[status for status in CookieStatus if status is not CookieStatus.UNREADABLE],
+    ),
+    compare_every=WATCH_EVERY,
+)
+_EXECUTION: Final = MirroredTable(
+    EXECUTION_TABLE,
+    key=(executions.c.kind, executions.c.public_id),
+    columns=(
+        executions.c.workflow_name,
+        executions.c.public_id.label("execution_id"),
+        *(executions.c[name] for name in ("status", "started_at", "heartbeat_at", "completed_at")),
+        *(executions.c[name] for name in ("items_processed", "items_failed")),
+    ),
+    fields=_name_fields(
+        "workflow_name execution_id status @started_at @heartbeat_at @completed_at #items_processed #items_failed",
+        statuses=ExecutionStatus,
+    ),
+    compare_every=WATCH_EVERY,
+    choose=lambda at: and_(
+        executions.c.kind == COLLECT, executions.c.started_at >= to_milliseconds(at - EXECUTIONS_KEPT)
+    ),
+    choose_changed=lambda since: or_(is_running, executions.c.completed_at >= to_milliseconds(since)),
+)
+
+MIRRORED_TABLES: Final[Mapping[str, MirroredTable]] = {
+    table.name: table for table in (_COOKIE, _CANDIDATE, _EXECUTION, _SOURCE)
+}
+# The fields of every table of the base. People fill in the keyword table; its status holds our answer.
+BASE_TABLES: Final[Mapping[str, Mapping[str, MirrorField]]] = {
+    **{name: table.fields for name, table in MIRRORED_TABLES.items()},
+    KEYWORD_TABLE: {
+        "keyword": MirrorField(FieldType.TEXT),
+        "platform": MirrorField(FieldType.SINGLE_SELECT, tuple(BUILT_IN)),
+        "pages": MirrorField(FieldType.NUMBER),
+        "status": MirrorField(FieldType.TEXT),
+    },
+}

@@ -8,13 +8,13 @@ import asyncio
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Row, Select, Table, and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.feishu.errors import FeishuError
@@ -26,6 +26,7 @@ from tidings.collect.feishu.rows import (
     RowChange,
     RowKey,
     group_entries,
+    read_key,
 )
 from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_records, mirror_state
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
@@ -158,7 +159,7 @@ class MirrorStore:
     async def _fill(self, changes: dict[RowKey, RowChange], keys: Sequence[RowKey]) -> int:
         """Read the content and the known record of these rows; returns the characters read."""
         async with self._database.read() as connection:
-            rows = await self._look_up(connection, self.table.table, keys)
+            rows = await self._read_rows(connection, keys)
             records = await self._look_up(connection, mirror_records, keys)
         contents = await self.render(list(rows.values()))
         for key in keys:
@@ -173,15 +174,12 @@ class MirrorStore:
         """Rows as Feishu is to show them. In a thread, because long texts would block the event loop."""
 
         def render_all() -> dict[RowKey, RenderedRow]:
-            return {
-                RowKey(row.platform, row.note_id): self.table.render(row, owner=self.owner, signature=self.signature)
-                for row in rows
-            }
+            return {read_key(row): self.table.render(row, owner=self.owner, signature=self.signature) for row in rows}
 
         return await asyncio.to_thread(render_all)
 
     async def look_up(self, table: Table, keys: Iterable[RowKey], *columns: ColumnElement[Any]) -> dict[RowKey, Any]:
-        """The rows of a table with these keys: all columns, or these."""
+        """The rows of one of the mirror's own tables with these keys: all columns, or these."""
         async with self._database.read() as connection:
             return await self._look_up(connection, table, keys, *columns)
 
@@ -194,13 +192,44 @@ class MirrorStore:
             rows |= {RowKey(row.platform, row.note_id): row for row in found}
         return rows
 
-    async def read_blocks(self, table: Table) -> AsyncIterator[Sequence[Row[Any]]]:
-        """Our table, or the known records, in the order of the primary key. No transaction is open in between."""
-        columns = [column for column in table.primary_key if column.name != "table_name"]
-        block = self.table.block if table is self.table.table else _RECORD_BLOCK
-        statement = select(table).order_by(*columns).limit(block)
-        if table is not self.table.table:
-            statement = statement.where(table.c.table_name == self.table_name)
+    async def find_existing(self, keys: Iterable[RowKey]) -> set[RowKey]:
+        """Those of these rows that are mirrored now."""
+        async with self._database.read() as connection:
+            return set(await self._read_rows(connection, keys))
+
+    async def _read_rows(self, connection: AsyncConnection, keys: Iterable[RowKey]) -> dict[RowKey, Row[Any]]:
+        rows: dict[RowKey, Row[Any]] = {}
+        for platform, ids in _group_ids(keys).items():
+            statement = self.table.select(self._clock.now()).where(self.table.match(platform, ids))
+            rows |= {read_key(row): row for row in await connection.execute(statement)}
+        return rows
+
+    async def read_changes(self, keys: Iterable[RowKey]) -> dict[RowKey, RowChange]:
+        """These rows as they are to be delivered, whether or not a change is pending."""
+        changes = {key: RowChange(key) for key in keys}
+        for start in range(0, len(changes), self.table.block):
+            await self._fill(changes, list(changes)[start : start + self.table.block])
+        return changes
+
+    def read_blocks(self, *, since: datetime | None = None) -> AsyncIterator[Sequence[Row[Any]]]:
+        """Our rows in the order of their keys; with `since`, only those that may have changed since then."""
+        statement = self.table.select(self._clock.now())
+        if since is not None and self.table.choose_changed is not None:
+            statement = statement.where(self.table.choose_changed(since))
+        return self._read_blocks(statement, self.table.key, read_key, block=self.table.block)
+
+    def read_record_blocks(self) -> AsyncIterator[Sequence[Row[Any]]]:
+        """The known records in the order of their keys."""
+        columns = mirror_records.c
+        statement = select(mirror_records).where(columns.table_name == self.table_name)
+        key = (columns.platform, columns.note_id)
+        return self._read_blocks(statement, key, lambda row: RowKey(row.platform, row.note_id), block=_RECORD_BLOCK)
+
+    async def _read_blocks(
+        self, statement: Select[Any], key: Sequence[Column[Any]], read: Callable[[Row[Any]], RowKey], *, block: int
+    ) -> AsyncIterator[Sequence[Row[Any]]]:
+        """Block by block; no transaction is open in between."""
+        statement = statement.order_by(*key).limit(block)
         chosen = statement
         while True:
             async with self._database.read() as connection:
@@ -208,8 +237,7 @@ class MirrorStore:
             if not rows:
                 return
             yield rows
-            last = [getattr(rows[-1], column.name) for column in columns]
-            chosen = statement.where(tuple_(*columns) > tuple_(*last))
+            chosen = statement.where(tuple_(*key) > tuple_(*read(rows[-1])))
 
     async def record_delivered(self, changes: Sequence[RowChange]) -> None:
         """Feishu shows these changes. A create in progress is done with them."""
@@ -309,13 +337,18 @@ class MirrorStore:
             await connection.execute(insert(mirror_state).values(table_name=self.table_name, **state))
             await self._store_found(connection, records)
 
-    async def mark_changed(self, keys: Collection[RowKey]) -> None:
-        """Add these rows to the outbox, except those that are pending already."""
+    async def mark_changed(self, keys: Collection[RowKey], *, forget: bool = False) -> None:
+        """Add these rows to the outbox, except those that are pending already.
+
+        `forget`: their records show something else than we delivered, so they are written again.
+        """
         if not keys:
             return
         columns = (mirror_outbox.c.platform, mirror_outbox.c.note_id)
         async with self.guard() as connection:
             pending = await self._look_up(connection, mirror_outbox, keys, *columns)
+            for chosen in self._match(mirror_records, keys if forget else ()):
+                await connection.execute(update(mirror_records).where(chosen).values(digest=""))
             await self._add_entries(connection, [key for key in keys if key not in pending])
 
     async def _add_entries(
@@ -356,13 +389,15 @@ class MirrorStore:
         await connection.execute(delete(mirror_intents).where(mirror_intents.c.table_name == self.table_name))
 
     def _match(self, table: Table, keys: Iterable[RowKey]) -> list[ColumnElement[bool]]:
-        """Conditions that select the rows with these keys, one for each platform."""
-        ids_by_platform: dict[str, list[str]] = defaultdict(list)
-        for key in keys:
-            ids_by_platform[key.platform].append(key.note_id)
-        if table is self.table.table:
-            return [and_(table.c.platform == name, self.table.match_ids(ids)) for name, ids in ids_by_platform.items()]
+        """Conditions that select these keys in one of the mirror's own tables, one for each platform."""
         return [
-            and_(table.c.table_name == self.table_name, table.c.platform == name, table.c.note_id.in_(ids))
-            for name, ids in ids_by_platform.items()
+            and_(table.c.table_name == self.table_name, table.c.platform == platform, table.c.note_id.in_(ids))
+            for platform, ids in _group_ids(keys).items()
         ]
+
+
+def _group_ids(keys: Iterable[RowKey]) -> dict[str, list[str]]:
+    ids: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        ids[key.platform].append(key.note_id)
+    return ids

@@ -148,13 +148,22 @@ async def release_leases(connection: AsyncConnection, execution: Execution, *, a
 
 
 async def requeue_failed(
-    connection: AsyncConnection, *, at: datetime, limit: int, platform: str | None = None
+    connection: AsyncConnection,
+    *,
+    at: datetime,
+    limit: int,
+    platform: str | None = None,
+    note_ids: Collection[str] | None = None,
 ) -> list[Key]:
-    """Make at most `limit` failed candidates due again with a retry count of 0; of one platform, if it is named."""
-    condition = text("tbl_candidate.status = 'failed'")
+    """Make at most `limit` failed candidates due again with a retry count of 0: all, or those that are named."""
+    conditions: list[Any] = [text("tbl_candidate.status = 'failed'")]
+    if platform is not None:
+        conditions.append(candidates.c.platform == platform)
+    if note_ids is not None:
+        conditions.append(candidates.c.note_id.in_(note_ids))
     chosen = (
         select(*_key)
-        .where(condition if platform is None else and_(condition, candidates.c.platform == platform))
+        .where(*conditions)
         .order_by(candidates.c.updated_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -212,14 +221,17 @@ async def take_back_candidates(
 
 
 async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> list[Key]:
-    """Free sources whose lock is older than the timeout. Their holder need not be an execution."""
+    """Free sources whose lock is older than the timeout. Their holder need not be an execution.
+
+    Returns their platforms and idempotency keys.
+    """
     statement = (
         update(sources)
         .where(text("tbl_source.processing_lock IS NOT NULL"), _is_silent(sources, at=at, limits=limits))
         .values(processing_lock=None, locked_at=None, retry_count=sources.c.retry_count + 1)
-        .returning(sources.c.platform, sources.c.note_id)
+        .returning(sources.c.platform, sources.c.idempotency_key)
     )
-    return [(row.platform, row.note_id) for row in await connection.execute(statement)]
+    return [(row.platform, row.idempotency_key) for row in await connection.execute(statement)]
 
 
 async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:

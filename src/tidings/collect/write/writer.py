@@ -38,6 +38,7 @@ from tidings.collect.write.results import (
     count_minute,
     is_pause,
     list_uses,
+    make_key,
     refuse,
     split_results,
     write_collected,
@@ -304,13 +305,13 @@ class Writer:
             _log.warning("times.clamped", rows=clamped, reason="a clock was ahead")
         return Recovered(ended, records, failed)
 
-    async def requeue(self, platform: str | None = None) -> int:
-        """Make failed candidates due again, of one platform or of all. Returns how many."""
+    async def requeue(self, platform: str | None = None, *, note_ids: Collection[str] | None = None) -> int:
+        """Make failed candidates due again: all, those of a platform, or these of a platform. Returns how many."""
         count, freed = 0, _BLOCK
         while freed == _BLOCK:
             at = self._clock.now()
             async with self._database.write() as connection:
-                keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform)
+                keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform, note_ids=note_ids)
                 await self._record_changes(connection, candidates.name, keys, at=at)
             freed = len(keys)
             count += freed
@@ -368,13 +369,16 @@ class Writer:
         at: datetime,
     ) -> None:
         await self._record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
-        created = [(platform, each.note_id) for each in settled if each.action is SettledAction.CREATED]
+        created = [(platform, make_key(each.note_id)) for each in settled if each.action is SettledAction.CREATED]
         await self._record_changes(connection, sources.name, created, at=at)
 
     async def _record_changes(
         self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
     ) -> None:
-        """Record for the mirror that these rows changed, in the transaction that changes them."""
+        """Record for the mirror that these rows changed, in the transaction that changes them.
+
+        A source is named by its platform and idempotency key.
+        """
         if table_name in self._mirrored and keys:
             common = {"table_name": table_name, "created_at": to_milliseconds(at)}
             rows = [common | {"platform": platform, "note_id": note_id} for platform, note_id in keys]

@@ -1,5 +1,6 @@
-"""The server of Feishu's Bitable API: access tokens that expire, records one by one and in batches, searches, fields,
-`client_token`, and refusal of concurrent writes. Each of Feishu's refusals is ready to be set as a fault."""
+"""The server of Feishu's Bitable API: access tokens that expire, records one by one and in batches, searches, tables,
+fields, `client_token`, and refusal of concurrent writes. Each of Feishu's refusals is ready to be set as a fault.
+People change records with `edit_records`, also over the control address."""
 
 import asyncio
 import json
@@ -83,6 +84,7 @@ class BitableRequest:
 class _OpenTable:
     """A table and the requests to it."""
 
+    name: str
     table: BitableTable
     writes: RateGate
     searches: RateGate
@@ -92,7 +94,8 @@ class _OpenTable:
 
 
 class SandboxBitable(StandIn[BitableRequest]):
-    """One base, `app_token`, with `tables` (id → fields; the first field is the primary one), for one app.
+    """One base, `app_token`, with `tables` (id → fields; the first field is the primary one), for one app. A given
+    table's name is its id.
 
     An access token is valid for `token_lifetime`. A write takes `write_time`; a concurrent write to the same table is
     refused. Searches show a record once it is `search_delay` old. Without `limits` nothing is refused for its size or
@@ -119,16 +122,54 @@ class SandboxBitable(StandIn[BitableRequest]):
         self.app_token = app_token
         self._app = (app_id, app_secret)
         self._limits = limits
-        self._tables = {
-            table_id: _OpenTable(
-                BitableTable(fields, search_delay=search_delay, now=now),
-                writes=RateGate(None if limits is None else limits.writes_a_second, now=now),
-                searches=RateGate(None if limits is None else limits.searches_a_second, now=now),
-            )
-            for table_id, fields in given.items()
-        }
+        self._search_delay = search_delay
         self._tokens: dict[str, datetime] = {}
         self._now = now
+        self._tables: dict[str, _OpenTable] = {}
+        for table_id, fields in given.items():
+            self._tables[table_id] = self._open_table(table_id, fields)
+
+    def _open_table(self, name: str, fields: Mapping[str, BitableFieldType]) -> _OpenTable:
+        limits = self._limits
+        return _OpenTable(
+            name,
+            BitableTable(fields, search_delay=self._search_delay, now=self._now),
+            writes=RateGate(None if limits is None else limits.writes_a_second, now=self._now),
+            searches=RateGate(None if limits is None else limits.searches_a_second, now=self._now),
+        )
+
+    def create_table(self, name: str, fields: Mapping[str, BitableFieldType]) -> str:
+        """Create a table; returns its id. Raises RefusalError for a name that is taken."""
+        if any(opened.name == name for opened in self._tables.values()):
+            raise RefusalError(1254013)
+        table_id = f"tblSandbox{len(self._tables) + 1:02}"
+        self._tables[table_id] = self._open_table(name, fields)
+        return table_id
+
+    def find_table(self, name: str) -> str:
+        """The id of the table of this name. Raises RefusalError."""
+        for table_id, opened in self._tables.items():
+            if name in (opened.name, table_id):
+                return table_id
+        raise RefusalError(1254041)
+
+    def edit_records(
+        self,
+        name: str,
+        *,
+        add: Sequence[Fields] = (),
+        change: Mapping[str, Fields] | None = None,
+        remove: Sequence[str] = (),
+    ) -> dict[str, object]:
+        """Add, change and remove records of a table as a person does. Raises RefusalError. Returns what it holds."""
+        table = self.table(self.find_table(name))
+        if add:
+            table.create(add)
+        if change:
+            table.update(list(change.items()))
+        if remove:
+            table.delete(remove)
+        return {"records": table.records}
 
     def table(self, table_id: str) -> BitableTable:
         """A table, to read it or to change it as a person would."""
@@ -153,7 +194,7 @@ class SandboxBitable(StandIn[BitableRequest]):
             opened.answered.clear()
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        counts = {table_id: len(opened.table.records) for table_id, opened in self._tables.items()}
+        counts = {opened.name: len(opened.table.records) for opened in self._tables.values()}
         return super().describe(full=full) | {"records": counts}
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> BitableRequest:
@@ -201,6 +242,10 @@ class SandboxBitable(StandIn[BitableRequest]):
             return None
         self._check_token(asked.token)
         match asked.path.removeprefix(_APPS_PATH).split("/"):
+            case [app_token, "tables"]:
+                if app_token != self.app_token:
+                    raise RefusalError(1254040)
+                return self._answer_base(asked)
             case [app_token, "tables", table_id, "records" | "fields" as kind, *rest]:
                 if app_token != self.app_token:
                     raise RefusalError(1254040)
@@ -208,6 +253,15 @@ class SandboxBitable(StandIn[BitableRequest]):
                     raise RefusalError(1254041)
                 return await self._answer_table(self._tables[table_id], asked, kind, rest)
         return None
+
+    def _answer_base(self, asked: BitableRequest) -> dict[str, object] | None:
+        if asked.method == "GET":
+            items = [{"table_id": table_id, "name": opened.name} for table_id, opened in self._tables.items()]
+            return {"items": items, "has_more": False, "total": len(items)}
+        match asked.method, asked.document.get("table"):
+            case "POST", {"name": str(name), "default_view_name": str(), "fields": [_, *_] as fields}:
+                return {"table_id": self.create_table(name, _read_field_types(fields))}
+        raise RefusalError(1254001)
 
     def _check_token(self, token: str) -> None:
         if not token:
@@ -240,6 +294,11 @@ class SandboxBitable(StandIn[BitableRequest]):
             case "POST", "fields":
                 return await self._write(
                     opened, lambda: {"field": table.create_field(document.get("field_name"), document.get("type"))}
+                )
+            case "PUT", "fields", field_id:
+                return await self._write(
+                    opened,
+                    lambda: {"field": table.change_field(field_id, document.get("field_name"), document.get("type"))},
                 )
             case "POST", "records":
                 return await self._write(opened, lambda: {"record": table.create([_read_fields(document)])[0]})
@@ -307,6 +366,13 @@ def _read_object(body: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _read_field_types(fields: Sequence[Any]) -> dict[str, BitableFieldType]:
+    try:
+        return {str(field["field_name"]): BitableFieldType(field["type"]) for field in fields}
+    except (KeyError, TypeError, ValueError):
+        raise RefusalError(1254001) from None
 
 
 def _read_fields(document: Mapping[str, Any]) -> Fields:

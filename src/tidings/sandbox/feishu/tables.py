@@ -20,11 +20,13 @@ _MOST_CONDITIONS: Final = 50
 _NAMES: Final = {
     1254000: "WrongRequestJson",
     1254001: "WrongRequestBody",
+    1254013: "TableNameDuplicated",
     1254014: "FieldNameDuplicated",
     1254018: "InvalidFilter",
     1254040: "BaseTokenNotFound",
     1254041: "TableIdNotFound",
     1254043: "RecordIdNotFound",
+    1254044: "FieldIdNotFound",
     1254045: "FieldNameNotFound",
     1254060: "TextFieldConvFail",
     1254061: "NumberFieldConvFail",
@@ -168,6 +170,27 @@ class BitableTable:
         self._field_ids.pop(name, None)
         return {"field_id": self._name_field(name), "field_name": name, "type": kind, "is_primary": False}
 
+    def change_field(self, field_id: str, name: object, kind: object) -> dict[str, object]:
+        """Replace the name and type of a field. A value that does not fit the new type is lost."""
+        old = next((each for each in self.fields if self._name_field(each) == field_id), None)
+        if old is None:
+            raise RefusalError(1254044)
+        if not isinstance(name, str) or not name or kind not in list(BitableFieldType):
+            raise RefusalError(1254001)
+        if name != old and name in self.fields:
+            raise RefusalError(1254014)
+        new = BitableFieldType(int(str(kind)))
+        self.fields = {
+            (name if each == old else each): (new if each == old else kept) for each, kept in self.fields.items()
+        }
+        self._field_ids[name] = self._field_ids.pop(old)
+        fits, _ = _CHECKS[new]
+        for record_id, fields in self.records.items():
+            self.records[record_id] = {
+                (name if each == old else each): value for each, value in fields.items() if each != old or fits(value)
+            }
+        return {"field_id": field_id, "field_name": name, "type": kind, "is_primary": name == self.primary}
+
     def check(self, fields: Mapping[str, object]) -> None:
         """Raise RefusalError for an unknown field, or a value of another type."""
         for name, value in fields.items():
@@ -229,6 +252,9 @@ class BitableTable:
             case {"field_name": str(name), "operator": "is", "value": [str(wanted)]}:
                 self._find_type(name)
                 return lambda fields: str(fields.get(name, "")).lower() == wanted.lower()
+            case {"field_name": str(name), "operator": "isEmpty" | "isNotEmpty" as operator, "value": []}:
+                self._find_type(name)
+                return lambda fields: (name in fields) == (operator == "isNotEmpty")
             case {"field_name": str(name), "operator": "contains", "value": [str(wanted)]}:
                 self._find_type(name)
                 return lambda fields: wanted.lower() in str(fields.get(name, "")).lower()

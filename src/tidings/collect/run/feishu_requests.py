@@ -1,0 +1,170 @@
+"""What people ask for in Feishu: new rows of the keyword table become watched keywords, and a failed candidate whose
+status a person set to `pending` is tried again. Nothing else that people change there has an effect.
+
+The mirror calls `FeishuRequests.read` every few minutes while it holds its lock, so no delivery runs meanwhile.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from sqlalchemy import select
+
+from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD, check_search
+from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.errors import CrawlError
+from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FeishuTarget
+from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
+from tidings.collect.feishu.rows import RowChange, parse_key
+from tidings.collect.feishu.store import MirrorStore
+from tidings.collect.tables import CandidateStatus, candidates, mirror_requests
+from tidings.collect.write import Keywords, Writer
+from tidings.collect.write.keywords import MOST_PAGES
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
+
+_KEYWORD_FIELDS: Final = ("keyword", "platform", "pages", "status")
+# Rows without our answer are new.
+_IS_NEW: Final = {"field_name": "status", "operator": "isEmpty", "value": []}
+# A candidate that failed has an error code; this leaves out those that were never tried.
+_IS_PENDING: Final = (
+    {"field_name": "status", "operator": "is", "value": [CandidateStatus.PENDING.value]},
+    {"field_name": "last_error_code", "operator": "isNotEmpty", "value": []},
+)
+_WATCHED: Final = {"en": "watched", "zh": "已关注"}
+_REFUSED: Final = {
+    "en": "not watched: the platform must be one of {platforms}, the keyword at most {longest} characters, and pages "
+    "from 1 to {pages}",
+    "zh": "未关注：平台须为 {platforms} 之一，关键词不超过 {longest} 字，页数为 1 至 {pages}",
+}
+
+_log = get_logger(__name__)
+
+
+class FeishuRequests:
+    """Reads the requests of people in one target and carries them out."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        target: FeishuTarget,
+        writer: Writer,
+        keywords: Keywords,
+        clock: Clock,
+        language: str = "en",
+    ) -> None:
+        self._database = database
+        self._target = target
+        self._writer = writer
+        self._keywords = keywords
+        self._clock = clock
+        self._language = language
+        self._platforms = list_platforms()
+
+    async def read(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> None:
+        """Read and carry out what people ask for. Raises FeishuError and ExecutionLostError.
+
+        `store` is that of the candidates. `has_candidates`: whether the target has its records.
+        """
+        if self._target.keyword_table is not None:
+            await self._read_keywords(client, store, self._target.keyword_table)
+        if has_candidates:
+            await self._read_retries(client, store, self._target.tables[candidates.name])
+
+    async def _read_keywords(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
+        await store.check()
+        found = client.search(table_id, _KEYWORD_FIELDS, chosen={"conjunction": "and", "conditions": [_IS_NEW]})
+        # A row that lacks one of the two is not finished.
+        rows = {
+            record_id: fields async for record_id, fields in found if fields.get("keyword") and fields.get("platform")
+        }
+        known = await self._find_read(table_id, list(rows))
+        answers = {}
+        for record_id, fields in rows.items():
+            is_watched = await self._watch(fields, is_new=record_id not in known)
+            if record_id not in known:
+                await self._record_read(table_id, record_id)
+            answers[record_id] = {"status": self._write_answer(is_watched)}
+        for start in range(0, len(answers), MOST_RECORDS):
+            await store.check()
+            await _answer(client, table_id, dict(list(answers.items())[start : start + MOST_RECORDS]))
+
+    async def _watch(self, fields: Mapping[str, Any], *, is_new: bool) -> bool:
+        """Watch the keyword of a row. A row that was read before is only judged. Returns False for a refused row."""
+        platform, pages = str(fields["platform"]).strip().lower(), fields.get("pages") or 1
+        if platform not in self._platforms or pages not in range(1, MOST_PAGES + 1):
+            return False
+        try:
+            keyword = check_search(str(fields["keyword"]), page=int(pages))
+        except CrawlError:
+            return False
+        if is_new:
+            await self._keywords.add(platform, keyword, pages=int(pages))
+            _log.info("keyword.requested", platform=platform, pages=int(pages))
+        return True
+
+    def _write_answer(self, is_watched: bool) -> str:
+        limits = {"platforms": ", ".join(self._platforms), "longest": LONGEST_KEYWORD, "pages": MOST_PAGES}
+        return (_WATCHED if is_watched else _REFUSED)[self._language].format_map(limits)
+
+    async def _find_read(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
+        columns = mirror_requests.c
+        statement = select(columns.record_id).where(columns.table_id == table_id, columns.record_id.in_(record_ids))
+        async with self._database.read() as connection:
+            return set((await connection.execute(statement)).scalars())
+
+    async def _record_read(self, table_id: str, record_id: str) -> None:
+        values = {"table_id": table_id, "record_id": record_id, "read_at": to_milliseconds(self._clock.now())}
+        statement = self._database.insert(mirror_requests).values(values).on_conflict_do_nothing()
+        async with self._database.write() as connection:
+            await connection.execute(statement)
+
+    async def _read_retries(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
+        """Make failed candidates due again. Another candidate gets its own status back in Feishu."""
+        await store.check()
+        asked = await _find_changed(client, store, table_id)
+        failed: dict[str, list[str]] = defaultdict(list)
+        for change in asked:
+            if _read_status(change) == CandidateStatus.FAILED:
+                failed[change.key.platform].append(change.key.note_id)
+        for platform, note_ids in failed.items():
+            await self._writer.requeue(platform, note_ids=note_ids)
+        others = [change.key for change in asked if _read_status(change) != CandidateStatus.FAILED]
+        await store.mark_changed(others, forget=True)
+
+
+async def _find_changed(client: BitableClient, store: MirrorStore, table_id: str) -> list[RowChange]:
+    """The candidates that Feishu shows as pending although we delivered another status: a person set it."""
+    found = client.list_records(table_id, chosen={"conjunction": "and", "conditions": list(_IS_PENDING)})
+    shown = {record.record_id: parse_key(record.key) async for record in found}
+    changes = await store.read_changes([key for key in shown.values() if key is not None])
+    suspects = {
+        str(change.record_id): change
+        for change in changes.values()
+        if change.record_id in shown and change.is_delivered and _read_status(change) != CandidateStatus.PENDING
+    }
+    if not suspects:
+        return []
+    await store.check()
+    # A search may be seconds old, and show what stood there before our last update.
+    now = await client.read_records(table_id, list(suspects))
+    return [change for record_id, change in suspects.items() if _is_set_pending(now.get(record_id))]
+
+
+def _is_set_pending(fields: Mapping[str, Any] | None) -> bool:
+    return fields is not None and fields.get("status") == CandidateStatus.PENDING
+
+
+def _read_status(change: RowChange) -> object:
+    return None if change.content is None else change.content.fields["status"]
+
+
+async def _answer(client: BitableClient, table_id: str, answers: Mapping[str, Mapping[str, str]]) -> None:
+    try:
+        await client.update_records(table_id, answers)
+    except FeishuError as error:
+        # A person deleted one of the rows meanwhile. The others are answered next time.
+        if error.kind is not FeishuErrorKind.MISSING_RECORD:
+            raise
