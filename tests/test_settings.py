@@ -302,6 +302,23 @@ def test_a_mirror_is_set_up_by_its_variables() -> None:
     assert (whole.tables, whole.base_url) == ({"tbl_candidate": "tbl1", "tbl_source": "tbl2"}, "https://open.feishu.cn")
     assert (one.tables, one.base_url) == ({"tbl_candidate": "tbl1"}, "https://open.larksuite.com")
     assert CANARY not in repr(read_settings(FEISHU))
+    others = {f"FEISHU_TABLE_{name}": f"tbl{name}" for name in ("COOKIE", "EXECUTION", "KEYWORD")}
+    more = read_settings({**FEISHU, **others}).collect.feishu
+    assert more is not None
+    assert (len(more.tables), more.tables["tbl_crawl_execution"], more.keyword_table) == (
+        4,
+        "tblEXECUTION",
+        "tblKEYWORD",
+    )
+
+
+def test_a_base_without_a_table_is_for_a_setup_and_says_so() -> None:
+    """C21: whoever forgot the tables learns that nothing is mirrored, and what to run."""
+    bare = read_settings({name: value for name, value in FEISHU.items() if "TABLE" not in name})
+    assert bare.collect.feishu is not None
+    assert bare.warnings == (
+        "FEISHU_APP_ID is set without a FEISHU_TABLE_…: nothing is mirrored; run `tidings collect feishu setup`",
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,7 +327,6 @@ def test_a_mirror_is_set_up_by_its_variables() -> None:
         (("FEISHU_APP_ID",), "FEISHU_APP_ID"),
         (("FEISHU_APP_SECRET",), "FEISHU_APP_SECRET"),
         (("FEISHU_APP_TOKEN",), "FEISHU_APP_TOKEN"),
-        (("FEISHU_TABLE_CANDIDATE", "FEISHU_TABLE_SOURCE"), "FEISHU_TABLE_CANDIDATE or FEISHU_TABLE_SOURCE"),
     ],
 )
 def test_half_a_mirror_is_refused_in_one_line(missing: tuple[str, ...], name: str) -> None:
@@ -325,7 +341,7 @@ def test_half_a_mirror_is_refused_in_one_line(missing: tuple[str, ...], name: st
 def test_a_mirror_that_cannot_work_is_refused_without_its_secret(changes: dict[str, str]) -> None:
     """C7, C21: a secret sent in clear, or two tables in one."""
     message = str(find_refusal({**FEISHU, **changes}))
-    assert message.startswith("FEISHU_BASE_URL or FEISHU_TABLE_CANDIDATE or FEISHU_TABLE_SOURCE: ")
+    assert message.startswith("FEISHU_BASE_URL or FEISHU_TABLE_…: ")
     assert (CANARY in message, len(message.splitlines())) == (False, 1)
 
 

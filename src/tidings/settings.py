@@ -330,7 +330,7 @@ def _read_feishu(variables: Variables) -> "FeishuTarget | None":
     app_token = _require_feishu("FEISHU_APP_TOKEN", app_token)
     keyword_table = tables.pop("tbl_keyword", None)
     return variables.check(
-        f"FEISHU_BASE_URL or {' or '.join(FEISHU_TABLES.values())}",
+        "FEISHU_BASE_URL or FEISHU_TABLE_…",
         lambda: FeishuTarget(app_id, app_secret, app_token, tables, keyword_table, base_url or FEISHU_URL),
     )
 

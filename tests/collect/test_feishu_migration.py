@@ -88,6 +88,7 @@ async def fill(database: Database, service: SandboxBitable) -> None:
     )
     for name, table_id in (("tbl_candidate", CANDIDATES), ("tbl_source", SOURCES)):
         record: Fields = {"key": "weibo:a", "url": "https://old", "managed_by": "tidings-old"}
+        service.table(table_id).fields = dict(FIELDS)
         (created,) = service.table(table_id).create([record])
         known = {
             "table_name": name,

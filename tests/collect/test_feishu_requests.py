@@ -194,14 +194,20 @@ async def test_nothing_else_that_people_change_has_an_effect(
     assert all({"key": "weibo:mine"} in rows for rows in shown.values())
 
 
-async def test_reading_costs_two_requests_every_three_minutes_and_raises_an_alert_where_it_fails(
+async def test_reading_costs_a_request_every_five_minutes_and_raises_an_alert_where_it_fails(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock
 ) -> None:
-    """C21: an idle base is read, not written; a keyword table without its field is named in the status."""
+    """C21: an idle base is read, not written, and for retries only while a candidate has failed; a keyword table
+    without its field is named in the status."""
     await mirror.deliver()
     asked = len(service.requests)
     await mirror.deliver()
     assert len(service.requests) == asked
+    await read_later(mirror, clock)
+    assert len(service.requests) == asked + 1
+    await put_candidates(database, ["a"], status="failed", last_error_code="TIMEOUT_ERROR")
+    await mirror.deliver()
+    asked = len(service.requests)
     await read_later(mirror, clock)
     assert len(service.requests) == asked + 2
     del service.table(KEYWORDS).fields["status"]

@@ -28,7 +28,7 @@ async def setup(
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
 ) -> Exit:
-    """Create the tables and fields that the base lacks, and print the settings to store.
+    """Create missing tables and fields, and print the settings.
 
     Needs FEISHU_APP_ID, FEISHU_APP_SECRET and FEISHU_APP_TOKEN. It may be repeated: what exists is kept, and tables of
     your own are not touched.

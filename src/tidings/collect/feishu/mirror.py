@@ -37,7 +37,7 @@ WORKFLOW: Final = "mirror"
 # An outage raises an alert after this long. An error that needs a person raises one at once.
 ALERT_AFTER: Final = timedelta(minutes=30)
 # What people ask for is read this often. It is a part of the mirror beside the tables, under this name.
-READ_EVERY: Final = timedelta(minutes=3)
+READ_EVERY: Final = timedelta(minutes=5)
 READ_BACK: Final = "read back"
 # After a delivery to one target, a process with another target waits this long.
 TARGET_KEPT_FOR: Final = timedelta(minutes=10)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD, check_search
 from tidings.collect.crawl.platforms.registry import list_platforms
@@ -123,6 +123,9 @@ class FeishuRequests:
 
     async def _read_retries(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
         """Make failed candidates due again. Another candidate gets its own status back in Feishu."""
+        if not await self._has_failed():
+            # Nothing can be tried again: save the request.
+            return
         await store.check()
         asked = await _find_changed(client, store, table_id)
         failed: dict[str, list[str]] = defaultdict(list)
@@ -133,6 +136,11 @@ class FeishuRequests:
             await self._writer.requeue(platform, note_ids=note_ids)
         others = [change.key for change in asked if _read_status(change) != CandidateStatus.FAILED]
         await store.mark_changed(others, forget=True)
+
+    async def _has_failed(self) -> bool:
+        some = select(candidates.c.note_id).where(text("tbl_candidate.status = 'failed'")).limit(1)
+        async with self._database.read() as connection:
+            return (await connection.execute(some)).first() is not None
 
 
 async def _find_changed(client: BitableClient, store: MirrorStore, table_id: str) -> list[RowChange]:
