@@ -92,7 +92,7 @@ async def test_a_keyword_becomes_rows_in_the_tables_and_in_feishu_and_one_id_lea
     for note_id, row in stored.items():
         request_id = json.loads(row.exec_meta)["request_id"]
         assert request_id in str(mirrored[SOURCES][f"weibo:{note_id}_v1"]["exec_meta"])
-        assert mirrored[SOURCES][f"weibo:{note_id}"]["title"] == row.title
+        assert mirrored[SOURCES][f"weibo:{note_id}_v1"]["title"] == row.title
         assert mirrored[CANDIDATES][f"weibo:{note_id}"]["status"] == "collected"
         assert list_events(terminal.log, request_id) >= {"candidates.leased", "crawl.item", "candidates.settled"}
     searched = {json.loads(row.exec_meta)["request_id"] for row in found} - {"-"}

@@ -314,7 +314,7 @@ async def test_every_change_is_noted_for_the_mirror_in_its_transaction(
         ("tbl_candidate", "a"),
         ("tbl_candidate", "a"),
         ("tbl_candidate", "a"),
-        ("tbl_source", "a"),
+        ("tbl_source", "a_v1"),
     ]
     plain = Writer(database, executions=executions, clock=clock)
     await plain.add_candidates(execution, make_candidates("b"))
