@@ -53,6 +53,7 @@ from tidings.storage import find_database_url, open_key_ring, open_webhook_secre
 
 if TYPE_CHECKING:
     from tidings.collect.alerts import CollectMonitor
+    from tidings.collect.archive.archive import NoteArchive
     from tidings.collect.crawl.cookies.states import CookieRules
     from tidings.collect.crawl.crawler import Crawler
     from tidings.collect.feishu.client import BitableClient, FeishuTarget
@@ -191,6 +192,12 @@ class Installation:
         from tidings.collect.write import Keywords
 
         return Keywords(self.database, clock=self.clock)
+
+    @cached_property
+    def notes(self) -> "NoteArchive":
+        from tidings.collect.archive.archive import NoteArchive
+
+        return NoteArchive(self.database)
 
     @cached_property
     def writer(self) -> "Writer":

@@ -67,9 +67,10 @@ class Planted:
         """Store a collected note, as the writer does; returns its row."""
         values = {"text": text, "url": f"https://example.com/{len(text)}"}
         await self.execute(
-            "INSERT INTO tbl_source (platform, note_id, idempotency_key, note_url, kind, title, author_name, content,"
-            " retry_count, exec_meta, collected_at)"
-            " VALUES ('web', :url, :url, :url, 'article', :text, :text, :text, 0, '{}', 0)",
+            "INSERT INTO tbl_source (platform, note_id, idempotency_key, note_url, kind, title, author_id, author_name,"
+            " content, source_keyword, dated_at, version, is_latest, status, due_at, retry_count, exec_meta,"
+            " collected_at) VALUES ('web', :url, :url, :url, 'article', :text, :text, :text, :text, '', 0, 1, true,"
+            " 'pending', 0, 0, '{}', 0)",
             values,
         )
         async with self.database.read() as connection:

@@ -15,6 +15,7 @@ sites: list add show set remove
 ledger: forget
 collect: run discover recover status failed retry mirror
 collect keywords: add list pause remove
+collect notes: list show export delete
 cookies: add list enable remove
 keys: new rotate status
 tokens: new list revoke

@@ -1,6 +1,7 @@
 """What the tests of the writer share: candidates and notes that are quickly made, and a look into the tables."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import select
@@ -49,6 +50,17 @@ async def begin(writer: Writer, name: str = "collect") -> Execution:
     acquired = await writer.acquire(name)
     assert acquired.execution is not None
     return acquired.execution
+
+
+async def store_notes(writer: Writer, notes: Sequence[Note], *, keyword: str = "tea") -> None:
+    """Collect these notes, as the runner does."""
+    execution = await begin(writer, "store_notes")
+    for note in notes:
+        [candidate] = make_candidates(note.note_id, platform=note.platform)
+        await writer.add_candidates(execution, [replace(candidate, source_keyword=keyword)])
+        await writer.lease(execution, platform=note.platform)
+        await writer.settle(execution, note.platform, [Collected(note_id=note.note_id, note=note)])
+    await writer.finish(execution)
 
 
 async def read_candidates(database: Database) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 from tidings import __version__
 from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens
 from tidings.cli.announce import announce, check, ledger, pause, sites, status
-from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror
+from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror, notes
 from tidings.cli.collect import run as workflows
 from tidings.cli.collect import status as collect_status
 from tidings.cli.demo import demo
@@ -35,6 +35,7 @@ collect.command("status")(collect_status.status)
 collect.command("failed")(candidates.failed)
 collect.command("retry")(candidates.retry)
 collect.add_typer(keywords.app, name="keywords")
+collect.add_typer(notes.app, name="notes")
 collect.command("mirror")(mirror.mirror)
 collect.add_typer(feishu.app, name="feishu")
 app.add_typer(collect, name="collect")

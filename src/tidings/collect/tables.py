@@ -30,16 +30,29 @@ OTHER_WORKFLOWS: Final = "announce:"
 COLLECT: Final = "collect"
 MIRROR: Final = "mirror"
 
+# The words of a source as PostgreSQL indexes them. A query must repeat the expression.
+TERMS_VECTOR: Final = "array_to_tsvector(string_to_array(terms, ' '::text))"
+
 _is_pending = text("status = 'pending'")
 _is_processing = text("status = 'processing'")
 _has_failed = text("status = 'failed'")
-_is_locked = text("processing_lock IS NOT NULL")
 
 
 class CandidateStatus(StrEnum):
     PENDING = "pending"
     PROCESSING = "processing"
     COLLECTED = "collected"
+    FAILED = "failed"
+    # Somebody deleted the note. The row stays, without title and URL, so that the note is not collected again.
+    DELETED = "deleted"
+
+
+class SourceStatus(StrEnum):
+    """Where a collected note is in the next stage, which leases sources as collect leases candidates."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DONE = "done"
     FAILED = "failed"
 
 
@@ -75,23 +88,53 @@ sources = Table(
     Column("id", RowId, primary_key=True),
     Column("platform", Text, nullable=False),
     Column("note_id", Text, nullable=False),
+    # `{note_id}_v{version}`.
     Column("idempotency_key", Text, nullable=False),
     Column("note_url", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("title", Text, nullable=False),
+    Column("author_id", Text, nullable=False),
     Column("author_name", Text, nullable=False),
+    # The keyword that found the note first.
+    Column("source_keyword", Text, nullable=False),
     Column("published_at", BigInteger),
+    # `published_at`; the time of collection where the platform names none.
+    Column("dated_at", BigInteger, nullable=False),
+    # A note whose text changed has one row for each version.
+    Column("version", Integer, nullable=False),
+    Column("is_latest", Boolean, nullable=False),
     # The note as JSON.
     Column("content", Text, nullable=False),
+    # The next stage: status, lock, failed attempts, the time from which it may be leased, and the last error.
+    Column("status", Text, nullable=False),
     Column("processing_lock", Text),
     Column("locked_at", BigInteger),
     Column("retry_count", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
     Column("last_error_code", Text),
+    Column("last_error", Text),
     Column("exec_meta", Text, nullable=False),
     Column("collected_at", BigInteger, nullable=False),
     UniqueConstraint("platform", "idempotency_key"),
-    Index("sources_held", "locked_at", sqlite_where=_is_locked, postgresql_where=_is_locked),
+    Index("sources_of_note", "platform", "note_id"),
+    Index("sources_by_platform", "platform", "id"),
+    Index("sources_by_kind", "kind", "id"),
+    Index("sources_by_keyword", "source_keyword", "id"),
+    Index("sources_by_author", "author_name", "id"),
+    Index("sources_by_author_id", "author_id", "id"),
+    Index("sources_by_date", "dated_at", "id"),
+    Index("sources_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
+    Index("sources_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
     sqlite_autoincrement=True,
+)
+
+# The words of each source, separated by blanks: the content of the full-text index (`archive.search`). SQLite has the
+# index in the virtual table `note_search`, which triggers keep in step. PostgreSQL has an index on the expression.
+note_terms = Table(
+    "note_terms",
+    metadata,
+    Column("source_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("terms", Text, nullable=False),
 )
 
 watched_keywords = Table(
@@ -218,6 +261,23 @@ _EXECUTION_VIEW: Final = (
 _CREATE_VIEW: Final = {"sqlite": "CREATE VIEW IF NOT EXISTS", "postgresql": "CREATE OR REPLACE VIEW"}
 
 
+# As in the migration, word by word.
+_SEARCH_INDEX: Final = {
+    "postgresql": (f"CREATE INDEX IF NOT EXISTS note_terms_search ON note_terms USING gin ({TERMS_VECTOR})",),
+    "sqlite": (
+        "CREATE VIRTUAL TABLE IF NOT EXISTS note_search USING fts5(terms, content='note_terms', "
+        "content_rowid='source_id', tokenize='ascii', detail=none, columnsize=0)",
+        "CREATE TRIGGER IF NOT EXISTS note_terms_added AFTER INSERT ON note_terms BEGIN "
+        "INSERT INTO note_search (rowid, terms) VALUES (new.source_id, new.terms); END",
+        "CREATE TRIGGER IF NOT EXISTS note_terms_removed AFTER DELETE ON note_terms BEGIN "
+        "INSERT INTO note_search (note_search, rowid, terms) VALUES ('delete', old.source_id, old.terms); END",
+    ),
+}
+
+
 @event.listens_for(metadata, "after_create")
-def _create_view(_target: object, connection: Connection, **_: object) -> None:
+def _create_other_objects(_target: object, connection: Connection, **_: object) -> None:
+    """Create the view and the full-text index: metadata has no word for either."""
     connection.execute(text(f"{_CREATE_VIEW[connection.dialect.name]} {_EXECUTION_VIEW}"))
+    for statement in _SEARCH_INDEX[connection.dialect.name]:
+        connection.exec_driver_sql(statement)

@@ -29,6 +29,7 @@ from tidings.web.routes.crawler import make_crawler_router
 from tidings.web.routes.executions import make_executions_router
 from tidings.web.routes.health import check_database
 from tidings.web.routes.ledger import make_ledger_router
+from tidings.web.routes.notes import make_notes_router
 from tidings.web.routes.pauses import make_pause_router
 from tidings.web.routes.site_lookup import SiteLookup
 from tidings.web.routes.sites import SiteServices, make_sites_router
@@ -89,6 +90,7 @@ class Service:
                     *make_monitoring_routers(installation),
                     make_crawler_router(self._crawler),
                     make_workflow_router(_list_writer_services(installation)),
+                    *make_collect_routers(installation),
                     *make_site_routers(installation),
                 ),
                 fixed_tokens=installation.settings.tokens,
@@ -201,6 +203,11 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
         make_pause_router(lookup, schedules=installation.schedules, service=service, wake=installation.wake),
         make_executions_router(lookup, executions=installation.executions, live=service.live, clock=installation.clock),
     ]
+
+
+def make_collect_routers(installation: Installation) -> list[APIRouter]:
+    """The routes of collect for people and their programs."""
+    return [make_notes_router(installation.notes, writer=installation.writer, clock=installation.clock)]
 
 
 def _make_lookup(installation: Installation) -> SiteLookup:

@@ -297,8 +297,9 @@ _CANDIDATE: Final = _mirror_table(
     _name_fields(
         "platform note_id note_url title status processing_lock @locked_at #retry_count source_keyword exec_meta "
         "@due_at last_error_code last_error @created_at @updated_at",
-        statuses=CandidateStatus,
+        statuses=[status for status in CandidateStatus if status is not CandidateStatus.DELETED],
     ),
+    choose=lambda _: candidates.c.status != CandidateStatus.DELETED.value,
 )
 _SOURCE: Final = _mirror_table(
     sources,

@@ -53,7 +53,7 @@ _lease = (
     .returning(candidates.c.due_at, *_leased)
 )
 _find_held = (
-    select(candidates.c.note_id, candidates.c.retry_count, candidates.c.last_error_code)
+    select(candidates.c.note_id, candidates.c.retry_count, candidates.c.source_keyword)
     .where(
         _is_held,
         candidates.c.platform == bindparam("of_platform"),

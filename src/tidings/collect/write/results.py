@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, select, text, update
+from sqlalchemy import and_, bindparam, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.archive.search import make_terms
 from tidings.collect.errors import RULES, Action, ErrorCode
-from tidings.collect.tables import CandidateStatus, candidates, sources
+from tidings.collect.tables import CandidateStatus, SourceStatus, candidates, note_terms, sources
 from tidings.collect.write.values import (
     Collected,
     CookieUse,
@@ -87,7 +88,9 @@ async def write_collected(
     """Insert the sources of these notes and mark their candidates as collected. An existing source is skipped."""
     mine = [each for each in collected if each.note_id in held]
     rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
-    created = await _insert_sources(connection, database, rows)
+    created = await insert_sources(connection, database, rows)
+    terms = {each.note_id: make_terms(each.note) for each in mine}
+    await insert_terms(connection, {row_id: terms[note_id] for note_id, row_id in created.items()})
     await _mark_collected(connection, mine, platform=platform, execution=execution, at=at)
     others = [each.note_id for each in collected if each.note_id not in created]
     existing = await _find_sources(connection, platform=platform, note_ids=others)
@@ -182,7 +185,7 @@ async def _mark_collected(
         await connection.execute(_set_collected, values)
 
 
-async def _insert_sources(
+async def insert_sources(
     connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
     """Insert sources. Returns the row ids of the new ones by note id."""
@@ -190,6 +193,13 @@ async def _insert_sources(
         return {}
     statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
     return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+
+
+async def insert_terms(connection: AsyncConnection, terms: Mapping[int, str]) -> None:
+    """Add new sources to the full-text index, in the transaction that stores them."""
+    if terms:
+        rows = [{"source_id": row_id, "terms": words} for row_id, words in terms.items()]
+        await connection.execute(insert(note_terms), rows)
 
 
 async def _find_sources(connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]) -> dict[str, int]:
@@ -205,7 +215,8 @@ async def _find_sources(connection: AsyncConnection, *, platform: str, note_ids:
 def _describe_source(
     collected: Collected, before: Any, *, platform: str, execution: Execution, at: datetime
 ) -> dict[str, Any]:
-    note = collected.note
+    note, now = collected.note, to_milliseconds(at)
+    published_at = None if note.published_at is None else to_milliseconds(note.published_at)
     return {
         "platform": platform,
         "note_id": collected.note_id,
@@ -213,13 +224,19 @@ def _describe_source(
         "note_url": make_storable(note.url),
         "kind": note.kind.value,
         "title": make_storable(note.title),
+        "author_id": make_storable(note.author.author_id),
         "author_name": make_storable(note.author.name),
-        "published_at": None if note.published_at is None else to_milliseconds(note.published_at),
+        "source_keyword": before.source_keyword,
+        "published_at": published_at,
+        "dated_at": now if published_at is None else published_at,
+        "version": 1,
+        "is_latest": True,
         "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
-        "retry_count": before.retry_count,
-        "last_error_code": before.last_error_code,
+        "status": SourceStatus.PENDING.value,
+        "retry_count": 0,
+        "due_at": now,
         "exec_meta": write_meta(execution, cookie_used=collected.cookie_used),
-        "collected_at": to_milliseconds(at),
+        "collected_at": now,
     }
 
 

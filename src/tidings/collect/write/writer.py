@@ -20,6 +20,7 @@ from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
+from tidings.collect.write.deletion import delete_note
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
     Key,
@@ -317,6 +318,18 @@ class Writer:
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
         return count
+
+    async def delete_note(self, platform: str, note_id: str) -> bool:
+        """Delete a note everywhere, also in the mirror, and never collect it again. False if it is not known."""
+        at = self._clock.now()
+        async with self._database.write() as connection:
+            versions = await delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
+            if versions is None:
+                return False
+            await self._record_changes(connection, candidates.name, [(platform, note_id)], at=at)
+            await self._record_changes(connection, sources.name, [(platform, key) for key in versions], at=at)
+        _log.info("note.deleted", platform=platform, note_id=note_id)
+        return True
 
     async def find_due_platforms(self) -> list[str]:
         """The platforms with due candidates, the longest waiting first."""

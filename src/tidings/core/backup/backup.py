@@ -224,7 +224,8 @@ async def _drop_everything(connection: AsyncConnection, *, revision: str) -> Non
     for view in await connection.run_sync(lambda sync: inspect(sync).get_view_names()):
         await connection.exec_driver_sql(f'DROP VIEW "{view}"')
     for table in await connection.run_sync(lambda sync: inspect(sync).get_table_names()):
-        await connection.exec_driver_sql(f'DROP TABLE "{table}"')
+        # The parts of a virtual table are gone with it.
+        await connection.exec_driver_sql(f'DROP TABLE IF EXISTS "{table}"')
 
 
 def _migrate(connection: Connection, revision: str) -> None:

@@ -1,0 +1,237 @@
+"""`tidings collect notes`: collected notes, listed, searched, exported and deleted."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from tidings.cli.collect.run import require_platform
+from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
+from tidings.cli.output import escape, make_console, print_answer, print_json, show_bar
+from tidings.cli.session import Exit, Session, command, fail, is_watched
+from tidings.core.clock import parse_timestamp
+
+if TYPE_CHECKING:
+    from tidings.collect.archive.archive import NoteFilter, StoredNote
+    from tidings.collect.archive.export import ExportFormat
+
+app = make_group("Read, search and export collected notes.")
+
+SearchOption = Annotated[str | None, typer.Option("--search", "-s", help="Words in title, author, tags or text.")]
+KeywordOption = Annotated[str | None, typer.Option("--keyword", help="Only notes that this keyword found first.")]
+AuthorOption = Annotated[str | None, typer.Option("--author", help="Only this author: the name or the id.")]
+KindOption = Annotated[str | None, typer.Option("--kind", help="Only video, images, text or article.")]
+SinceOption = Annotated[str | None, typer.Option("--since", help="Published at this time or day, or later (UTC).")]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Published before this time or day (UTC).")]
+PlatformArgument = Annotated[str, typer.Argument(help="The platform, such as bilibili.")]
+NoteArgument = Annotated[str, typer.Argument(help="The note's id.")]
+
+
+@app.command("list")
+@command
+async def list_notes(
+    session: Session,
+    search: SearchOption = None,
+    platform: PlatformOption = None,
+    keyword: KeywordOption = None,
+    author: AuthorOption = None,
+    kind: KindOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option("--limit", help="How many.", min=1, max=500)] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where the page before ended.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List notes, the newest collected first."""
+    from tidings.collect.archive.archive import CursorError
+
+    wanted = _make_filter(platform, keyword, author, kind, since, until, search)
+    installation = await session.open()
+    try:
+        page = await installation.notes.list_page(wanted, limit=limit, cursor=cursor)
+    except CursorError as error:
+        fail(str(error))
+    if as_json:
+        print_json({"notes": [each.describe() for each in page.notes], "next": page.next})
+        return
+    if not page.notes:
+        typer.echo("No note matches.")
+    console = make_console()
+    for each in page.notes:
+        # One line of each, cut to the terminal: a Chinese character takes two columns.
+        console.print(f"[bold]{escape(each.note.title) or '-'}[/]", no_wrap=True, overflow="ellipsis")
+        console.print(f"  {_summarise(each)}", no_wrap=True, overflow="ellipsis", highlight=False)
+    if page.next is not None:
+        typer.echo(f"There are more: --cursor {page.next}")
+
+
+@app.command("show")
+@command
+async def show(
+    session: Session, platform: PlatformArgument, note_id: NoteArgument, as_json: JsonOption = False
+) -> None:
+    """Show one note with its whole text."""
+    installation = await session.open()
+    found = await installation.notes.find(platform, note_id)
+    if found is None:
+        fail(f"there is no note {note_id!r} of {platform}; `tidings collect notes list` shows the notes")
+    if as_json:
+        print_json(found.describe(), indent=2)
+    else:
+        _print_note(found)
+
+
+@app.command("export")
+@command
+async def export(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="The file to write, or - for standard output.", allow_dash=True)],
+    form: Annotated[
+        str | None, typer.Option("--format", help="jsonl, csv or xlsx. [the ending of the file's name]")
+    ] = None,
+    search: SearchOption = None,
+    platform: PlatformOption = None,
+    keyword: KeywordOption = None,
+    author: AuthorOption = None,
+    kind: KindOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+) -> None:
+    """Write notes to a file, the oldest collected first. An existing file is replaced when the new one is complete."""
+    from tidings.collect.archive.export import export_notes
+
+    wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
+    installation = await session.open()
+    with show_bar("exporting", enabled=is_watched()) as on_progress, _open_output(file) as output:
+        total = await installation.notes.count(wanted) if is_watched() else 0
+        done = 0
+
+        def count(written: int) -> None:
+            nonlocal done
+            done = written
+            on_progress(written, total)
+
+        pieces: AsyncIterator[bytes] = export_notes(installation.notes.stream(wanted), chosen, on_progress=count)
+        async for piece in pieces:
+            output.write(piece)
+    if str(file) != "-":
+        typer.echo(f"Wrote {done:,} notes to {file}.")
+
+
+@app.command("delete")
+@command
+async def delete(
+    session: Session,
+    platform: PlatformArgument,
+    note_id: NoteArgument,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> Exit | None:
+    """Delete a note everywhere.
+
+    It is also deleted in Feishu, and never collected again.
+    """
+    if not yes and not typer.confirm(f"Delete note {note_id} of {platform} for good?"):
+        typer.echo("Nothing was deleted.")
+        return Exit.FAILED
+    installation = await session.open()
+    if not await installation.writer.delete_note(platform, note_id):
+        fail(f"there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted")
+    print_answer({"deleted": True}, f"Deleted note {note_id} of {platform}.", as_json=as_json)
+    return None
+
+
+def _make_filter(
+    platform: str | None,
+    keyword: str | None,
+    author: str | None,
+    kind: str | None,
+    since: str | None,
+    until: str | None,
+    search: str | None,
+) -> "NoteFilter":
+    from tidings.collect.archive.archive import NoteFilter
+    from tidings.collect.notes import NoteKind
+
+    require_platform(platform)
+    if kind is not None and kind not in list(NoteKind):
+        fail(f"--kind must be one of {', '.join(NoteKind)}")
+    return NoteFilter(
+        platform=platform,
+        keyword=keyword,
+        author=author,
+        kind=None if kind is None else NoteKind(kind),
+        since=_read_time("--since", since),
+        until=_read_time("--until", until),
+        text=search,
+    )
+
+
+def _read_time(name: str, text: str | None) -> datetime | None:
+    found = None if text is None else parse_timestamp(text)
+    if text is not None and found is None:
+        fail(f"{name} must be a timestamp such as 2026-11-15T10:00:00Z, or a day")
+    return found
+
+
+def _read_format(form: str | None, file: Path) -> "ExportFormat":
+    from tidings.collect.archive.export import ExportFormat
+
+    name = file.suffix.removeprefix(".") if form is None else form
+    if name not in list(ExportFormat):
+        fail(f"--format must be one of {', '.join(ExportFormat)}, or the ending of the file's name")
+    return ExportFormat(name)
+
+
+@contextmanager
+def _open_output(file: Path) -> Iterator[BinaryIO]:
+    """The file under a temporary name. It gets its name when it is complete."""
+    if str(file) == "-":
+        yield sys.stdout.buffer
+        return
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with part.open("wb") as output:
+            yield output
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _summarise(stored: "StoredNote") -> str:
+    """The second line of a note in the list."""
+    note = stored.note
+    published = stored.collected_at if note.published_at is None else note.published_at
+    parts = [f"{note.platform} {note.note_id}", f"{published:%Y-%m-%d}", note.author.name, _name_counts(stored)]
+    return " · ".join(escape(part) for part in parts if part)
+
+
+def _name_counts(stored: "StoredNote") -> str:
+    counts = stored.note.counts
+    shown = {"views": counts.views, "likes": counts.likes, "comments": counts.comments}
+    return ", ".join(f"{value:,} {name}" for name, value in shown.items() if value is not None)
+
+
+def _print_note(stored: "StoredNote") -> None:
+    note, console = stored.note, make_console()
+    console.print(f"[bold]{escape(note.title)}[/]", highlight=False)
+    lines = {
+        "url": note.url,
+        "author": " ".join(part for part in (note.author.name, note.author.author_id) if part),
+        "published": "" if note.published_at is None else f"{note.published_at:%Y-%m-%d %H:%M} UTC",
+        "collected": f"{stored.collected_at:%Y-%m-%d %H:%M} UTC, version {stored.version}, keyword {stored.keyword}",
+        "counts": _name_counts(stored),
+        "tags": ", ".join(note.tags),
+        "place": note.place,
+    }
+    for name, value in lines.items():
+        if value:
+            console.print(f"{name}: {escape(value)}", highlight=False)
+    if note.text:
+        console.print()
+        for line in note.text.split("\n"):
+            console.print(escape(line), highlight=False)

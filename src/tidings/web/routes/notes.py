@@ -1,0 +1,99 @@
+"""Routes of collected notes: list, search, read, export and delete. The workflow token may read them."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from tidings.collect.archive.archive import CURSOR, MOST_IN_PAGE, NoteArchive, NoteFilter
+from tidings.collect.archive.export import MEDIA_TYPES, ExportFormat, export_notes
+from tidings.collect.notes import NoteKind
+from tidings.collect.write import Writer
+from tidings.core.clock import Clock
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import problem_answers
+from tidings.web.errors import problem
+from tidings.web.middleware.auth import require
+from tidings.web.models.notes import NoteAnswer, NotesAnswer, StoredNoteDocument
+
+PlatformPath = Annotated[str, Path(max_length=32, examples=["bilibili"])]
+# An id may hold slashes.
+NoteIdPath = Annotated[str, Path(max_length=256, examples=["BV1xx411c7mD"])]
+
+
+def read_filter(
+    platform: Annotated[str | None, Query(max_length=32, description="Of this platform.")] = None,
+    keyword: Annotated[str | None, Query(max_length=256, description="Found by this keyword first.")] = None,
+    author: Annotated[str | None, Query(max_length=256, description="The author's name or id.")] = None,
+    kind: Annotated[NoteKind | None, Query(description="Of this kind.")] = None,
+    since: Annotated[datetime | None, Query(description="Published at this time or day (UTC), or later.")] = None,
+    until: Annotated[datetime | None, Query(description="Published before this time or day (UTC).")] = None,
+    q: Annotated[str | None, Query(max_length=256, description="Words in title, author, tags or text.")] = None,
+) -> NoteFilter:
+    """The filter that the query parameters name."""
+    return NoteFilter(
+        platform=platform,
+        keyword=keyword,
+        author=author,
+        kind=kind,
+        since=_read_zone(since),
+        until=_read_zone(until),
+        text=q,
+    )
+
+
+def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> APIRouter:
+    router = APIRouter(prefix="/api/notes", tags=["notes"])
+    wanted_notes = Annotated[NoteFilter, Depends(read_filter)]
+
+    @router.get("", summary="List and search notes")
+    async def list_notes(
+        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        wanted: wanted_notes,
+        limit: Annotated[int, Query(ge=1, le=MOST_IN_PAGE, description="How many at most.")] = 50,
+        cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next` of the page before.")] = None,
+    ) -> NotesAnswer:
+        page = await notes.list_page(wanted, limit=limit, cursor=cursor)
+        documents = [StoredNoteDocument.model_validate(each.describe()) for each in page.notes]
+        return NotesAnswer(notes=documents, next=page.next)
+
+    @router.get("/export", summary="Export notes", response_class=StreamingResponse)
+    async def export_all_notes(
+        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        wanted: wanted_notes,
+        form: Annotated[ExportFormat, Query(alias="format", description="The file's format.")] = ExportFormat.JSONL,
+    ) -> StreamingResponse:
+        """All notes that match, the oldest collected first. XLSX begins when the whole file is written."""
+        name = f"notes-{clock.now():%Y-%m-%d}.{form.value}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        pieces: AsyncIterator[bytes] = export_notes(notes.stream(wanted), form)
+        return StreamingResponse(pieces, media_type=MEDIA_TYPES[form], headers=headers)
+
+    @router.get("/{platform}/{note_id:path}", summary="Read a note", responses=problem_answers(404))
+    async def read_stored_note(
+        platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require(Scope.WORKFLOW)]
+    ) -> NoteAnswer:
+        found = await notes.find(platform, note_id)
+        if found is None:
+            problem(404, "unknown_note", "there is no collected note of this platform and id")
+        return NoteAnswer(note=StoredNoteDocument.model_validate(found.describe()))
+
+    @router.delete(
+        "/{platform}/{note_id:path}", summary="Delete a note", status_code=204, responses=problem_answers(404)
+    )
+    async def delete_stored_note(
+        platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require()]
+    ) -> Response:
+        """Deletes it everywhere, also in Feishu, and does not collect it again."""
+        if not await writer.delete_note(platform, note_id):
+            problem(404, "unknown_note", "there is neither a note nor a candidate of this platform and id")
+        return Response(status_code=204)
+
+    return router
+
+
+def _read_zone(timestamp: datetime | None) -> datetime | None:
+    """UTC unless the text named another zone."""
+    return timestamp.replace(tzinfo=UTC) if timestamp is not None and timestamp.tzinfo is None else timestamp
