@@ -1,23 +1,33 @@
 """Routes of collected notes: list, search, read, export and delete. The workflow token may read them."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import PlainValidator, WithJsonSchema
 
 from tidings.collect.archive.archive import CURSOR, MOST_IN_PAGE, NoteArchive, NoteFilter
 from tidings.collect.archive.export import MEDIA_TYPES, ExportFormat, export_notes
 from tidings.collect.notes import NoteKind
 from tidings.collect.write import Writer
-from tidings.core.clock import Clock
+from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.notes import NoteAnswer, NotesAnswer, StoredNoteDocument
 
+
+def _read_time(value: object) -> datetime:
+    found = parse_timestamp(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("it must be a timestamp such as 2026-11-15T10:00:00Z, or a day")
+    return found
+
+
+TimeText = Annotated[datetime, PlainValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})]
 PlatformPath = Annotated[str, Path(max_length=32, examples=["bilibili"])]
 # An id may hold slashes.
 NoteIdPath = Annotated[str, Path(max_length=256, examples=["BV1xx411c7mD"])]
@@ -28,8 +38,8 @@ def read_filter(
     keyword: Annotated[str | None, Query(max_length=256, description="Found by this keyword first.")] = None,
     author: Annotated[str | None, Query(max_length=256, description="The author's name or id.")] = None,
     kind: Annotated[NoteKind | None, Query(description="Of this kind.")] = None,
-    since: Annotated[datetime | None, Query(description="Published at this time or day (UTC), or later.")] = None,
-    until: Annotated[datetime | None, Query(description="Published before this time or day (UTC).")] = None,
+    since: Annotated[TimeText | None, Query(description="Published at this time or day (UTC), or later.")] = None,
+    until: Annotated[TimeText | None, Query(description="Published before this time or day (UTC).")] = None,
     q: Annotated[str | None, Query(max_length=256, description="Words in title, author, tags or text.")] = None,
 ) -> NoteFilter:
     """The filter that the query parameters name."""
@@ -38,8 +48,8 @@ def read_filter(
         keyword=keyword,
         author=author,
         kind=kind,
-        since=_read_zone(since),
-        until=_read_zone(until),
+        since=since,
+        until=until,
         text=q,
     )
 
@@ -92,8 +102,3 @@ def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> AP
         return Response(status_code=204)
 
     return router
-
-
-def _read_zone(timestamp: datetime | None) -> datetime | None:
-    """UTC unless the text named another zone."""
-    return timestamp.replace(tzinfo=UTC) if timestamp is not None and timestamp.tzinfo is None else timestamp
