@@ -13,8 +13,8 @@ from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import BingReport, Report
+from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.site.site import BingPriority, BingSettings, Site, make_bing_settings, make_site
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.stop import Stop
@@ -76,8 +76,7 @@ class BingStage:
         return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     async def list_failed(self) -> list[FailedPage]:
-        outbox = Outbox(self.bench.database, site=self.site.number, channel=Channel.BING)
-        return await outbox.list_failed(limit=100_000)
+        return await FailedPages(self.bench.database, site=self.site.number, channel=Channel.BING).list(limit=100_000)
 
     async def list_executions(self) -> list[ExecutionRecord]:
         """The newest first."""

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from tests.conftest import Bench
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import Report
+from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionRecord
 from tidings.core.stop import Stop
@@ -62,8 +62,9 @@ class Stage:
         return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     async def list_failed(self) -> list[FailedPage]:
-        outbox = Outbox(self.bench.database, site=self.site.number, channel=Channel.INDEXNOW)
-        return await outbox.list_failed(limit=100_000)
+        return await FailedPages(self.bench.database, site=self.site.number, channel=Channel.INDEXNOW).list(
+            limit=100_000
+        )
 
     async def list_executions(self) -> list[ExecutionRecord]:
         """The newest first."""

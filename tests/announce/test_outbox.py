@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
+from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import ClaimedPages, Outbox, batches, deliveries
 from tidings.announce.ledger.packing import (
@@ -43,6 +44,7 @@ class Desk:
         self.recorder = Recorder.open(database, site=site, channel=channel, execution=execution)
         self.outbox: Outbox = self.recorder.outbox
         self.ledger: Ledger = self.recorder.ledger
+        self.failed_pages = FailedPages(database, site=site, channel=channel)
 
     async def add(self, pages: Pages, *engines: str, at: datetime = NOON) -> None:
         async with self.database.write() as connection:
@@ -80,7 +82,7 @@ class Desk:
         """The last part of the URL, engine, reason and attempts."""
         return {
             (page.url.rpartition("/")[2], page.engine, page.reason, page.attempts)
-            for page in await self.outbox.list_failed(limit=10_000)
+            for page in await self.failed_pages.list(limit=10_000)
         }
 
     async def count_rows(self) -> tuple[int, int]:
@@ -169,7 +171,7 @@ async def test_a_failure_waits_for_the_next_execution_and_goes_first(first: Desk
         await first.fail(claimed, 0, 1, at=NOON + timedelta(minutes=minutes))
         assert await first.list_claimed(ALPHA) == await first.list_claimed(ALPHA, failed=True) == []
     await second.add(make_pages(3))
-    assert [page.url[-1] for page in await second.outbox.list_failed()] == ["1", "2"]
+    assert [page.url[-1] for page in await second.failed_pages.list()] == ["1", "2"]
     assert await second.list_claimed(ALPHA, failed=True) == [2, 1]
     assert await second.list_claimed(ALPHA) == [3]
     assert await second.list_claimed(BETA, failed=True) == []

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.postgres import Server
+from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox
 from tidings.core.db.database import Database, downgrade_database, open_database, upgrade_database
@@ -105,7 +106,7 @@ async def test_everything_that_was_open_is_in_the_outbox(older: Database) -> Non
         outbox = Outbox(older, site=site, channel=Channel(channel), execution=8)
         failed = {
             (page.url, page.engine, page.reason, page.attempts, int(page.failed_at.timestamp() * 1000))
-            for page in await outbox.list_failed(limit=10_000)
+            for page in await FailedPages(older, site=site, channel=Channel(channel)).list(limit=10_000)
         }
         fields = ("url", "engine", "reason", "attempts", "failed_at")
         assert failed == {tuple(row[name] for name in fields) for row in ours if row["reason"]}
@@ -145,4 +146,4 @@ async def test_the_way_back_restores_every_row(older: Database) -> None:
     async with older.write() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM sitemap_validators"))).scalar_one() == 0
     await upgrade_database(older, revision=AFTER)
-    assert len(await Outbox(older, site=1, channel=Channel.BING).list_failed(limit=1_000)) == 250
+    assert len(await FailedPages(older, site=1, channel=Channel.BING).list(limit=1_000)) == 250

@@ -1,5 +1,5 @@
 """All sites at a glance: condition, last and next execution, 30 days of statistics, quota. A page of sites costs three
-queries, however many sites there are. Status of one site in detail is in `status`.
+queries, however many sites there are; one site costs two. Status of one site in detail is in `status`.
 """
 
 import json
@@ -9,8 +9,24 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import CTE, ColumnElement, case, exists, func, literal, or_, select, true
-from sqlalchemy.sql.elements import Label
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    true,
+    union_all,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota import bing_quota
@@ -19,7 +35,7 @@ from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
 from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, WORKFLOW_PREFIX
 from tidings.announce.site.table import sites
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import ExecutionStatus, executions
 
@@ -39,6 +55,14 @@ class SiteCondition(StrEnum):
     OK = "ok"
     PAUSED = "paused"
 
+
+# How the last execution ended, as a digit.
+_RANK_OK, _RANK_PARTIAL, _RANK_FAILED = 1, 2, 3
+_RANKS: Final = {
+    ExecutionStatus.SUCCEEDED.value: _RANK_OK,
+    ExecutionStatus.FAILED.value: _RANK_FAILED,
+    ExecutionStatus.TIMEOUT.value: _RANK_FAILED,
+}
 
 NEEDS_ATTENTION: Final = (SiteCondition.BROKEN, SiteCondition.OVERDUE, SiteCondition.PARTIAL)
 
@@ -77,6 +101,8 @@ class SiteSummary:
     running_id: str | None
     running_since: datetime | None
     next_at: datetime | None
+    # Whether it is paused, alone or together with all others.
+    paused: bool
     # The channels that the site has switched on.
     channels: tuple[Channel, ...]
     bing_quota: QuotaUse | None
@@ -106,44 +132,50 @@ async def list_sites(
     database: Database,
     *,
     clock: Clock,
-    site: int | None = None,
     search: str = "",
     conditions: Sequence[SiteCondition] = (),
     order: SiteOrder = SiteOrder.URGENT,
     offset: int = 0,
     limit: int = 25,
 ) -> SitePage:
-    """One page of sites. `site` asks for one alone, `search` is a part of the id, no `conditions` means all of them."""
+    """One page of sites. `search` is a part of the id, no `conditions` means all of them."""
     now = clock.now()
-    known = _select_conditions(now, site=site)
+    known = _select_conditions(now)
     fits = _make_filter(known, search=search, conditions=conditions)
     async with database.read() as connection:
-        counted = await connection.execute(select(known.c.condition, func.count()).group_by(known.c.condition))
-        counts = {SiteCondition(condition): int(number) for condition, number in counted}
-        found = sum(counts.values())
-        if search or conditions:
-            found = int((await connection.execute(select(func.count()).select_from(known).where(fits))).scalar_one())
-        rows = (
-            await connection.execute(
-                _select_page(known, now).where(fits).order_by(*_sort(known, order)).offset(offset).limit(limit)
-            )
-        ).all()
-        days = await _read_days(connection, [row.number for row in rows], today=now.astimezone(UTC).date())
-    return SitePage(tuple(_read_summary(row, days.get(row.number, {}), now) for row in rows), found, counts)
+        rows = (await connection.execute(_select_numbers(known, fits, order, offset=offset, limit=limit))).all()
+        chosen = [row for row in rows if row.place is not None]
+        sites_by_number = await _read_sites(connection, chosen, now=now)
+    counted = [row for row in rows if row.place is None]
+    return SitePage(
+        tuple(sites_by_number[row.number] for row in sorted(chosen, key=lambda row: row.place)),
+        found=sum(row.last_row for row in counted),
+        counts={SiteCondition(row.condition): row.number for row in counted},
+    )
 
 
-def _select_conditions(now: datetime, *, site: int | None) -> CTE:
-    """Every site with its condition; the rows that make it up are found by index."""
-    everything, last = schedules.alias("everything"), executions.alias("last")
+async def find_summary(database: Database, number: int, *, clock: Clock) -> SiteSummary | None:
+    """One site; None if it was removed."""
+    now = clock.now()
+    known = _select_conditions(now, site=number)
+    async with database.read() as connection:
+        rows = (await connection.execute(select(known))).all()
+        return (await _read_sites(connection, rows, now=now)).get(number)
+
+
+def _select_conditions(now: datetime, *, site: int | None = None) -> CTE:
+    """Every site with its condition. Both steps are materialized: each look into the history is made once a site."""
+    everything = schedules.alias("everything")
     workflow = literal(WORKFLOW_PREFIX) + sites.c.id
-    running_id = (
+    running_row = (
         select(executions.c.id)
         .where(executions.c.workflow_name == workflow, executions.c.status == ExecutionStatus.RUNNING.value)
         .scalar_subquery()
     )
     newest = executions.alias("newest")
-    last_id = (
-        select(newest.c.id)
+    # Id and rank of the last execution that ended, in one number: 8 * id + rank.
+    last = (
+        select(newest.c.id * 8 + case(_RANKS, value=newest.c.status, else_=_RANK_PARTIAL))
         .where(
             newest.c.workflow_name == workflow,
             newest.c.kind == ANNOUNCE,
@@ -153,40 +185,76 @@ def _select_conditions(now: datetime, *, site: int | None) -> CTE:
         .limit(1)
         .scalar_subquery()
     )
-    is_broken = exists().where(broken_engines.c.site == sites.c.number)
+    found = (
+        select(
+            sites.c.number,
+            sites.c.id,
+            sites.c.enabled,
+            schedules.c.next_at,
+            or_(schedules.c.paused_at.is_not(None), everything.c.paused_at.is_not(None)).label("paused"),
+            exists().where(broken_engines.c.site == sites.c.number).label("refused"),
+            running_row.label("running_row"),
+            last.label("last"),
+        )
+        .select_from(
+            sites.outerjoin(schedules, schedules.c.site == sites.c.number).outerjoin(
+                everything, everything.c.site == EVERYTHING
+            )
+        )
+        .where(sites.c.removed_at.is_(None), true() if site is None else sites.c.number == site)
+        .cte("found")
+        .prefix_with("MATERIALIZED")
+    )
+    rank = found.c.last % 8
     condition = case(
-        (
-            or_(~sites.c.enabled, schedules.c.paused_at.is_not(None), everything.c.paused_at.is_not(None)),
-            SiteCondition.PAUSED.value,
-        ),
-        (is_broken, SiteCondition.BROKEN.value),
-        (running_id.is_not(None), SiteCondition.RUNNING.value),
-        (schedules.c.next_at < to_milliseconds(now - GRACE), SiteCondition.OVERDUE.value),
-        (last.c.status.is_(None), SiteCondition.NEW.value),
-        (
-            last.c.status.in_([ExecutionStatus.FAILED.value, ExecutionStatus.TIMEOUT.value]),
-            SiteCondition.BROKEN.value,
-        ),
-        (last.c.status != ExecutionStatus.SUCCEEDED.value, SiteCondition.PARTIAL.value),
+        (or_(~found.c.enabled, found.c.paused), SiteCondition.PAUSED.value),
+        (found.c.refused, SiteCondition.BROKEN.value),
+        (found.c.running_row.is_not(None), SiteCondition.RUNNING.value),
+        (found.c.next_at < to_milliseconds(now - GRACE), SiteCondition.OVERDUE.value),
+        (found.c.last.is_(None), SiteCondition.NEW.value),
+        (rank == _RANK_FAILED, SiteCondition.BROKEN.value),
+        (rank == _RANK_PARTIAL, SiteCondition.PARTIAL.value),
         else_=SiteCondition.OK.value,
     )
     return (
         select(
-            sites.c.number,
-            sites.c.id,
+            found.c.number,
+            found.c.id,
             condition.label("condition"),
-            running_id.label("running_row"),
-            last.c.id.label("last_row"),
-            schedules.c.next_at,
+            found.c.next_at,
+            found.c.paused,
+            found.c.running_row,
+            (found.c.last // 8).label("last_row"),
         )
-        .select_from(
-            sites.outerjoin(schedules, schedules.c.site == sites.c.number)
-            .outerjoin(everything, everything.c.site == EVERYTHING)
-            .outerjoin(last, last.c.id == last_id)
-        )
-        .where(sites.c.removed_at.is_(None), true() if site is None else sites.c.number == site)
         .cte("known")
+        .prefix_with("MATERIALIZED")
     )
+
+
+def _select_numbers(
+    known: CTE, fits: ColumnElement[bool], order: SiteOrder, *, offset: int, limit: int
+) -> CompoundSelect[Any]:
+    """The sites of a page with their place in it, and one row for each condition: its sites, and those that fit."""
+    place = func.row_number().over(order_by=_sort(known, order)).label("place")
+    columns = (
+        known.c.number,
+        known.c.condition,
+        known.c.next_at,
+        known.c.paused,
+        known.c.running_row,
+        known.c.last_row,
+    )
+    page = select(place, *columns).where(fits).order_by("place").offset(offset).limit(limit).subquery("page")
+    counts = select(
+        null().label("place"),
+        func.count().label("number"),
+        known.c.condition,
+        null().label("next_at"),
+        null().label("paused"),
+        null().label("running_row"),
+        cast(func.sum(case((fits, 1), else_=0)), BigInteger).label("last_row"),
+    ).group_by(known.c.condition)
+    return union_all(select(page), counts)
 
 
 def _make_filter(known: CTE, *, search: str, conditions: Sequence[SiteCondition]) -> ColumnElement[bool]:
@@ -211,42 +279,61 @@ def _sort(known: CTE, order: SiteOrder) -> tuple[ColumnElement[Any], ...]:
             return (case(ranks, value=known.c.condition), known.c.id)
 
 
-def _select_page(known: CTE, now: datetime) -> Any:
-    last, running, today = executions.alias("last"), executions.alias("running"), bing_quota.alias("today")
-    reason: Label[Any] = (
+async def _read_sites(connection: AsyncConnection, known: Sequence[Any], *, now: datetime) -> dict[int, SiteSummary]:
+    """The summaries of these rows of `known`, by number, in two queries."""
+    if not known:
+        return {}
+    today = now.astimezone(UTC).date()
+    numbers = [row.number for row in known]
+    details = (await connection.execute(_select_details(known, today=today))).all()
+    days = await _read_days(connection, numbers, today=today)
+    by_number = {row.number: row for row in known}
+    return {row.number: _read_summary(by_number[row.number], row, days.get(row.number, {})) for row in details}
+
+
+def _select_details(known: Sequence[Any], *, today: date) -> Select[Any]:
+    last, running, quota = executions.alias("last"), executions.alias("running"), bing_quota.alias("quota")
+    workflow = literal(WORKFLOW_PREFIX) + sites.c.id
+    refusal = (
         select(broken_engines.c.reason)
-        .where(broken_engines.c.site == known.c.number)
+        .where(broken_engines.c.site == sites.c.number)
         .limit(1)
         .scalar_subquery()
         .label("refusal")
     )
-    return select(
-        known.c.number,
-        known.c.id,
-        known.c.condition,
-        known.c.next_at,
-        sites.c.settings,
-        reason,
-        last.c.started_at.label("last_at"),
-        last.c.status.label("last_status"),
-        last.c.result.label("last_result"),
-        running.c.public_id.label("running_id"),
-        running.c.started_at.label("running_since"),
-        today.c.used.label("quota_used"),
-        today.c.full.label("quota_full"),
-    ).select_from(
-        known.join(sites, sites.c.number == known.c.number)
-        .outerjoin(last, last.c.id == known.c.last_row)
-        .outerjoin(running, running.c.id == known.c.running_row)
-        .outerjoin(
-            today,
-            (today.c.site == known.c.number) & (today.c.day == now.astimezone(UTC).date().isoformat()),
+    return (
+        select(
+            sites.c.number,
+            sites.c.id,
+            sites.c.settings,
+            refusal,
+            last.c.started_at.label("last_at"),
+            last.c.status.label("last_status"),
+            last.c.result.label("last_result"),
+            running.c.public_id.label("running_id"),
+            running.c.started_at.label("running_since"),
+            quota.c.used.label("quota_used"),
+            quota.c.full.label("quota_full"),
         )
+        .select_from(
+            sites.outerjoin(
+                last,
+                (last.c.workflow_name == workflow)
+                & last.c.id.in_([row.last_row for row in known if row.last_row is not None]),
+            )
+            .outerjoin(
+                running,
+                (running.c.workflow_name == workflow)
+                & running.c.id.in_([row.running_row for row in known if row.running_row is not None]),
+            )
+            .outerjoin(quota, (quota.c.site == sites.c.number) & (quota.c.day == today.isoformat()))
+        )
+        .where(sites.c.number.in_([row.number for row in known]))
     )
 
 
 async def _read_days(
-    connection: Any, numbers: Sequence[int], *, today: date
+    connection: AsyncConnection, numbers: Sequence[int], *, today: date
 ) -> dict[int, dict[Channel, list[DayCount]]]:
     """30 days of every channel of these sites, in one query."""
     if not numbers:
@@ -254,7 +341,9 @@ async def _read_days(
     first = today - timedelta(days=DAYS - 1)
     columns = daily_stats.c
     statement = select(columns.site, columns.channel, columns.day, columns.total, columns.successful).where(
-        columns.site.in_(numbers), columns.day >= first.isoformat(), columns.day <= today.isoformat()
+        # Each day by itself: the key begins with the day, and a range of days would read every site.
+        columns.day.in_([(first + timedelta(days=at)).isoformat() for at in range(DAYS)]),
+        columns.site.in_(numbers),
     )
     found: dict[int, dict[Channel, list[DayCount]]] = {}
     for site, channel, day, total, successful in await connection.execute(statement):
@@ -263,23 +352,24 @@ async def _read_days(
     return found
 
 
-def _read_summary(row: Any, days: Mapping[Channel, Sequence[DayCount]], now: datetime) -> SiteSummary:
+def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount]]) -> SiteSummary:
     settings = json.loads(row.settings)
     result = json.loads(row.last_result or "{}")
     with_bing = bool(settings.get("bingEnabled", False))
-    condition = SiteCondition(row.condition)
+    condition = SiteCondition(known.condition)
     limit = settings.get("bingDailyQuota", DEFAULT_BING_QUOTA)
     return SiteSummary(
         id=row.id,
         number=row.number,
         condition=condition,
         reason=_find_reason(condition, refusal=row.refusal, result=result),
-        last_at=None if row.last_at is None else from_milliseconds(row.last_at),
+        last_at=read_timestamp(row.last_at),
         last_status=None if row.last_status is None else ExecutionStatus(row.last_status),
         last_result=result,
         running_id=row.running_id,
-        running_since=None if row.running_since is None else from_milliseconds(row.running_since),
-        next_at=None if row.next_at is None or condition is SiteCondition.PAUSED else from_milliseconds(row.next_at),
+        running_since=read_timestamp(row.running_since),
+        next_at=None if condition is SiteCondition.PAUSED else read_timestamp(known.next_at),
+        paused=bool(known.paused),
         channels=(Channel.INDEXNOW, Channel.BING) if with_bing else (Channel.INDEXNOW,),
         bing_quota=QuotaUse(row.quota_used or 0, limit, bool(row.quota_full)) if with_bing else None,
         days=days,

@@ -16,8 +16,8 @@ from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.pipeline import AnnounceExecution, Announcer, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords
@@ -186,15 +186,11 @@ class AnnounceService:
 
     async def list_failed(self, site: Site, *, limit: int) -> list[FailedPage]:
         """Pages that an engine or channel did not take, the newest failure first."""
-        found = [page for outbox in self._open_outboxes(site) for page in await outbox.list_failed(limit=limit)]
-        return sorted(found, key=lambda page: page.failed_at, reverse=True)[:limit]
+        return await FailedPages(self.database, site=site.number).list(limit=limit)
 
     async def count_failed(self, site: Site) -> int:
         """How many pages failed at an engine or channel and wait for the next execution."""
-        return sum([await outbox.count_failed() for outbox in self._open_outboxes(site)])
-
-    def _open_outboxes(self, site: Site) -> list[Outbox]:
-        return [Outbox(self.database, site=site.number, channel=channel) for channel in Channel]
+        return await FailedPages(self.database, site=site.number).count()
 
     async def drain(self, timeout: timedelta) -> None:
         """Let what was triggered end."""

@@ -45,7 +45,8 @@ async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, br
     site, execution = await run_once(api)
     paths = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", site, execution]
     paths += ["/executions", "/settings", "/docs"]
-    paths += [f"{site}/{part}" for part in ("executions", "failed", "settings", "check", "dry-run", "remove/confirm")]
+    parts = ("executions", "failed", "settings", "lookup", "check", "dry-run", "remove/confirm")
+    paths += [f"{site}/{part}" for part in parts]
     paths += [f"{site}/forget/confirm?since=2026-11-15T10:00:00Z"]
     for path in paths:
         answer = await browser.get(path)
@@ -95,6 +96,65 @@ async def test_a_site_is_paused_and_resumed(api: ApiStage, browser: Browser) -> 
     assert "Paused 127.0.0.1" not in (await browser.get(site)).text
     await browser.post(f"{site}/resume")
     assert f'action="{site}/pause"' in (await browser.get(site)).text
+
+
+async def test_a_url_is_looked_up(api: ApiStage, browser: Browser) -> None:
+    """A44: each channel says whether the page is due, and why; a URL of another host is refused."""
+    bad = api.web.url(3)
+    api.engine.misbehave(Fault(status=422, body="not welcome", matching="/0000003/"))
+    site, _ = await run_once(api)
+    failed = (await browser.get(f"{site}/lookup?url={bad}")).text
+    assert "Waiting" in failed
+    assert "HTTP 422: not welcome" in failed
+    assert "Accepted. It is sent again" in (await browser.get(f"{site}/lookup?url={api.web.url(4)}")).text
+    assert "another host" in (await browser.get(f"{site}/lookup?url=https://other.example/")).text
+    assert "not a valid http" in (await browser.get(f"{site}/lookup?url=javascript:alert(1)")).text
+
+
+async def test_all_failed_pages_are_requeued_by_one_button(api: ApiStage, browser: Browser) -> None:
+    """A36: after the engine recovered, the next run sends them."""
+    api.engine.misbehave(Fault(status=422, matching="/0000003/"))
+    site, _ = await run_once(api)
+    assert "Requeue all 1" in (await browser.get(site)).text
+    api.engine.recover()
+    answer = await browser.post(f"{site}/requeue", all="1")
+    assert "1 pages are sent again" in (await browser.get(answer.headers["location"])).text
+    await api.run()
+    assert "No failed URL" in (await browser.get(f"{site}/failed")).text
+
+
+async def test_forgetting_asks_with_the_number_and_for_one_channel(api: ApiStage, browser: Browser) -> None:
+    """A36, A41: the question names how many entries of which channel, and the form does just that."""
+    site, _ = await run_once(api)
+    since = "2020-01-01T00:00:00Z"
+    asked = (await browser.get(f"{site}/forget/confirm?since={since}&channel=bing")).text
+    assert "Forget 20 entries" in asked
+    answer = await browser.post(f"{site}/forget", since=since, channel="bing")
+    assert "Forgot 20 pages" in (await browser.get(answer.headers["location"])).text
+    assert "Forget 20 entries" in (await browser.get(f"{site}/forget/confirm?since={since}")).text
+    assert (await browser.get(f"{site}/forget/confirm?since=yesterday")).status == 400
+
+
+async def test_a_run_is_for_the_channel_that_was_chosen(api: ApiStage, browser: Browser) -> None:
+    """A35: Bing alone leaves IndexNow out; a channel that is off cannot be chosen."""
+    site = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    assert 'value="bing"' in (await browser.get(page)).text
+    await browser.post(f"{page}/run", channel="bing")
+    [execution] = (await api.read(f"/api/sites/{site}/executions"))["executions"]
+    await api.wait_for_end(site, execution["executionId"])
+    assert (api.engine.accepted.total(), api.bing.accepted.total()) == (0, 20)
+
+
+async def test_keys_are_masked_on_every_page_of_a_site(api: ApiStage, browser: Browser) -> None:
+    """A4: neither key is on any page of the site."""
+    site, execution = await run_once(api)
+    parts = ("", "/executions", "/failed", "/settings", "/lookup", "/check", "/dry-run")
+    for path in (*(site + part for part in parts), execution):
+        text = (await browser.get(path)).text
+        assert BING_KEY not in text, path
+        # The key file's address holds the key, and the check names that address.
+        assert api.web.key not in text or path.endswith("/check"), path
 
 
 async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser: Browser) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.due.pages import PageFilter
+from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import Outbox
 from tidings.announce.site.site import CORRECTION, Site
@@ -74,7 +75,7 @@ async def requeue_failed(site: Site, *, database: Database, executions: Executio
     found: dict[Channel, list[int]] = {}
     for each in Channel:
         hashes: set[int] = set()
-        async for block in Outbox(database, site=site.number, channel=each).list_failed_hashes():
+        async for block in FailedPages(database, site=site.number, channel=each).list_hashes():
             hashes.update(block)
         found[each] = sorted(hashes)
         pages += len(hashes)

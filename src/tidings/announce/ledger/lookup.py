@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 
 from tidings.announce.due.pages import PageFilter
 from tidings.announce.due.rules import DueRules
-from tidings.announce.ledger.ledger import Channel, Entry, Ledger
+from tidings.announce.ledger.ledger import Channel, Entry, ledger
 from tidings.announce.ledger.outbox import batches, deliveries
 from tidings.announce.ledger.packing import read_bits, read_numbers
 from tidings.announce.site.site import Site
@@ -103,30 +103,39 @@ async def find_page(
     if not listing.urls:
         return PageLookup(url, _find_refusal(pages))
     url_hash, now = listing.hashes[0], to_milliseconds(clock.now())
-    found = []
-    for channel in channels:
-        entries = await Ledger(database, site=site.number, channel=channel).find_entries([url_hash])
-        waiting = await _find_deliveries(database, url_hash, site=site.number, channel=channel)
-        found.append(_judge(channel, entries.get(url_hash), waiting, rules=rules, now=now))
+    entries = await _find_entries(database, url_hash, site=site.number)
+    waiting = await _find_deliveries(database, url_hash, site=site.number)
+    found = [_judge(each, entries.get(each), waiting.get(each, []), rules=rules, now=now) for each in channels]
     return PageLookup(listing.urls[0].decode(), channels=tuple(found))
 
 
-async def _find_deliveries(database: Database, url_hash: int, *, site: int, channel: Channel) -> list[OpenDelivery]:
-    """The deliveries that hold this page, by engine. Reads the hashes of every open batch of the channel."""
+async def _find_entries(database: Database, url_hash: int, *, site: int) -> dict[Channel, Entry]:
+    statement = select(ledger.c.channel, ledger.c.submitted_at, ledger.c.lastmod).where(
+        ledger.c.site == site,
+        ledger.c.channel.in_([each.value for each in Channel]),
+        ledger.c.url_hash == url_hash,
+    )
+    async with database.read() as connection:
+        return {Channel(row[0]): Entry(row[1], row[2]) for row in await connection.execute(statement)}
+
+
+async def _find_deliveries(database: Database, url_hash: int, *, site: int) -> dict[Channel, list[OpenDelivery]]:
+    """The deliveries that hold this page, by channel and engine. Reads the hashes of every open batch of the site."""
     hashes = func.substr(batches.c.pages, 1, 8 * batches.c.size)
     statement = (
         select(deliveries, batches.c.removed, batches.c.created_at, hashes.label("hashes"))
         .join(batches, batches.c.id == deliveries.c.batch)
-        .where(deliveries.c.site == site, deliveries.c.channel == channel.value)
+        .where(deliveries.c.site == site)
         .order_by(deliveries.c.engine, deliveries.c.id)
     )
-    found = []
+    found: dict[Channel, list[OpenDelivery]] = {}
     async with database.read() as connection, connection.stream(statement) as rows:
         async for row in rows:
             numbers = read_numbers(row.hashes)
             if url_hash in numbers and read_bits(row.pending) >> numbers.index(url_hash) & 1:
                 planned_at, failed_at = from_milliseconds(row.created_at), read_timestamp(row.failed_at)
-                found.append(OpenDelivery(row.engine, row.removed, planned_at, row.attempts, row.reason, failed_at))
+                each = OpenDelivery(row.engine, row.removed, planned_at, row.attempts, row.reason, failed_at)
+                found.setdefault(Channel(row.channel), []).append(each)
     return found
 
 

@@ -46,7 +46,7 @@ from tidings.announce.ledger.packing import (
     unpack_urls,
     write_bits,
 )
-from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
 # Deliveries that are looked at for one claim: small ones go out together.
@@ -103,19 +103,6 @@ deliveries = Table(
 )
 
 _batch, _delivery = batches.c, deliveries.c
-
-
-@dataclass(frozen=True, slots=True)
-class FailedPage:
-    """One page that an engine did not take, for people."""
-
-    url: str
-    # The engine's endpoint, or `bing`.
-    engine: str
-    reason: str
-    # Requests that carried it, over all executions.
-    attempts: int
-    failed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,48 +425,6 @@ class Outbox:
                 pages = read_bits(row.pending) & ~read_bits(row.entered)
                 failed[row.id] = failed.get(row.id, 0) | pages
         return sum(bits.bit_count() for bits in failed.values())
-
-    async def count_failed(self) -> int:
-        """How many pages failed and are open; a page that failed at two engines counts twice."""
-        statement = select(func.sum(_delivery.size)).where(*self._ours, _delivery.failed_at.is_not(None))
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar() or 0)
-
-    async def list_failed_hashes(self) -> AsyncIterator[list[int]]:
-        """The hashes of every page that failed and is open, delivery by delivery."""
-        hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
-        statement = (
-            select(_delivery.pending, _batch.size, hashes.label("hashes"))
-            .join(batches, _batch.id == _delivery.batch)
-            .where(*self._ours, _delivery.failed_at.is_not(None))
-        )
-        async with self._database.read() as connection, connection.stream(statement) as rows:
-            async for row in rows:
-                numbers = read_numbers(row.hashes)
-                yield [numbers[at] for at in list_positions(read_bits(row.pending), row.size)]
-
-    async def list_failed(self, *, limit: int = 100) -> list[FailedPage]:
-        """The newest failures first."""
-        statement = (
-            select(deliveries, _batch.id, _batch.pages, _batch.size.label("batch_size"), _batch.removed)
-            .join(batches, _batch.id == _delivery.batch)
-            .where(*self._ours, _delivery.failed_at.is_not(None))
-            .order_by(_delivery.failed_at.desc(), _delivery.id)
-        )
-        found: list[FailedPage] = []
-        # The stream is left early, and PostgreSQL's cursor has to be closed then.
-        async with self._database.read() as connection, connection.stream(statement) as rows:
-            async for row in rows:
-                pages = decode_pages(row.pages, size=row.batch_size)
-                positions = list_positions(read_bits(row.pending), row.batch_size)[: limit - len(found)]
-                failed_at = from_milliseconds(row.failed_at)
-                found += [
-                    FailedPage(page.url, row.engine, row.reason, row.attempts, failed_at)
-                    for page in pages.pick(positions)
-                ]
-                if len(found) >= limit:
-                    break
-        return found
 
 
 @dataclass(frozen=True, slots=True)

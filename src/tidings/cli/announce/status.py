@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidings.announce.channels.bing_status import BingStatus
-    from tidings.announce.ledger.outbox import FailedPage
+    from tidings.announce.ledger.failed_pages import FailedPage
     from tidings.announce.status import SiteOverview
     from tidings.core.executions import ExecutionRecord
     from tidings.wiring import Installation
@@ -63,8 +63,8 @@ async def status(
 
 async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
     from tidings.announce.channels.bing_status import read_bing_status
+    from tidings.announce.ledger.failed_pages import FailedPages
     from tidings.announce.ledger.ledger import Channel
-    from tidings.announce.ledger.outbox import Outbox
     from tidings.announce.status import read_overview
 
     site = await require_site(installation, name)
@@ -72,7 +72,7 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
     failed = [
         page
         for channel in Channel
-        for page in await Outbox(database, site=site.number, channel=channel).list_failed(limit=MOST_FAILED)
+        for page in await FailedPages(database, site=site.number, channel=channel).list(limit=MOST_FAILED)
     ]
     return AnnounceStatus(
         executions=await installation.executions.list_recent(site.workflow_name),

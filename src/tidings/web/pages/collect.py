@@ -1,6 +1,6 @@
 """Pages of collect: keywords, candidates that failed, and cookies. A cookie's value is never shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -9,7 +9,8 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
-from tidings.collect.status import count_candidates, list_failed, read_rate
+from tidings.collect.overview import CollectionSummary, read_collection
+from tidings.collect.status import list_failed
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write.cookies import CookieError, make_cookie
 from tidings.collect.write.keywords import MOST_PAGES
@@ -21,7 +22,12 @@ from tidings.web.pages.view.forms import FormState, FormValues, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
-RATE_WINDOW: Final = timedelta(minutes=10)
+FUNNEL: Final = (
+    CandidateStatus.PENDING,
+    CandidateStatus.PROCESSING,
+    CandidateStatus.COLLECTED,
+    CandidateStatus.FAILED,
+)
 
 _MOST_FAILED: Final = 100
 _LONGEST_KEYWORD: Final = 100
@@ -47,42 +53,43 @@ def name_platform(platform: str, formats: Formats) -> str:
     return formats.texts(key) if formats.texts.has(key) else platform
 
 
-async def describe_collection(dashboard: Dashboard, formats: Formats) -> dict[str, Any] | None:
+def describe_collection(summary: CollectionSummary, formats: Formats, *, mirrored: bool) -> dict[str, Any] | None:
     """Collection as the overview shows it; None while nothing is watched and nothing was found."""
-    installation = dashboard.installation
-    keywords, cookies = await installation.keywords.list_all(), await installation.cookies.list_all()
-    async with installation.database.read() as connection:
-        counts = await count_candidates(connection)
-        rate = await read_rate(connection, at=formats.now, window=RATE_WINDOW)
-    if not (keywords or cookies or counts):
+    if summary.is_empty:
         return None
-    most = max((sum(of.values()) for of in counts.values()), default=1)
-    names = dict.fromkeys([*counts, *(each.platform for each in cookies), *(each.platform for each in keywords)])
+    parts = {
+        platform: [(status.value, int(getattr(of, status.value))) for status in FUNNEL]
+        for platform, of in summary.platforms.items()
+    }
+    most = max((sum(number for _, number in of) for of in parts.values()), default=1)
     rows = [
         {
             "name": name_platform(platform, formats),
-            "counts": [(status.value, counts.get(platform, {}).get(status, 0)) for status in CandidateStatus],
-            "stack": draw_stack(
-                [(status.value, counts.get(platform, {}).get(status, 0)) for status in CandidateStatus], most=most
-            ),
-            "cookies": sum(each.platform == platform for each in cookies),
-            "usable": sum(each.platform == platform and each.state.status is CookieStatus.ACTIVE for each in cookies),
+            "counts": parts[platform],
+            "stack": draw_stack(parts[platform], most=most),
+            "cookies": of.cookies,
+            "usable": of.usable,
         }
-        for platform in names
+        for platform, of in summary.platforms.items()
     ]
-    texts, last = formats.texts, max((each.last_run_at for each in keywords if each.last_run_at), default=None)
-    share = rate.succeeded / rate.tries if rate.tries else None
-    watched = texts(
-        "overview.watched_of",
-        n=formats.number(sum(each.enabled for each in keywords)),
-        total=formats.number(len(keywords)),
-    )
+    texts = formats.texts
+    watched = texts("overview.watched_of", n=formats.number(summary.watched), total=formats.number(summary.keywords))
     figures = [
-        {"name": texts("overview.success_rate"), "value": formats.percent(share)},
+        {"name": texts("overview.success_rate"), "value": formats.percent(summary.success_rate)},
         {"name": texts("overview.watched"), "value": watched},
-        {"name": texts("overview.last_discovery"), "value": formats.relative(last)},
+        {"name": texts("overview.last_discovery"), "value": formats.relative(summary.last_search_at)},
     ]
+    if mirrored:
+        figures.append({"name": texts("overview.mirror"), "value": _describe_lag(summary, formats)})
     return {"rows": rows, "figures": figures}
+
+
+def _describe_lag(summary: CollectionSummary, formats: Formats) -> str:
+    """How far the mirror is behind."""
+    if not summary.mirror_rows or summary.mirror_since is None:
+        return formats.texts("overview.mirror_even")
+    age = formats.span(max(formats.now - summary.mirror_since, timedelta(0)))
+    return formats.texts.count("overview.mirror_behind", summary.mirror_rows, span=age)
 
 
 def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
@@ -162,15 +169,15 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
     async def show_candidates(request: Request, platform: str = "") -> Response:
         require_scope(request, Scope.WORKFLOW)
         formats = renderer.formats(request)
+        summary = await read_collection(installation.database, clock=installation.clock)
         async with installation.database.read() as connection:
-            counts = await count_candidates(connection)
             failed = await list_failed(connection, platform=platform or None, limit=_MOST_FAILED)
         return await dashboard.render(
             request,
             "candidates.html",
-            totals=_sum_up(counts),
+            totals=_sum_up(summary),
             platform=platform,
-            platforms=[(each, name_platform(each, formats)) for each in counts],
+            platforms=[(each, name_platform(each, formats)) for each in summary.platforms],
             failed=[
                 {
                     "title": each.title or each.note_id,
@@ -194,8 +201,8 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
         return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
 
 
-def _sum_up(counts: Mapping[str, Mapping[CandidateStatus, int]]) -> Sequence[tuple[str, int]]:
-    return [(status.value, sum(of.get(status, 0) for of in counts.values())) for status in CandidateStatus]
+def _sum_up(summary: CollectionSummary) -> Sequence[tuple[str, int]]:
+    return [(name.value, sum(getattr(of, name.value) for of in summary.platforms.values())) for name in FUNNEL]
 
 
 def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:

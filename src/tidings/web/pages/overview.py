@@ -23,15 +23,18 @@ from tidings.announce.overview import (
     list_sites,
 )
 from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.overview import CollectionSummary, read_collection
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.web.pages.collect import describe_collection
 from tidings.web.pages.view.charts import SmallBars, draw_small_bars
 from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.rendering import FrameCounts
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
 PAGE_SIZE: Final = 25
 _LONGEST_SEARCH: Final = 100
+_SHOWN_ALERTS: Final = 5
 
 _SEGMENTS: Final[Mapping[str, Sequence[SiteCondition]]] = {
     "": (),
@@ -71,15 +74,18 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         require_scope(request)
         formats = dashboard.renderer.formats(request)
         shown = await _make_list(dashboard, formats, path="/", search=q, state=state, sort=sort, start=start)
-        alerts = await dashboard.installation.alerts.list_open(limit=5)
-        return await dashboard.render(
+        installation = dashboard.installation
+        alerts = await installation.alerts.list_open(limit=_SHOWN_ALERTS)
+        open_alerts = len(alerts) if len(alerts) < _SHOWN_ALERTS else await installation.alerts.count_open()
+        collection = await read_collection(installation.database, clock=installation.clock)
+        return dashboard.renderer.render(
             request,
             "overview.html",
+            counts=FrameCounts(open_alerts=open_alerts, sites=shown["total"]),
             alerts=[describe_alert(each, formats) for each in alerts],
-            alert_count=await dashboard.installation.alerts.count_open(),
-            figures=await _make_figures(dashboard, formats, shown["page"]),
+            figures=await _make_figures(dashboard, formats, shown["page"], collection),
             list=shown,
-            collection=await describe_collection(dashboard, formats),
+            collection=describe_collection(collection, formats, mirrored=installation.mirror is not None),
         )
 
     @router.get("/sites")
@@ -93,7 +99,8 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         require_scope(request)
         formats = dashboard.renderer.formats(request)
         shown = await _make_list(dashboard, formats, path="/sites", search=q, state=state, sort=sort, start=start)
-        return await dashboard.render(request, "sites.html", list=shown)
+        counts = FrameCounts(open_alerts=await dashboard.installation.alerts.count_open(), sites=shown["total"])
+        return dashboard.renderer.render(request, "sites.html", counts=counts, list=shown)
 
     return router
 
@@ -226,7 +233,9 @@ def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> 
     )
 
 
-async def _make_figures(dashboard: Dashboard, formats: Formats, page: SitePage) -> list[dict[str, Any]]:
+async def _make_figures(
+    dashboard: Dashboard, formats: Formats, page: SitePage, collection: CollectionSummary
+) -> list[dict[str, Any]]:
     """At most four key figures, each with a link to its list."""
     today = formats.now.astimezone(UTC).date()
     days = await read_days(dashboard.installation.database, today=today, days=2)
@@ -254,6 +263,23 @@ async def _make_figures(dashboard: Dashboard, formats: Formats, page: SitePage) 
             "value": formats.number(failed),
             "context": "",
         },
+        *_make_collection_figure(collection, formats),
+    ]
+
+
+def _make_collection_figure(collection: CollectionSummary, formats: Formats) -> list[dict[str, Any]]:
+    if collection.is_empty:
+        return []
+    collected, failed = (
+        sum(getattr(of, name) for of in collection.platforms.values()) for name in ("collected", "failed")
+    )
+    return [
+        {
+            "href": "/candidates",
+            "name": formats.texts("overview.collected"),
+            "value": formats.number(collected),
+            "context": formats.texts("overview.collected_failed", n=formats.number(failed)),
+        }
     ]
 
 

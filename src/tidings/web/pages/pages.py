@@ -8,6 +8,8 @@ from tidings.web.pages.alerts import make_alerts_router
 from tidings.web.pages.collect import make_collect_router
 from tidings.web.pages.overview import make_overview_router
 from tidings.web.pages.site.actions import make_site_actions_router
+from tidings.web.pages.site.executions import make_site_executions_router
+from tidings.web.pages.site.failed import make_site_failed_router
 from tidings.web.pages.site.first_site import make_first_site_router
 from tidings.web.pages.site.settings import make_site_settings_router
 from tidings.web.pages.site.site import make_site_router
@@ -21,6 +23,8 @@ def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
         make_overview_router,
         make_first_site_router,
         make_site_router,
+        make_site_executions_router,
+        make_site_failed_router,
         make_site_actions_router,
         make_site_settings_router,
         make_alerts_router,

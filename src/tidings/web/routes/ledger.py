@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from tidings.announce.ledger.corrections import forget_since, requeue
+from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox import Outbox
 from tidings.core.clock import parse_timestamp, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
@@ -30,7 +30,6 @@ def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Ex
         site = await lookup.require(site_id)
         failed: list[dict[str, Any]] = []
         for channel in Channel:
-            outbox = Outbox(database, site=site.number, channel=channel)
             failed += [
                 {
                     "url": page.url,
@@ -40,7 +39,7 @@ def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Ex
                     "attempts": page.attempts,
                     "failedAt": to_text(page.failed_at),
                 }
-                for page in await outbox.list_failed(limit=limit)
+                for page in await FailedPages(database, site=site.number, channel=channel).list(limit=limit)
             ]
         return FailedAnswer(failed=failed)
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.ledger.corrections import forget_since
+from tidings.announce.ledger.corrections import count_since, forget_since
 from tidings.announce.service import BusyError
 from tidings.announce.site.site import Site
 from tidings.core.clock import parse_timestamp, to_text
@@ -33,10 +33,8 @@ def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
     async def run_site(request: Request, site_id: str) -> Response:
         require_scope(request, Scope.SITE)
         form, site = await read_form(request), await dashboard.require_site(site_id)
-        chosen = form.get("channel")
-        channel = ChannelChoice(chosen) if chosen in set(ChannelChoice) else ChannelChoice.ALL
         try:
-            await installation.service.trigger(site, channel=channel)
+            await installation.service.trigger(site, channel=_read_choice(form.get("channel")))
         except AlreadyRunningError:
             return renderer.redirect(locate_site(site.id), PageMessage("already_running", "warn"))
         except BusyError:
@@ -70,7 +68,7 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
         texts, href = renderer.texts(request), locate_site(site.id)
         confirm = {
             "title": texts(f"confirm.{name}.title", site=site.id, **named),
-            "text": texts(f"confirm.{name}.text"),
+            "text": texts(f"confirm.{name}.text", **named),
             "button": texts(f"confirm.{name}.button", site=site.id, **named),
             "action": f"{href}/{name}",
             "back": href,
@@ -81,12 +79,19 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
         return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
 
     @router.get("/sites/{site_id}/forget/confirm")
-    async def ask_forget(request: Request, site_id: str, since: str) -> Response:
+    async def ask_forget(request: Request, site_id: str, since: str, channel: str = "") -> Response:
         require_scope(request)
-        at = _require_timestamp(since)
-        shown = renderer.formats(request).clock_time(at)
+        site, at, chosen = await dashboard.require_site(site_id), _require_timestamp(since), _read_choice(channel)
+        formats = renderer.formats(request)
+        count = await count_since(site, at, channel=chosen, database=installation.database)
         return await ask(
-            request, await dashboard.require_site(site_id), "forget", values={"since": to_text(at)}, since=shown
+            request,
+            site,
+            "forget",
+            values={"since": to_text(at), "channel": chosen.value},
+            since=formats.clock_time(at),
+            channel=formats.texts(f"channel.{chosen.value}"),
+            n=formats.number(count),
         )
 
     @router.post("/sites/{site_id}/forget")
@@ -97,7 +102,7 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
             count = await forget_since(
                 site,
                 _require_timestamp(form.get("since")),
-                channel=ChannelChoice.ALL,
+                channel=_read_choice(form.get("channel")),
                 database=installation.database,
                 executions=installation.executions,
             )
@@ -123,6 +128,10 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
         await installation.service.remove(site)
         await installation.tokens.revoke(Scope.SITE, site=site.number)
         return renderer.redirect("/sites", PageMessage("removed", values={"site": site.id}))
+
+
+def _read_choice(text: str) -> ChannelChoice:
+    return ChannelChoice(text) if text in set(ChannelChoice) else ChannelChoice.ALL
 
 
 def _require_timestamp(text: str) -> datetime:

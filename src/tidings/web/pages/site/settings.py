@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from tidings.announce.site.document import change_site, describe_site
 from tidings.announce.site.site import Site, SiteError
 from tidings.web.errors import problem
-from tidings.web.pages.site.site import SiteViews
+from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.forms import FormState, FormValues, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
@@ -33,10 +33,9 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/sites/{site_id}/settings")
     async def show_settings(request: Request, site_id: str) -> Response:
-        pages = SiteViews(dashboard, request)
-        site = await dashboard.require_site(site_id)
-        form = FormState(values=_show_values(describe_site(site)))
-        return await pages.render(site, "site_settings.html", tab="settings", form=form)
+        view = await SiteView.open(dashboard, request, site_id)
+        form = FormState(values=_show_values(describe_site(view.site)))
+        return await view.render("site_settings.html", tab="settings", form=form)
 
     @router.post("/sites/{site_id}/settings")
     async def save_settings(request: Request, site_id: str) -> Response:
@@ -53,9 +52,9 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
         try:
             await installation.sites.change(site.id, change)
         except SiteError as error:
-            pages = SiteViews(dashboard, request)
-            state = show_problem(form, error, pages.formats.texts)
-            return await pages.render(site, "site_settings.html", tab="settings", status=400, form=state)
+            view = await SiteView.open(dashboard, request, site_id)
+            state = show_problem(form, error, view.formats.texts)
+            return await view.render("site_settings.html", tab="settings", status=400, form=state)
         installation.wake()
         return dashboard.renderer.redirect(f"{locate_site(site.id)}/settings", PageMessage("saved"))
 

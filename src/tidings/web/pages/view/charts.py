@@ -13,7 +13,7 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class SmallBars:
-    """A strip of bars, one per day, as one path for each series."""
+    """A strip of bars, one per day, as one path for each series. A bar is a line as wide as the bar: half the bytes."""
 
     width: int
     height: int
@@ -28,13 +28,13 @@ def draw_small_bars(accepted: Sequence[int], failed: Sequence[int]) -> SmallBars
     most = max(*accepted, *failed, 1)
     up, down, rest = [], [], []
     for at, (good, bad) in enumerate(zip(accepted, failed, strict=True)):
-        x = at * (BAR + GAP)
+        middle = at * (BAR + GAP) + BAR // 2
         if good:
-            up.append(f"M{x} {_UP}v-{_scale(good, most, _UP)}h{BAR}V{_UP}z")
+            up.append(f"M{middle} {_UP}v-{_scale(good, most, _UP)}")
         if bad:
-            down.append(f"M{x} {_UP + 1}v{min(_DOWN, _scale(bad, most, _UP))}h{BAR}V{_UP + 1}z")
+            down.append(f"M{middle} {_UP + 1}v{min(_DOWN, _scale(bad, most, _UP))}")
         if not good and not bad:
-            rest.append(f"M{x} {_UP - 1}h{BAR}v1h-{BAR}z")
+            rest.append(f"M{middle} {_UP}v-1")
     width = max(len(accepted) * (BAR + GAP) - GAP, BAR)
     return SmallBars(width, _UP + _DOWN + 1, "".join(up), "".join(down), "".join(rest))
 

@@ -1,0 +1,130 @@
+"""Collection at a glance, for the dashboard: candidates and cookies by platform, keywords, success rate, the mirror's
+lag. Two queries, however many candidates there are. `status` has the parts for commands and for the monitor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import and_, case, func, literal, or_, select, text, union_all
+
+from tidings.collect.crawl.cookies.states import CookieStatus
+from tidings.collect.crawl.cookies.table import cookies
+from tidings.collect.status import count_minutes
+from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, mirror_outbox, watched_keywords
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds
+from tidings.core.db.database import ReadableDatabase
+
+RATE_WINDOW: Final = timedelta(minutes=10)
+RECENT: Final = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformSummary:
+    """One platform."""
+
+    # Candidates that wait, and those that are being collected.
+    pending: int = 0
+    processing: int = 0
+    # Candidates that were collected or given up within the last 24 hours.
+    collected: int = 0
+    failed: int = 0
+    # Cookies, and those of them that can be lent.
+    cookies: int = 0
+    usable: int = 0
+    keywords: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionSummary:
+    """Collection as a whole."""
+
+    platforms: Mapping[str, PlatformSummary] = field(default_factory=dict)
+    # Keywords, and those of them that are watched.
+    keywords: int = 0
+    watched: int = 0
+    last_search_at: datetime | None = None
+    # Tries of the last ten minutes.
+    succeeded: int = 0
+    failed: int = 0
+    # Rows that the mirror has yet to deliver, and since when the oldest of them waits.
+    mirror_rows: int = 0
+    mirror_since: datetime | None = None
+
+    @property
+    def success_rate(self) -> float | None:
+        """From 0 to 1; None if nothing was tried."""
+        tries = self.succeeded + self.failed
+        return self.succeeded / tries if tries else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is watched, and nothing was ever found."""
+        return not (self.platforms or self.keywords)
+
+
+async def read_collection(database: ReadableDatabase, *, clock: Clock) -> CollectionSummary:
+    """The summary of now."""
+    now = clock.now()
+    async with database.read() as connection:
+        rows = (await connection.execute(_select_platforms(now))).all()
+        totals = (await connection.execute(_select_totals(now))).one()
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(row.platform, {})[row.name] = int(row.number)
+    return CollectionSummary(
+        platforms={platform: PlatformSummary(**numbers) for platform, numbers in sorted(found.items())},
+        keywords=totals.keywords,
+        watched=totals.watched or 0,
+        last_search_at=read_timestamp(totals.last_search),
+        succeeded=int(totals.succeeded or 0),
+        failed=int(totals.failed or 0),
+        mirror_rows=totals.mirror_rows,
+        mirror_since=read_timestamp(totals.mirror_since),
+    )
+
+
+def _select_platforms(now: datetime) -> Any:
+    """Rows of platform, name of a number, and the number.
+
+    Statuses are literals, not bound values: only so the databases see that the index of each status fits.
+    """
+    since = to_milliseconds(now - RECENT)
+    parts = [
+        select(
+            (candidates.c.platform + "").label("platform"),
+            literal(status.value).label("name"),
+            func.count().label("number"),
+        )
+        .where(text(f"tbl_candidate.status = '{status.value}'"), *conditions)
+        .group_by(platform)
+        for status, conditions in (
+            (CandidateStatus.PENDING, ()),
+            (CandidateStatus.PROCESSING, ()),
+            (CandidateStatus.COLLECTED, (candidates.c.updated_at >= since,)),
+            (CandidateStatus.FAILED, (candidates.c.updated_at >= since,)),
+        )
+    ]
+    is_usable = or_(
+        cookies.c.status == CookieStatus.ACTIVE.value,
+        and_(cookies.c.status == CookieStatus.COOLING.value, cookies.c.cooling_until <= to_milliseconds(now)),
+    )
+    for name, number in (("cookies", func.count()), ("usable", func.sum(case((is_usable, 1), else_=0)))):
+        parts.append(select(cookies.c.platform, literal(name), number).group_by(cookies.c.platform))
+    words = watched_keywords.c
+    parts.append(select(words.platform, literal("keywords"), func.count()).group_by(words.platform))
+    return union_all(*parts)
+
+
+def _select_totals(now: datetime) -> Any:
+    words, is_recent = watched_keywords.c, collect_minutes.c.minute > count_minutes(now - RATE_WINDOW)
+    return select(
+        select(func.count()).select_from(watched_keywords).scalar_subquery().label("keywords"),
+        select(func.sum(case((words.enabled, 1), else_=0))).scalar_subquery().label("watched"),
+        select(func.max(words.last_run_at)).scalar_subquery().label("last_search"),
+        select(func.sum(collect_minutes.c.succeeded)).where(is_recent).scalar_subquery().label("succeeded"),
+        select(func.sum(collect_minutes.c.failed)).where(is_recent).scalar_subquery().label("failed"),
+        select(func.count()).select_from(mirror_outbox).scalar_subquery().label("mirror_rows"),
+        select(func.min(mirror_outbox.c.created_at)).scalar_subquery().label("mirror_since"),
+    )

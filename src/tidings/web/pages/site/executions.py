@@ -1,0 +1,144 @@
+"""The executions of one site: the list, one with everything that is known of it, and its live progress."""
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from tidings.announce.site.site import Site
+from tidings.core.clock import to_text
+from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.web.errors import problem
+from tidings.web.pages.site.progress import write_event
+from tidings.web.pages.site.view import SiteView
+from tidings.web.pages.view.formats import UNKNOWN, Formats
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router
+
+_LOOK_EVERY: Final = timedelta(seconds=1)
+_PAGE: Final = 25
+
+
+def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    executions = dashboard.installation.executions
+
+    async def require_execution(site: Site, execution_id: str) -> ExecutionRecord:
+        record = await executions.find(execution_id)
+        if record is None or record.workflow_name != site.workflow_name:
+            problem(404, "unknown_execution", "this site has no execution of this id")
+        return record
+
+    @router.get("/sites/{site_id}/executions")
+    async def show_executions(request: Request, site_id: str, before: str | None = None) -> Response:
+        view = await SiteView.open(dashboard, request, site_id)
+        found = await view.list_executions(limit=_PAGE + 1, before=before)
+        href = f"{locate_site(view.site.id)}/executions"
+        older = f"{href}?before={found[_PAGE - 1].public_id}" if len(found) > _PAGE else None
+        rows = [view.describe_row(each) for each in found[:_PAGE]]
+        return await view.render(
+            "site_executions.html", tab="executions", executions=rows, older=older, newest=href if before else None
+        )
+
+    @router.get("/sites/{site_id}/executions/{execution_id}")
+    async def show_execution(request: Request, site_id: str, execution_id: str) -> Response:
+        view = await SiteView.open(dashboard, request, site_id)
+        record = await require_execution(view.site, execution_id)
+        return await view.render(
+            "execution.html",
+            tab="executions",
+            progress=view.find_progress([record]),
+            execution=_describe_whole(record, view.formats),
+        )
+
+    @router.get("/sites/{site_id}/executions/{execution_id}/progress")
+    async def watch_progress(request: Request, site_id: str, execution_id: str) -> Response:
+        view = await SiteView.open(dashboard, request, site_id)
+        first = await require_execution(view.site, execution_id)
+
+        async def stream() -> AsyncIterator[bytes]:
+            record: ExecutionRecord | None = first
+            while record is not None:
+                yield write_event(view.describe_progress(record), record, view.formats)
+                if record.status is not ExecutionStatus.RUNNING:
+                    return
+                await dashboard.installation.clock.sleep(_LOOK_EVERY)
+                record = await executions.find(execution_id)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    return router
+
+
+def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:
+    """One execution with everything that is known of it."""
+    result: Mapping[str, Any] = record.result or record.progress or {}
+    texts, dropped = formats.texts, result.get("dropped", {})
+    ended = record.completed_at
+    numbers = {
+        "files": result.get("files"),
+        "unchanged": result.get("filesUnchanged"),
+        "changed": result.get("changed"),
+        "removed": result.get("removed"),
+        "repeated": result.get("repeated"),
+        "too_soon": result.get("tooSoon"),
+        "invalid": dropped.get("invalid"),
+        "foreign": dropped.get("foreignHost"),
+        "outside": dropped.get("outsideKeyLocation"),
+        "forgotten": result.get("forgotten"),
+    }
+    figures = [
+        (texts("execution.figure.total"), formats.number(result.get("total"))),
+        (texts("execution.figure.due"), formats.number(result.get("new"))),
+        (texts("execution.figure.accepted"), formats.number(result.get("submitted"))),
+        (texts("execution.figure.failed"), formats.number(result.get("failed"))),
+    ]
+    return {
+        "id": record.public_id,
+        "status": record.status,
+        "started_at": record.started_at,
+        "since": to_text(record.started_at),
+        "figures": figures if "total" in result else [],
+        "errors": result.get("errors", ()),
+        "warnings": result.get("warnings", ()),
+        "engines": list_engines(result),
+        "facts": [
+            (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
+            *((texts(f"execution.fact.{name}"), formats.number(n)) for name, n in numbers.items() if n is not None),
+        ],
+        "can_forget": bool(result.get("submitted")) and record.status is not ExecutionStatus.RUNNING,
+    }
+
+
+def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Engines, and Bing as one of them, with their figures."""
+    engines = [
+        {
+            "engine": each["engine"],
+            "accepted": each["succeeded"],
+            "failed": each["failed"],
+            "left": each["left"],
+            "requests": each["requests"],
+            "mean": UNKNOWN if each["meanResponseMs"] is None else f"{each['meanResponseMs']:,.0f}",
+            "reason": each["reason"],
+            "advice": each["advice"],
+        }
+        for each in result.get("engines", ())
+    ]
+    bing = result.get("bingStats")
+    if bing:
+        mean = bing.get("meanResponseMs")
+        engines.append(
+            {
+                "engine": "Bing Webmaster",
+                "accepted": bing.get("urlCount"),
+                "failed": bing.get("failed"),
+                "left": bing.get("left"),
+                "requests": bing.get("requests"),
+                "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
+                "reason": bing.get("errorMessage"),
+                "advice": bing.get("advice"),
+            }
+        )
+    return engines

@@ -1,0 +1,108 @@
+"""What every page of one site shares: the site, its summary, the head with its buttons, and rows of executions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.overview import SiteCondition, SiteSummary, find_summary
+from tidings.announce.site.site import Site
+from tidings.announce.status import describe_execution
+from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.web.errors import problem
+from tidings.web.pages.site.progress import describe_progress
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.routing import Dashboard, locate_site, require_scope
+
+
+@dataclass(frozen=True, slots=True)
+class SiteHead:
+    """The head of every page of a site."""
+
+    id: str
+    # The address of its page.
+    href: str
+    condition: SiteCondition
+    reason: str | None
+    paused: bool
+    # Pages that failed and are open.
+    failed: int
+    # What "Run now" offers.
+    choices: Sequence[str]
+    from_environment: bool
+
+
+class SiteView:
+    """One site for one request. `open` costs three queries."""
+
+    def __init__(self, dashboard: Dashboard, request: Request, site: Site, summary: SiteSummary) -> None:
+        self._dashboard = dashboard
+        self._installation = dashboard.installation
+        self._request = request
+        self.site = site
+        self.summary = summary
+        self.formats: Formats = dashboard.renderer.formats(request)
+
+    @classmethod
+    async def open(cls, dashboard: Dashboard, request: Request, site_id: str) -> Self:
+        """The site of this id, for somebody who may see it. Raises problems 403 and 404."""
+        require_scope(request)
+        site = await dashboard.require_site(site_id)
+        installation = dashboard.installation
+        summary = await find_summary(installation.database, site.number, clock=installation.clock)
+        if summary is None:
+            problem(404, "unknown_site", "there is no site of this id")
+        return cls(dashboard, request, site, summary)
+
+    async def render(self, template: str, *, tab: str, status: int = 200, **values: Any) -> Response:
+        failed = await self._installation.service.count_failed(self.site)
+        head = SiteHead(
+            id=self.site.id,
+            href=locate_site(self.site.id),
+            condition=self.summary.condition,
+            reason=self.summary.reason,
+            paused=self.summary.paused,
+            failed=failed,
+            choices=list_choices(self.summary),
+            from_environment=self._installation.is_from_environment(self.site.id),
+        )
+        return await self._dashboard.render(self._request, template, status=status, site=head, tab=tab, **values)
+
+    async def list_executions(self, *, limit: int, before: str | None = None) -> list[ExecutionRecord]:
+        return await self._installation.executions.list_recent(self.site.workflow_name, limit=limit, before=before)
+
+    def describe_row(self, record: ExecutionRecord) -> dict[str, Any]:
+        result = self.read_result(record)
+        ended = record.completed_at
+        return {
+            "status": record.status,
+            "href": f"{locate_site(self.site.id)}/executions/{record.public_id}",
+            "started": self.formats.time(record.started_at),
+            "took": self.formats.duration(None if ended is None else ended - record.started_at),
+            "due": result.get("new"),
+            "accepted": result.get("submitted"),
+            "failed": result.get("failed"),
+        }
+
+    def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
+        """The progress of the running execution among these."""
+        running = next((each for each in records if each.status is ExecutionStatus.RUNNING), None)
+        return None if running is None else self.describe_progress(running)
+
+    def describe_progress(self, record: ExecutionRecord) -> dict[str, Any]:
+        return describe_progress(record, self.read_result(record), self.formats)
+
+    def read_result(self, record: ExecutionRecord) -> Mapping[str, Any]:
+        """The result; of a running execution, its live progress."""
+        live = self._installation.service.live.describe(record.public_id)
+        result: Mapping[str, Any] = describe_execution(record, live=live)["result"] or {}
+        return result
+
+
+def list_choices(summary: SiteSummary) -> list[str]:
+    """The channels that a person can run: all together, or one that is on."""
+    on = {str(channel) for channel in summary.channels}
+    return [choice.value for choice in ChannelChoice if choice is ChannelChoice.ALL or choice.value in on]
