@@ -91,12 +91,10 @@ def _select_platforms(now: datetime) -> Any:
     Statuses are literals, not bound values: only so the databases see that the index of each status fits.
     """
     since = to_milliseconds(now - RECENT)
+    # Not the bare column: SQLite would walk the primary key in its order instead of the index by time.
+    platform = (candidates.c.platform + "").label("platform")
     parts = [
-        select(
-            (candidates.c.platform + "").label("platform"),
-            literal(status.value).label("name"),
-            func.count().label("number"),
-        )
+        select(platform, literal(status.value).label("name"), func.count().label("number"))
         .where(text(f"tbl_candidate.status = '{status.value}'"), *conditions)
         .group_by(platform)
         for status, conditions in (

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
@@ -13,10 +14,14 @@ from tidings.announce.site.site import Site
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Sessions
-from tidings.web.errors import ProblemError, problem
+from tidings.web.errors import Problem, ProblemError, problem
 from tidings.web.middleware.auth import GRANT
 from tidings.web.pages.view.rendering import FrameCounts, PageRenderer
 from tidings.wiring import Installation
+
+_BAD_ADDRESS: Final = Problem(400, "bad_address", "")
+# Codes of problems that have a text of their own, in both languages.
+_TEXTS: Final = {"bad_address": "bad_address", "scope_missing": "forbidden", "form_key_wrong": "form_expired"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +74,22 @@ def make_page_router(dashboard: Dashboard) -> APIRouter:
                 try:
                     return await handle(request)
                 except ProblemError as error:
-                    return await _render_problem(dashboard, request, error)
+                    return await _render_problem(dashboard, request, error.problem)
+                except RequestValidationError:
+                    return await _render_problem(dashboard, request, _BAD_ADDRESS)
 
             return handle_page
 
     return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-async def _render_problem(dashboard: Dashboard, request: Request, error: ProblemError) -> Response:
-    status = error.problem.status
+async def _render_problem(dashboard: Dashboard, request: Request, shown: Problem) -> Response:
     texts = dashboard.renderer.texts(request)
-    name = {404: "not_found", 403: "forbidden"}.get(status, "")
-    shown = {
+    name = _TEXTS.get(shown.code) or ("not_found" if shown.status == 404 else "")
+    values = {
         "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
-        "text": texts(f"problem.{name}.text") if name else error.problem.detail,
+        "text": texts(f"problem.{name}.text") if name else shown.detail,
         "advice": texts(f"problem.{name}.advice") if name else "",
         "request_id": current_request_id(),
     }
-    return await dashboard.render(request, "problem.html", status=status, problem=shown)
+    return await dashboard.render(request, "problem.html", status=shown.status, problem=values)
