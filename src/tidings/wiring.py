@@ -203,12 +203,19 @@ class Installation:
     def writer(self) -> "Writer":
         from tidings.collect.write import Writer, WriterLimits
 
-        settings = self.settings.collect
+        settings, crawl = self.settings.collect, self.settings.crawl
         return Writer(
             self.database,
             executions=self.executions,
             clock=self.clock,
-            limits=WriterLimits(lock_timeout=settings.lock_timeout, backoff=settings.backoff),
+            limits=WriterLimits(
+                lock_timeout=settings.lock_timeout,
+                backoff=settings.backoff,
+                batch_time=crawl.batch_timeout,
+                request_time=crawl.request_timeout,
+                platform_interval=crawl.platform_interval,
+                cookie_interval=crawl.cookie_interval,
+            ),
             rules=_make_cookie_rules(self.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
         )

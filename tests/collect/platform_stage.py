@@ -51,6 +51,7 @@ class Case:
     code: ErrorCode
     blames_cookie: bool = False
     captcha: bool = False
+    blocked: bool = False
 
 
 def as_parameters(*cases: Case) -> pytest.MarkDecorator:
@@ -58,5 +59,6 @@ def as_parameters(*cases: Case) -> pytest.MarkDecorator:
 
 
 def check_case(case: Case, raised: CrawlError, *, secret: str) -> None:
-    assert (raised.code, raised.blames_cookie, raised.captcha) == (case.code, case.blames_cookie, case.captcha)
+    seen = (raised.code, raised.blames_cookie, raised.captcha, raised.blocked)
+    assert seen == (case.code, case.blames_cookie, case.captcha, case.blocked)
     assert secret not in f"{raised!r} {raised} {raised.__cause__!r} {raised.__context__!r}"

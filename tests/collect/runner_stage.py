@@ -2,7 +2,7 @@
 crawler, writer and runner, on a clock that the test chooses."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -176,9 +176,11 @@ async def open_runner(
     keys: KeyRing,
     process_lock: ProcessLock,
     request_timeout: float = 10,
+    crawl: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[RunnerStage]:
-    """Set a stage up; `options` are fields of CollectSettings. The blog is what the platform `web` searches."""
+    """Set a stage up; `options` are fields of CollectSettings, `crawl` of CrawlSettings. The blog is what the platform
+    `web` searches."""
     async with AsyncExitStack() as stack:
         weibo = await stack.enter_async_context(SandboxWeibo(sessions=[session_of(name) for name in ACCOUNTS]))
         blog = await stack.enter_async_context(SandboxOpenWeb())
@@ -197,11 +199,14 @@ async def open_runner(
             webhook_url=Secret(sink.url),
             webhook_secret=new_webhook_secret(),
             crawl=CrawlSettings(
-                base_urls={"weibo": weibo.origin},
-                feeds=(blog.rss_url,),
-                platform_interval=timedelta(0),
-                cookie_interval=timedelta(0),
-                request_timeout=timedelta(seconds=request_timeout),
+                **{
+                    "base_urls": {"weibo": weibo.origin},
+                    "feeds": (blog.rss_url,),
+                    "platform_interval": timedelta(0),
+                    "cookie_interval": timedelta(0),
+                    "request_timeout": timedelta(seconds=request_timeout),
+                    **(crawl or {}),
+                }
             ),
             collect=CollectSettings(**options),
         )

@@ -132,7 +132,7 @@ async def test_every_refusal_is_reported_once_with_its_code_and_the_cookie(
     weibo.misbehave(fault)
     answer = describe(await stage.make(request_timeout=SHORT).detail("weibo", POST))
     assert (answer["success"], answer["data"]) == (False, None)
-    assert answer["error"].keys() == {"code", "message", "retryable", "captcha"}
+    assert answer["error"].keys() == {"code", "message", "retryable", "captcha", "blocked", "asked", "retry_after"}
     assert (answer["error"]["code"], answer["error"]["retryable"]) == (code, retryable)
     assert answer["meta"]["cookie_used"] in ACCOUNTS[:2]
     assert len(weibo.requests) == 1

@@ -353,7 +353,7 @@ async def test_a_clock_that_was_ahead_leaves_no_candidate_stuck(
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b"))
     await writer.lease(execution, limit=1)
-    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.NETWORK_ERROR)])
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.COOKIE_INVALID)])
     await writer.lease(execution, limit=1)
     clock.set(now)
     next_execution = await begin(writer, "next")
@@ -387,6 +387,6 @@ async def test_times_that_may_be_real_are_left_as_they_are(
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
     await writer.lease(execution)
-    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.NETWORK_ERROR)])
+    await writer.settle(execution, PLATFORM, [Failed(note_id="a", code=ErrorCode.COOKIE_INVALID)])
     await writer.recover()
     assert await writer.lease(execution) == []

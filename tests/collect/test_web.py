@@ -37,8 +37,8 @@ from tidings.wiring import open_crawler, open_installation
 FORBIDDING = "User-agent: *\nDisallow: /articles/\n"
 
 CASES = (
-    Case("403", openweb.FORBIDDEN, ErrorCode.PLATFORM_ERROR),
-    Case("captcha page", openweb.CAPTCHA_PAGE, ErrorCode.PLATFORM_ERROR),
+    Case("403", openweb.FORBIDDEN, ErrorCode.INVALID_INPUT),
+    Case("captcha page", openweb.CAPTCHA_PAGE, ErrorCode.INVALID_INPUT),
     Case("404", openweb.NOT_FOUND, ErrorCode.INVALID_INPUT),
     Case("410", openweb.GONE, ErrorCode.INVALID_INPUT),
     Case("429", openweb.TOO_MANY_REQUESTS, ErrorCode.PLATFORM_ERROR),

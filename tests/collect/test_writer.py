@@ -219,7 +219,7 @@ async def test_a_failed_candidate_rests_and_is_then_leased_again(
     """C10, C15: after the backoff, with its count and the reason in the row; three retries are four attempts."""
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
-    failure = Failed(note_id="a", code=ErrorCode.NETWORK_ERROR, message="the line is dead" * 100)
+    failure = Failed(note_id="a", code=ErrorCode.COOKIE_INVALID, message="it is refused" * 100)
     for rest in (5 * SECOND, 15 * SECOND, 45 * SECOND):
         assert len(await writer.lease(execution)) == 1
         (settled,) = await writer.settle(execution, PLATFORM, [failure])
@@ -231,8 +231,8 @@ async def test_a_failed_candidate_rests_and_is_then_leased_again(
     (settled,) = await writer.settle(execution, PLATFORM, [failure])
     row = (await read_candidates(database))["a"]
     assert (settled.action, row.status, row.retry_count) == ("failed", "failed", 4)
-    assert row.last_error_code == "NETWORK_ERROR"
-    assert row.last_error.startswith("the line is dead")
+    assert row.last_error_code == "COOKIE_INVALID"
+    assert row.last_error.startswith("it is refused")
 
 
 async def test_a_platform_without_cookies_is_left_alone_for_the_rest_of_the_execution(

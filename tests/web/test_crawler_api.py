@@ -102,7 +102,7 @@ def check_refusal(answer: Answer, status: int, code: str) -> dict[str, Any]:
     assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
     assert envelope.keys() == {"success", "data", "error", "meta"}
     assert (envelope["success"], envelope["data"]) == (False, None)
-    assert envelope["error"].keys() == {"code", "message", "retryable", "captcha"}
+    assert envelope["error"].keys() == {"code", "message", "retryable", "captcha", "blocked", "asked", "retry_after"}
     assert envelope["error"]["code"] == code
     assert envelope["meta"].keys() == {"request_id", "latency_ms", "cookie_used"}
     assert envelope["meta"]["request_id"] == answer.headers["x-request-id"]

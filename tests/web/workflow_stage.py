@@ -162,7 +162,7 @@ def list_requests(execution: str) -> dict[str, dict[str, Any]]:
         "candidates": {**about, "source_keyword": "tea", "hits": [hit], "cookie_used": ACCOUNT},
         "candidates/lease": {"execution_id": execution},
         "sources": {**about, "note_id": "n1", "note": NOTE, "cookie_used": ACCOUNT},
-        "candidates/fail": {**about, "note_id": "n1", "code": "TIMEOUT_ERROR", "cookie_used": ACCOUNT},
+        "candidates/fail": {**about, "note_id": "n1", "code": "COOKIE_INVALID", "cookie_used": ACCOUNT},
         "candidates/settle": {**about, "items": [succeed("n1")]},
         "cookies/outcomes": {"execution_id": execution, "uses": [{"cookie_name": ACCOUNT, "code": "COOKIE_INVALID"}]},
         "executions/finish": {"execution_id": execution},

@@ -8,6 +8,8 @@ class CollectAlert(AlertKind):
 
     # A platform: it has something to do or had cookies, and no cookie can be used.
     NO_ACTIVE_COOKIE = "no_active_cookie", AlertLevel.P0, "P0: no cookie can be used", "P0：没有可用的 Cookie"
+    # A platform: it is down, blocks this machine, or asks every cookie for a captcha, and is left alone for a while.
+    PLATFORM_PAUSED = "platform_paused", AlertLevel.P1, "P1: a platform is paused", "P1：平台已暂停采集"
     # Collect as a whole: under 90 % of the tries succeeded for ten minutes.
     SUCCESS_RATE = "success_rate", AlertLevel.P1, "P1: the success rate is under 90 %", "P1：成功率低于 90%"
     # Collect as a whole: more than 500 candidates have been waiting for half an hour.

@@ -17,11 +17,14 @@ from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookie
 from tidings.collect.errors import RULES, Action, CrawlError, ErrorCode
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import (
+    PauseCause,
+    PlatformPause,
     SuccessRate,
     WatchedSearch,
     count_failed_by,
     count_minutes,
     count_pending,
+    list_pauses,
     list_searches,
     list_waiting_platforms,
     read_rate,
@@ -79,6 +82,7 @@ class CollectSnapshot:
     pending: int
     # Candidates that were skipped within SKIPPED_WINDOW, by platform and code.
     skipped: dict[str, dict[str, int]]
+    pauses: Sequence[PlatformPause]
 
     @property
     def busy(self) -> set[str]:
@@ -162,6 +166,7 @@ class CollectMonitor:
             obstacle = obstacles[cookie.name]
             if obstacle is not None and obstacle != _USED_UP:
                 yield _describe_rest(cookie, obstacle)
+        yield from map(_describe_pause, snapshot.pauses)
         if is_judged(snapshot.rate) and is_bad(snapshot.rate):
             yield _describe_rate(snapshot.rate)
         if snapshot.pending > MOST_PENDING:
@@ -210,6 +215,7 @@ async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> Collec
         rate=await read_rate(connection, at=at, window=RATE_WINDOW),
         pending=await count_pending(connection, most=MOST_PENDING + 1),
         skipped=await count_failed_by(connection, _SKIPPED, since=at - SKIPPED_WINDOW),
+        pauses=await list_pauses(connection),
     )
 
 
@@ -274,6 +280,40 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
                 f"in again. `tidings cookies add {cookie.name} --platform {cookie.platform}` replaces the cookie, "
                 f"`tidings cookies enable {cookie.name}` uses it again unchanged."
             ),
+        )
+    )
+
+
+_PAUSE_ACTIONS: Final = {
+    PauseCause.BLOCKED: (
+        "The accounts are fine. Wait, and ask less often: raise PLATFORM_INTERVAL_SECONDS and COOKIE_INTERVAL_SECONDS, "
+        "or watch fewer keywords and pages."
+    ),
+    PauseCause.CAPTCHA: (
+        "Open {platform} in a browser with these accounts and solve the captcha, then "
+        "`tidings cookies enable NAME` and `tidings collect resume {platform}`."
+    ),
+    PauseCause.NETWORK: (
+        "Check the network, the proxy and the DNS of this machine. When {platform} can be reached again: "
+        "`tidings collect resume {platform}`."
+    ),
+    PauseCause.PLATFORM: (
+        "Open {platform} in a browser. If it works there, its answers have changed: look for a newer version of Tidings."
+    ),
+}
+
+
+def _describe_pause(pause: PlatformPause) -> CollectCondition:
+    return CollectCondition(
+        Alert(
+            kind=CollectAlert.PLATFORM_PAUSED,
+            subject=pause.platform,
+            reason=(
+                f"{pause.message}; nothing is asked until {to_text(pause.until)}, then one candidate tries again. "
+                "No candidate is counted as failed"
+            ),
+            action=_PAUSE_ACTIONS[pause.cause].format(platform=pause.platform),
+            count=pause.failures,
         )
     )
 

@@ -60,6 +60,10 @@ class ErrorRule:
 
 
 _NO_CHANGES: Final[Mapping[ErrorCode, int]] = MappingProxyType({})
+# A longer Retry-After counts as this much: then we ask again.
+LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
+# Codes that say nothing about a note if nothing of its batch is answered: the network or the platform is down.
+OUTAGES: Final = frozenset({ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT_ERROR, ErrorCode.PLATFORM_ERROR})
 BACKOFF: Final = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
 
 RULES: Final[Mapping[ErrorCode, ErrorRule]] = MappingProxyType(
@@ -83,15 +87,27 @@ class CrawlError(Exception):
     """A search or a detail without a result. The message is for a person and holds nothing of a platform's answer.
 
     `blames_cookie`: the platform refused the account, which counts against the cookie. `captcha`: the platform also
-    asks for a captcha, so the cookie must cool at once.
+    asks for a captcha, so the cookie must cool at once. `blocked`: the platform blocks this machine for now, whatever
+    is asked. `retry_after`: how long the platform or site asks us to wait.
     """
 
-    def __init__(self, code: ErrorCode, message: str, *, blames_cookie: bool = False, captcha: bool = False) -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        blames_cookie: bool = False,
+        captcha: bool = False,
+        blocked: bool = False,
+        retry_after: timedelta | None = None,
+    ) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.blames_cookie = blames_cookie or captcha
         self.captcha = captcha
+        self.blocked = blocked
+        self.retry_after = retry_after
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

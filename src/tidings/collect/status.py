@@ -5,7 +5,8 @@ monitor runs every minute use an index, so they stay fast on large tables.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final
 
 from sqlalchemy import case, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,10 +18,14 @@ from tidings.collect.tables import (
     CandidateStatus,
     candidates,
     collect_minutes,
+    platform_pauses,
     watched_keywords,
 )
-from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
+
+# A probe that never reports back blocks the next one for this long.
+PROBE_TIME: Final = timedelta(minutes=5)
 
 _is_pending = text("tbl_candidate.status = 'pending'")
 _has_failed = text("tbl_candidate.status = 'failed'")
@@ -72,6 +77,59 @@ class FailedCandidate:
     code: str | None
     message: str | None
     failed_at: datetime
+
+
+class PauseCause(StrEnum):
+    """Why a platform is paused. Of several causes the first of this list counts."""
+
+    # The platform blocks this machine for now.
+    BLOCKED = "blocked"
+    # It asks every cookie for a captcha.
+    CAPTCHA = "captcha"
+    # It cannot be reached, or does not answer in time.
+    NETWORK = "network"
+    # It answers with errors only.
+    PLATFORM = "platform"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformPause:
+    """A platform that is left alone for now."""
+
+    platform: str
+    cause: PauseCause
+    # The error that shows it, for a person.
+    message: str
+    # Pauses so far; a probe failed between two of them.
+    failures: int
+    # When the first of them began.
+    since: datetime
+    # From then on one candidate may probe the platform.
+    until: datetime
+    # When a probe that has not reported yet was leased.
+    probed_at: datetime | None
+
+    def is_closed(self, *, at: datetime) -> bool:
+        """Whether the platform must not be asked now, not even by a probe."""
+        return self.until > at or (self.probed_at is not None and self.probed_at + PROBE_TIME > at)
+
+
+async def list_pauses(connection: AsyncConnection) -> list[PlatformPause]:
+    """Every paused platform, by name, also one that waits for its probe."""
+    rows = await connection.execute(select(platform_pauses).order_by(platform_pauses.c.platform))
+    return [read_pause(row) for row in rows]
+
+
+def read_pause(row: Any) -> PlatformPause:
+    return PlatformPause(
+        platform=row.platform,
+        cause=PauseCause(row.cause),
+        message=row.message,
+        failures=row.failures,
+        since=from_milliseconds(row.paused_at),
+        until=from_milliseconds(row.paused_until),
+        probed_at=read_timestamp(row.probed_at),
+    )
 
 
 async def list_waiting_platforms(connection: AsyncConnection) -> set[str]:

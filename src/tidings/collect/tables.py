@@ -163,6 +163,24 @@ collect_minutes = Table(
     Column("failed", Integer, nullable=False),
 )
 
+# Platforms that are left alone for now. A row stays until the platform answers again.
+platform_pauses = Table(
+    "platform_pauses",
+    metadata,
+    Column("platform", Text, primary_key=True),
+    Column("cause", Text, nullable=False),
+    # The error that shows it.
+    Column("message", Text, nullable=False),
+    # Pauses so far, which decide how long the present one is.
+    Column("failures", Integer, nullable=False),
+    # When the first of them began.
+    Column("paused_at", BigInteger, nullable=False),
+    # From then on one candidate may probe the platform.
+    Column("paused_until", BigInteger, nullable=False),
+    # When the last probe was leased, until it reports.
+    Column("probed_at", BigInteger),
+)
+
 # The mirror's tables name a row by `platform` and `note_id`. For rows that are no candidates the second is the
 # idempotency key, the cookie's name or the execution's id, and an execution's first is its kind.
 

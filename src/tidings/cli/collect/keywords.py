@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.options import JsonOption, make_group
+from tidings.cli.options import JsonOption, PlatformArgument, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail
 from tidings.core.clock import to_text
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 app = make_group("Watch keywords on platforms.")
 
-PlatformArgument = Annotated[str, typer.Argument(help="A platform, such as bilibili.")]
 KeywordArgument = Annotated[str, typer.Argument(help="The words to search for.")]
 
 

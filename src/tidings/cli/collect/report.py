@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from tidings.cli.collect.status import print_pauses
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
+from tidings.collect.status import PlatformPause
 from tidings.collect.write import Settled, SettledAction
 
 _TITLES = {
@@ -78,10 +80,11 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
     console.print(table)
 
 
-def print_collections(reports: Sequence[CollectReport], *, console: Console) -> None:
-    """The results of each platform's candidates."""
+def print_collections(reports: Sequence[CollectReport], pauses: Sequence[PlatformPause], *, console: Console) -> None:
+    """The results of each platform's candidates, and the platforms that are paused."""
     if not reports:
         console.print("No candidate is due.")
+        print_pauses(pauses, console=console)
         return
     table = make_table("platform", "status", *_TITLES.values(), "problem")
     for report in reports:
@@ -92,8 +95,13 @@ def print_collections(reports: Sequence[CollectReport], *, console: Console) -> 
             escape(report.ended.reason or ""),
         )
     console.print(table)
-    if any(report.counts.get(SettledAction.RELEASED) for report in reports):
-        console.print("No cookie can be used for those that are left; `tidings cookies list` shows the cookies.")
+    print_pauses(pauses, console=console)
+    paused = {pause.platform for pause in pauses}
+    if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):
+        console.print(
+            "Those that are left had no cookie or no turn in time, and are not counted as failed; the next run goes on. "
+            "`tidings cookies list` shows the cookies."
+        )
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
         console.print("`tidings collect failed` says why candidates were given up.")
 

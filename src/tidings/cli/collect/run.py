@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from tidings.cli.options import JsonOption, PlatformOption, VerboseOption
+from tidings.cli.options import JsonOption, PlatformArgument, PlatformOption, VerboseOption
 from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, stop_on_signals
 from tidings.core.stop import Stop
@@ -48,15 +48,18 @@ async def run(
     Exit code 0: all collected. 1: some failed or had to be left; they are tried again. 2: bad input.
     """
     from tidings.cli.collect.report import print_collections, show_work
+    from tidings.cli.collect.status import describe_pause
 
     require_platform(platform)
     async with _open_workbench(session, verbose=verbose) as bench:
         with stop_on_signals(bench.stop), show_work(enabled=is_watched(as_json, verbose)) as view:
             reports = await bench.runner.collect(bench.stop, platform=platform, on_progress=view.show_settled)
+        pauses = await bench.installation.writer.pauses.list_all()
         if as_json:
-            print_json({"platforms": [report.to_json() for report in reports]})
+            shown = [describe_pause(pause) for pause in pauses]
+            print_json({"platforms": [report.to_json() for report in reports], "pauses": shown})
         else:
-            print_collections(reports, console=make_console())
+            print_collections(reports, pauses, console=make_console())
         return await bench.end([report.ended for report in reports])
 
 
@@ -75,6 +78,16 @@ async def recover(session: Session, as_json: JsonOption = False) -> None:
         f"{recovered.failed:,} of them had failed too often and were given up.",
         as_json=as_json,
     )
+
+
+@command
+async def resume(session: Session, platform: PlatformArgument, as_json: JsonOption = False) -> None:
+    """End the pause of a platform that was down or blocked this machine."""
+    require_platform(platform)
+    installation = await session.open()
+    is_ended = await installation.writer.pauses.resume(platform)
+    text = f"Resumed {platform}." if is_ended else f"{platform} is not paused."
+    print_answer({"resumed": is_ended}, text, as_json=as_json)
 
 
 def require_platform(platform: str | None) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tidings.collect.crawl.cookies.table import Cookie
     from tidings.collect.feishu.mirror import MirrorStatus
+    from tidings.collect.status import PlatformPause
     from tidings.collect.tables import CandidateStatus
     from tidings.collect.write import Keyword
     from tidings.core.alerts import OpenCondition
@@ -37,6 +38,8 @@ class CollectStatus:
     cookies: "Sequence[Cookie]"
     # The names of the cookies that can be used now.
     usable: frozenset[str]
+    # Platforms that are left alone for now.
+    pauses: "Sequence[PlatformPause]"
     # None: there is no mirror.
     mirror: "MirrorStatus | None"
 
@@ -63,6 +66,7 @@ class CollectStatus:
                 platform: {"usable": usable, "total": total}
                 for platform, (usable, total) in self.count_cookies().items()
             },
+            "pauses": [describe_pause(pause) for pause in self.pauses],
             "mirror": None if self.mirror is None else _describe_mirror(self.mirror),
         }
 
@@ -81,13 +85,14 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
 async def _read(installation: "Installation") -> CollectStatus:
     from tidings.collect.alert_kinds import CollectAlert
     from tidings.collect.alerts import find_obstacle
-    from tidings.collect.status import count_candidates, list_executions
+    from tidings.collect.status import count_candidates, list_executions, list_pauses
 
     now, kinds = installation.clock.now(), frozenset(CollectAlert)
     cookies = await installation.cookies.list_all()
     async with installation.database.read() as connection:
         candidates = await count_candidates(connection)
         executions = await list_executions(connection, limit=_MOST_EXECUTIONS)
+        pauses = await list_pauses(connection)
     return CollectStatus(
         candidates=candidates,
         executions=executions,
@@ -97,6 +102,7 @@ async def _read(installation: "Installation") -> CollectStatus:
         usable=frozenset(
             cookie.name for cookie in cookies if find_obstacle(cookie, at=now, keys=installation.keys) is None
         ),
+        pauses=pauses,
         mirror=None if installation.mirror is None else await installation.mirror.describe(),
     )
 
@@ -112,6 +118,7 @@ def _print(shown: CollectStatus, *, console: "Console") -> None:
         f"{escape(platform)} {usable:,} of {total:,}" for platform, (usable, total) in shown.count_cookies().items()
     )
     console.print(f"Cookies that can be used: {usable or 'none'}.")
+    print_pauses(shown.pauses, console=console)
     if shown.mirror is not None:
         console.print(f"Feishu: {_write_mirror(shown.mirror)}.")
     if shown.alerts:
@@ -119,6 +126,14 @@ def _print(shown: CollectStatus, *, console: "Console") -> None:
     for each in shown.alerts:
         console.print(f"  [red]{each.kind}[/] {escape(each.subject)}: {escape(each.reason)}")
         console.print(f"    {escape(each.action)}")
+
+
+def print_pauses(pauses: "Sequence[PlatformPause]", *, console: "Console") -> None:
+    """A line for each paused platform, and how to end its pause."""
+    for pause in pauses:
+        name = escape(pause.platform)
+        console.print(f"[yellow]{name} is paused[/] until {format_time(pause.until)}: {escape(pause.message)}.")
+        console.print(f"  Its candidates wait uncounted. `tidings collect resume {name}` ends the pause now.")
 
 
 def _print_candidates(shown: CollectStatus, *, console: "Console") -> None:
@@ -161,6 +176,17 @@ def _describe_alert(condition: "OpenCondition") -> dict[str, Any]:
         "action": condition.action,
         "count": condition.count,
         "since": to_text(condition.since),
+    }
+
+
+def describe_pause(pause: "PlatformPause") -> dict[str, Any]:
+    return {
+        "platform": pause.platform,
+        "cause": pause.cause.value,
+        "message": pause.message,
+        "failures": pause.failures,
+        "since": to_text(pause.since),
+        "until": to_text(pause.until),
     }
 
 

@@ -14,6 +14,8 @@ from datetime import timedelta
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from tidings.collect.crawl.cookies.pool import CookiePool, LeasedCookie
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.crawl.envelope import (
@@ -22,12 +24,18 @@ from tidings.collect.crawl.envelope import (
     Envelope,
     ErrorInfo,
     Meta,
+    make_database_error,
     make_error,
     wrap_data,
     wrap_error,
     wrap_items,
 )
-from tidings.collect.crawl.platforms.pace import DEFAULT_COOKIE_INTERVAL, DEFAULT_PLATFORM_INTERVAL, LocalPace
+from tidings.collect.crawl.platforms.pace import (
+    DEFAULT_COOKIE_INTERVAL,
+    DEFAULT_PLATFORM_INTERVAL,
+    LocalPace,
+    current_turns,
+)
 from tidings.collect.crawl.platforms.protocol import (
     DEFAULT_TIMEOUT,
     NoteReference,
@@ -37,6 +45,7 @@ from tidings.collect.crawl.platforms.protocol import (
     check_search,
 )
 from tidings.collect.crawl.platforms.registry import PlatformRegistry
+from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.clock import Clock
@@ -102,15 +111,6 @@ class _Question(Generic[Found]):
     # Raises CrawlError for invalid input, before a cookie is used for it.
     check: Callable[[], object]
     ask: Callable[[Platform, Secret | None], Awaitable[Found]]
-
-
-@dataclass(slots=True)
-class _Trace:
-    """What is known about a request, also if it fails."""
-
-    platform: str = "?"
-    waits_for_cookie: bool = False
-    cookie_used: str | None = None
 
 
 class Crawler:
@@ -181,6 +181,9 @@ class Crawler:
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + self._limits.batch.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
             report = on_item or (lambda _place, _item: None)
+            traces = [RequestTrace() for _ in notes]
+            for trace in traces:
+                trace.batch = traces
             # Not `gather`: when it is cancelled, it does not wait until the items have reported their cookies.
             async with asyncio.TaskGroup() as group:
                 asked = [
@@ -188,6 +191,7 @@ class Crawler:
                         self._answer_item(
                             platform,
                             note,
+                            trace=traces[place],
                             until=until,
                             exclude=exclude_cookies,
                             report=functools.partial(report, place),
@@ -206,7 +210,7 @@ class Crawler:
     ) -> Envelope[Found]:
         began, until = self._clock.monotonic(), asyncio.get_running_loop().time() + limit.total_seconds()
         with request_id_scope(current_request_id()) as request_id:
-            trace = _Trace()
+            trace = RequestTrace()
             found = await self._try(platform, question, trace=trace, until=until, exclude=exclude)
             meta = Meta(request_id=request_id, latency_ms=self._measure(began), cookie_used=trace.cookie_used)
             _log_end(event, trace, found, ms=meta.latency_ms)
@@ -219,11 +223,12 @@ class Crawler:
         platform: str,
         note: WantedNote,
         *,
+        trace: RequestTrace,
         until: float,
         exclude: Collection[str],
         report: Callable[[BatchItem[Note]], None],
     ) -> BatchItem[Note]:
-        began, trace = self._clock.monotonic(), _Trace()
+        began = self._clock.monotonic()
         try:
             found = await self._try(platform, _ask_about(note), trace=trace, until=until, exclude=exclude)
         except asyncio.CancelledError:
@@ -236,36 +241,70 @@ class Crawler:
         return item
 
     async def _try(
-        self, platform: str, question: _Question[Found], *, trace: _Trace, until: float, exclude: Collection[str]
+        self, platform: str, question: _Question[Found], *, trace: RequestTrace, until: float, exclude: Collection[str]
     ) -> Found | ErrorInfo:
         """The result, or the error. `until` is a time of the loop's clock."""
+        token = current_turns.set(trace.turns)
         try:
-            async with asyncio.timeout_at(until) as limit:
+            async with asyncio.timeout_at(until) as trace.limit:
                 return await self._ask(platform, question, trace=trace, exclude=exclude)
         except CrawlError as error:
-            if error.captcha:
-                _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
-            return make_error(error.code, self._redactor.redact(error.message), captcha=error.captcha)
+            return self._describe_error(error, trace)
+        except SQLAlchemyError as error:
+            _log.warning("crawl.failed", platform=trace.platform, reason=type(error).__name__)
+            return make_database_error()
         except Exception as error:  # noqa: BLE001 - a platform may be the user's own code, and a batch has other items
-            if isinstance(error, TimeoutError) and limit.expired():
-                return make_error(ErrorCode.TIMEOUT_ERROR, _explain_timeout(trace))
+            if isinstance(error, TimeoutError) and trace.limit is not None and trace.limit.expired():
+                return explain_timeout(trace)
             _log.error("crawl.failed", platform=trace.platform, exc_info=error)
             return make_error(ErrorCode.INTERNAL_ERROR, _INTERNAL)
+        finally:
+            current_turns.reset(token)
 
-    async def _ask(self, name: str, question: _Question[Found], *, trace: _Trace, exclude: Collection[str]) -> Found:
+    def _describe_error(self, error: CrawlError, trace: RequestTrace) -> ErrorInfo:
+        if error.captcha:
+            _log.warning("crawl.captcha", platform=trace.platform, cookie_name=trace.cookie_used)
+        return make_error(
+            error.code,
+            self._redactor.redact(error.message),
+            captcha=error.captcha,
+            blocked=error.blocked,
+            asked=not trace.waits_for_cookie,
+            retry_after=error.retry_after,
+        )
+
+    async def _ask(
+        self, name: str, question: _Question[Found], *, trace: RequestTrace, exclude: Collection[str]
+    ) -> Found:
         platform = self._find_platform(name)
         trace.platform = platform.name
         question.check()
         if not platform.needs_cookie:
-            return await question.ask(platform, None)
+            return await self._send(platform, question, None, trace=trace)
         trace.waits_for_cookie = True
         async with self._pool.lease(platform.name, exclude=exclude) as cookie:
             trace.waits_for_cookie, trace.cookie_used = False, cookie.name
-            found = await question.ask(platform, cookie.secret)
+            try:
+                found = await self._send(platform, question, cookie.secret, trace=trace)
+            except asyncio.CancelledError:
+                if trace.turns.is_waiting and not trace.turns.taken:
+                    trace.cookie_used, cookie.is_unused = None, True
+                raise
             if self._recognise(cookie).recognises(_write_strings(found)):
                 message = f"{platform.name}: the answer repeats the cookie, so it is not passed on"
                 raise CrawlError(ErrorCode.PLATFORM_ERROR, message)
             return found
+
+    async def _send(
+        self, platform: Platform, question: _Question[Found], cookie: Secret | None, *, trace: RequestTrace
+    ) -> Found:
+        """Ask the platform. If it blocks this machine, the others of the batch end before a cookie comes free."""
+        try:
+            return await question.ask(platform, cookie)
+        except CrawlError as error:
+            if error.blocked:
+                trace.end_batch(make_error(error.code, self._redactor.redact(error.message), blocked=True))
+            raise
 
     def _recognise(self, cookie: LeasedCookie) -> Redactor:
         """A redactor that finds this cookie or a part of it in any encoding: notes reach people and tables."""
@@ -334,7 +373,7 @@ def _ask_about(note: WantedNote) -> _Question[Note]:
     )
 
 
-def _make_item(note: WantedNote, found: Note | ErrorInfo, trace: _Trace) -> BatchItem[Note]:
+def _make_item(note: WantedNote, found: Note | ErrorInfo, trace: RequestTrace) -> BatchItem[Note]:
     error = found if isinstance(found, ErrorInfo) else None
     return BatchItem(
         id=note.id,
@@ -354,12 +393,6 @@ def _read_note_id(url: str) -> str:
     return parts[-1] if parts else url
 
 
-def _explain_timeout(trace: _Trace) -> str:
-    if trace.waits_for_cookie:
-        return f"{trace.platform}: no cookie came free in time; nothing was asked of the platform"
-    return f"{trace.platform}: the time was up before there was an answer"
-
-
 def _write_strings(found: SearchPage | Note) -> str:
     """All text of a result, with no escapes except those that the redactor understands."""
     parts = (
@@ -370,7 +403,7 @@ def _write_strings(found: SearchPage | Note) -> str:
     return json.dumps(parts, ensure_ascii=False)
 
 
-def _log_end(event: str, trace: _Trace, found: object, *, ms: int) -> None:
+def _log_end(event: str, trace: RequestTrace, found: object, *, ms: int) -> None:
     code = found.code.value if isinstance(found, ErrorInfo) else None
     log = _log.info if code is None else _log.warning
     log(event, platform=trace.platform, code=code, cookie_used=trace.cookie_used, ms=ms)

@@ -5,10 +5,13 @@ HTTP status. A note is the exception: `Note.describe` writes it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Never, TypeVar
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, Generic, Never, TypeVar
 
 from tidings.collect.errors import RULES, ErrorCode
+
+DATABASE_AWAY: Final = "the database is busy or away; nothing was changed, try again in a moment"
 
 Data = TypeVar("Data", covariant=True)
 Given = TypeVar("Given")
@@ -26,6 +29,12 @@ class ErrorInfo:
     retryable: bool
     # Whether the platform asks the account of `cookie_used` for a captcha; the cookie must then rest at once.
     captcha: bool
+    # Whether the platform blocks this machine for now, whatever is asked: it must be left alone for a while.
+    blocked: bool = False
+    # False if the request was still waiting for a cookie, a turn or the database: then it is nobody's failure.
+    asked: bool = True
+    # Seconds that the platform or site asks us to wait; None if it does not say.
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +95,29 @@ class BatchEnvelope(Generic[Data]):
     meta: Meta
 
 
-def make_error(code: ErrorCode, message: str, *, captcha: bool = False) -> ErrorInfo:
-    return ErrorInfo(code=code, message=message, retryable=RULES[code].retryable, captcha=captcha)
+def make_error(
+    code: ErrorCode,
+    message: str,
+    *,
+    captcha: bool = False,
+    blocked: bool = False,
+    asked: bool = True,
+    retry_after: timedelta | None = None,
+) -> ErrorInfo:
+    return ErrorInfo(
+        code=code,
+        message=message,
+        retryable=RULES[code].retryable,
+        captcha=captcha,
+        blocked=blocked,
+        asked=asked,
+        retry_after=None if retry_after is None else retry_after.total_seconds(),
+    )
+
+
+def make_database_error() -> ErrorInfo:
+    """The error of a request that the database could not serve: the same request can succeed later."""
+    return replace(make_error(ErrorCode.INTERNAL_ERROR, DATABASE_AWAY, asked=False), retryable=True)
 
 
 def wrap_data(data: Given, *, meta: Meta) -> Envelope[Given]:

@@ -57,13 +57,14 @@ class BatchReader:
         # The cookies that brought a note in this execution.
         self._proven: set[str] = set()
 
-    async def read(self, leased: Sequence[LeasedCandidate], *, stop: Stop, on_settled: OnSettled) -> None:
-        """Read leased candidates and write each result as soon as it is final.
+    async def read(self, leased: Sequence[LeasedCandidate], *, stop: Stop, on_settled: OnSettled) -> bool:
+        """Read leased candidates and write each result as soon as it is final. Returns whether anything was asked.
 
         Failed ones are asked for again as often as the rule of their code allows, without the cookies that were
         refused. When the stop signal comes, the notes that arrived are written and the rest is given back.
         """
         platform, left, retry, refusals = leased[0].platform, leased, 0, _Refusals()
+        is_asked = False
         while left:
             retry += 1
             answers: list[_Answer] = []
@@ -74,12 +75,14 @@ class BatchReader:
                 on_settled(await self._writer.settle(self._execution, platform, cut))
                 raise
             self._proven |= {item.cookie_used for _, item in answers if item.data is not None and item.cookie_used}
+            is_asked = is_asked or any(item.error is None or item.error.asked for _, item in answers)
             verdict = self._judge(answers, retry=retry, refusals=refusals)
             refusals.add(answers)
             on_settled(await self._writer.settle(self._execution, platform, verdict.results))
             left = verdict.again
             if left:
                 await stop.sleep(verdict.delay)
+        return is_asked
 
     async def _ask(
         self, candidates: Sequence[LeasedCandidate], answers: list[_Answer], *, exclude_cookies: set[str]
@@ -97,7 +100,7 @@ class BatchReader:
         again: list[LeasedCandidate] = []
         longest = timedelta(0)
         for candidate, item in answers:
-            delay = None if item.error is None else self._find_delay(item.error.code, retry)
+            delay = None if item.error is None else self._find_retry(item.error, retry)
             if delay is None:
                 results.append(self._blame_note(candidate, item, refusals) or _conclude(candidate, item))
             else:
@@ -105,6 +108,12 @@ class BatchReader:
                 again.append(candidate)
                 longest = max(longest, delay)
         return _Verdict(results, again, longest)
+
+    def _find_retry(self, error: ErrorInfo, retry: int) -> timedelta | None:
+        """The wait before the next try. There is none for a platform that blocks or a request that was not sent."""
+        if error.blocked or not error.asked or error.retry_after is not None:
+            return None
+        return self._find_delay(error.code, retry)
 
     def _blame_note(self, candidate: LeasedCandidate, item: BatchItem[Note], refusals: _Refusals) -> Failed | None:
         """The refusal of a note that no cookie was left for, if its cookie brought another note: then the note is at
@@ -128,6 +137,9 @@ def _conclude(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
         message=error.message,
         cookie_used=item.cookie_used,
         captcha=error.captcha,
+        blocked=error.blocked,
+        asked=error.asked,
+        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
     )
 
 

@@ -45,7 +45,7 @@ class SearchReport:
     # Why the search failed; None if it did not.
     code: ErrorCode | None = None
     message: str | None = None
-    # True if the keyword was not searched, because its platform has no usable cookie.
+    # True if the keyword was not searched, because its platform is paused or has no usable cookie.
     skipped: bool = False
 
     def to_json(self) -> dict[str, Any]:

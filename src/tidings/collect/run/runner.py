@@ -116,23 +116,30 @@ class CollectRunner:
         stop: Stop,
         on_search: Callable[[SearchReport], None],
     ) -> None:
-        """Search the keywords of a platform in turn. A platform without a usable cookie skips the rest."""
-        is_paused = False
+        """Search the keywords of a platform in turn. A platform that is paused, that blocks this machine or that has no
+        usable cookie skips the rest."""
+        platform, pauses = keywords[0].platform, self._writer.pauses
+        is_paused = platform in await pauses.list_names()
         for keyword in keywords:
             if is_paused:
                 on_search(SearchReport(platform=keyword.platform, keyword=keyword.keyword, skipped=True))
                 continue
             search = await self._searcher.search(execution, keyword, stop=stop)
-            is_paused = search.code is not None and RULES[search.code].action is Action.PAUSE
+            is_paused = search.code is not None and (
+                RULES[search.code].action is Action.PAUSE or platform in await pauses.list_names()
+            )
             on_search(search)
 
     async def _collect_platform(
         self, platform: str, *, stop: Stop, on_progress: Callable[[str, Sequence[Settled]], None]
     ) -> CollectReport:
         counts: Counter[SettledAction] = Counter()
+        released: set[str] = set()
 
         def count(settled: Sequence[Settled]) -> None:
             counts.update(each.action for each in settled)
+            for each in settled:
+                (released.add if each.action is SettledAction.RELEASED else released.discard)(each.note_id)
             on_progress(platform, settled)
 
         async def work(execution: Execution) -> ExecutionStatus | None:
@@ -140,10 +147,10 @@ class CollectRunner:
             while True:
                 stop.check()
                 leased = await self._writer.lease(execution, limit=self._batch_size, platform=platform)
-                if not leased:
+                # A batch in which nothing was asked would be followed by the same one.
+                if not leased or not await reader.read(leased, stop=stop, on_settled=count):
                     # A released candidate has not failed, but it is not done either.
-                    return ExecutionStatus.PARTIAL if counts[SettledAction.RELEASED] else None
-                await reader.read(leased, stop=stop, on_settled=count)
+                    return ExecutionStatus.PARTIAL if released else None
 
         ended = await self._execute(name_collect(platform), work, stop=stop)
         _log_end(ended, **{action.value: count for action, count in counts.items()})

@@ -9,7 +9,7 @@ from tidings.collect.crawl.envelope import Envelope, ErrorInfo
 from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import SearchReport
-from tidings.collect.write import CookieUse, Keyword, NewCandidate, Writer
+from tidings.collect.write import CookieUse, Keyword, NewCandidate, SearchedPlatform, Writer
 from tidings.collect.write.writer import REFUSALS
 from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
@@ -55,7 +55,12 @@ class KeywordSearcher:
             await self._writer.count_cookie_uses(execution, uses)
         code = None if answer.error is None else answer.error.code
         added = await self._writer.add_candidates(
-            execution, list(found.values()), keyword_id=keyword.id, code=code, uses=uses
+            execution,
+            list(found.values()),
+            keyword_id=keyword.id,
+            code=code,
+            uses=uses,
+            searched=_describe_platform(keyword.platform, answer.error),
         )
         return SearchReport(
             platform=keyword.platform,
@@ -81,7 +86,7 @@ class KeywordSearcher:
             if error is not None and error.code is ErrorCode.COOKIE_EXHAUSTED and refusals:
                 return replace(answer, error=list(refusals.values())[-1])
             retry += 1
-            delay = None if error is None else self._find_delay(error.code, retry)
+            delay = None if error is None or error.blocked else self._find_delay(error.code, retry)
             if error is None or delay is None:
                 return answer
             if error.code is ErrorCode.COOKIE_INVALID and cookie_used is not None:
@@ -99,6 +104,18 @@ def _read_hits(page: SearchPage, keyword: Keyword) -> Iterable[NewCandidate]:
             title=hit.title,
             source_keyword=keyword.keyword,
         )
+
+
+def _describe_platform(platform: str, error: ErrorInfo | None) -> SearchedPlatform:
+    if error is None:
+        return SearchedPlatform(platform=platform)
+    return SearchedPlatform(
+        platform=platform,
+        message=error.message,
+        blocked=error.blocked,
+        asked=error.asked,
+        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
+    )
 
 
 def _list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieUse]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func, or_, select, text, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.errors import ErrorCode
+from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
 from tidings.collect.tables import PENDING_PLATFORMS, CandidateStatus, candidates, sources
 from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
@@ -240,7 +240,7 @@ async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limit
     Otherwise nothing would be due, and no lock would time out, until that time comes.
     """
     now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
-    latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max(limits.backoff, default=timedelta(0)))
+    latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max((LONGEST_RETRY_AFTER, *limits.backoff)))
     is_pending = text("tbl_candidate.status = 'pending'")
     due = update(candidates).where(is_pending, candidates.c.due_at > latest_due).values(due_at=now)
     # One range of the index for each platform: the table may have a million pending rows.

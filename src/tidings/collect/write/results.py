@@ -4,7 +4,7 @@ caller's guarded transaction. Records that the execution no longer holds stay un
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -106,10 +106,18 @@ async def write_failed(
     execution: Execution,
     at: datetime,
     limits: WriterLimits,
+    outages: Collection[str],
 ) -> list[Settled]:
-    """Update the candidates of these failures: due again, failed, or given back."""
+    """Update the candidates of these failures: due again, failed, or given back. `outages` are the note ids of failures
+    that say nothing about their note."""
     settled = [
-        judge_failure(each, retry_count=held[each.note_id].retry_count, at=at, limits=limits)
+        judge_failure(
+            each,
+            retry_count=held[each.note_id].retry_count,
+            at=at,
+            limits=limits,
+            is_outage=each.note_id in outages,
+        )
         if each.note_id in held
         else Settled(note_id=each.note_id, action=SettledAction.LOST)
         for each in failures
@@ -154,7 +162,7 @@ def refuse(result: Result) -> Failed:
 
 
 def is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
-    """Whether a failure pauses the platform for the rest of the execution."""
+    """Whether a failure pauses the platform for the rest of the execution: no cookie is left for it."""
     return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
 
 

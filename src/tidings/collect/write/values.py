@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode
+from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.tables import CandidateStatus
 from tidings.core.backoff import Backoff
@@ -35,6 +35,12 @@ class WriterLimits:
     most_retries: int = 3
     # How long a candidate waits after its first, second, … failure; the last wait repeats.
     backoff: tuple[timedelta, ...] = BACKOFF
+    # The crawler's time for a whole batch and for one request, and its least time between two requests to a platform
+    # and between two with one cookie. No batch is larger than they allow.
+    batch_time: timedelta = timedelta(seconds=60)
+    request_time: timedelta = timedelta(seconds=10)
+    platform_interval: timedelta = timedelta(seconds=1)
+    cookie_interval: timedelta = timedelta(seconds=3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +72,21 @@ class NewCandidate:
         """Whether platform and note id can be a key of the table."""
         is_id = 0 < len(self.note_id) <= _LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
         return is_id and _PLATFORM.fullmatch(self.platform) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedPlatform:
+    """What a search says about its platform."""
+
+    platform: str
+    # For a person; empty if the search succeeded.
+    message: str = ""
+    # Whether the platform blocks this machine for now.
+    blocked: bool = False
+    # False if the request still waited for a cookie, a turn or the database.
+    asked: bool = True
+    # How long the platform asks us to wait.
+    retry_after: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +134,18 @@ class Failed:
     cookie_used: str | None = None
     # Whether the platform asked for a captcha.
     captcha: bool = False
+    # Whether the platform blocks this machine for now.
+    blocked: bool = False
+    # False if the request still waited for a cookie, a turn or the database.
+    asked: bool = True
+    # How long the platform or site asks us to wait.
+    retry_after: timedelta | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it can be the note's own failure."""
+        is_own = self.asked and not self.blocked and self.retry_after is None
+        return is_own and RULES[self.code].action is not Action.PAUSE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +241,14 @@ class Recovered:
     failed: int
 
 
-def judge_failure(failure: Failed, *, retry_count: int, at: datetime, limits: WriterLimits) -> Settled:
-    """The result of a failed candidate with this many failures before."""
-    if RULES[failure.code].action is Action.PAUSE:
-        return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=at)
+def judge_failure(
+    failure: Failed, *, retry_count: int, at: datetime, limits: WriterLimits, is_outage: bool = False
+) -> Settled:
+    """The result of a failed candidate with this many failures before. `is_outage`: nothing of its batch was answered,
+    so it goes back uncounted, as it does for a failure that cannot be its own."""
+    if is_outage or not failure.counts:
+        due_at = at + min(failure.retry_after or timedelta(0), LONGEST_RETRY_AFTER)
+        return Settled(note_id=failure.note_id, action=SettledAction.RELEASED, retry_count=retry_count, retry_at=due_at)
     failures = retry_count + 1
     wait = Backoff(limits.backoff, most_retries=limits.most_retries).next_delay(failures)
     if RULES[failure.code].gives_up or wait is None:

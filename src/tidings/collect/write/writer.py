@@ -8,7 +8,7 @@ execution has locked, and it records the changed rows for the mirror. Every meth
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.write.batches import BatchProgress, limit_batch
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
 from tidings.collect.write.deletion import delete_note
 from tidings.collect.write.keywords import record_search
@@ -35,6 +36,7 @@ from tidings.collect.write.leases import (
     take_back_candidates,
     take_back_sources,
 )
+from tidings.collect.write.pauses import PlatformPauses
 from tidings.collect.write.results import (
     count_minute,
     is_pause,
@@ -55,6 +57,7 @@ from tidings.collect.write.values import (
     NewCandidate,
     Recovered,
     Result,
+    SearchedPlatform,
     Settled,
     SettledAction,
     WriterLimits,
@@ -113,6 +116,7 @@ class Writer:
         self._limits = limits
         self._rules = rules
         self._mirrored = frozenset(mirrored)
+        self.pauses = PlatformPauses(database, clock=clock)
 
     async def acquire(
         self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
@@ -155,11 +159,13 @@ class Writer:
         code: ErrorCode | None = None,
         uses: Sequence[CookieUse] = (),
         continued: bool = False,
+        searched: SearchedPlatform | None = None,
     ) -> Added:
         """Add the notes of a search as candidates, each once.
 
         `keyword_id`, `code` and `uses` record the search itself. `continued`: more pages of the search that was
-        recorded last. Notes whose id cannot be a key are left out and logged.
+        recorded last. `searched`: what it says about its platform: a success ends its pause, a block pauses
+        it. Notes whose id cannot be a key are left out and logged.
         """
         at = self._clock.now()
         found, new = len(new), [each for each in new if each.is_nameable]
@@ -171,6 +177,8 @@ class Writer:
                 counts = {"found": len(new), "created": len(created)}
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
             await self._count_uses(connection, uses, at=at)
+            if searched is not None:
+                await self.pauses.judge_search(connection, searched, code=code, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
@@ -186,7 +194,8 @@ class Writer:
     ) -> list[LeasedCandidate]:
         """Lease candidates of one platform: the named one, or the one whose candidates wait longest.
 
-        A platform that this execution paused is skipped.
+        A platform that is paused, or that has no cookie left for this execution, is skipped. A lease is never larger
+        than cookies and pace can ask for in time. After a pause it is one candidate: the probe.
         """
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
@@ -195,12 +204,36 @@ class Writer:
             leased: list[LeasedCandidate] = []
             for name in due:
                 if name not in paused and not leased:
-                    leased = await lease_candidates(connection, execution, platform=name, limit=limit, at=at)
+                    leased = await self._lease(connection, execution, name, limit=limit, progress=progress, at=at)
             await self._record_changes(connection, candidates.name, _list_keys(leased), at=at)
         if leased:
             _log.info(
                 "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
             )
+        return leased
+
+    async def _lease(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        platform: str,
+        *,
+        limit: int,
+        progress: Mapping[str, Any],
+        at: datetime,
+    ) -> list[LeasedCandidate]:
+        pause = await self.pauses.lock(connection, platform)
+        if pause is not None and pause.is_closed(at=at):
+            return []
+        is_probe, most = pause is not None, 1
+        if not is_probe:
+            most = await limit_batch(connection, platform, limit=limit, limits=self._limits, at=at)
+        leased = await lease_candidates(connection, execution, platform=platform, limit=most, at=at)
+        if leased:
+            batch = BatchProgress(size=len(leased), is_probe=is_probe)
+            await self._store_progress(connection, execution, batch.store(progress, platform), before=progress)
+        if leased and is_probe:
+            await self.pauses.claim_probe(connection, platform, at=at)
         return leased
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
@@ -225,15 +258,19 @@ class Writer:
             note_ids = {each.note_id for each in results}
             held = await find_held(connection, execution, platform=platform, note_ids=note_ids)
             known: dict[str, Any] = {"platform": platform, "held": held, "execution": execution, "at": at}
+            verdict = await self.pauses.judge_batch(
+                connection, collected, failures, platform=platform, held=held, progress=progress, at=at
+            )
             settled = [
                 *await write_collected(connection, self._database, collected, **known),
-                *await write_failed(connection, failures, **known, limits=self._limits),
+                *await write_failed(connection, failures, **known, limits=self._limits, outages=verdict.outages),
             ]
-            if is_pause(failures, held=held):
-                await self._pause_platform(connection, execution, platform, progress)
+            paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
+            stored = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
+            await self._store_progress(connection, execution, stored, before=progress)
             await self._count_uses(connection, list_uses(results, held=held), at=at)
             await self._record_settled_changes(connection, platform, settled, held=held, at=at)
-            await self._count_settled(connection, execution, settled, held=held, at=at)
+            await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)
         _log_settled(execution, platform, settled)
         return settled
 
@@ -294,6 +331,7 @@ class Writer:
         async with self._database.write() as connection:
             clamped = await clamp_future_times(connection, at=at, limits=self._limits)
             clamped += await clamp_future_states(connection, at=at, rules=self._rules)
+            clamped += await self.pauses.clamp_future(connection, at=at)
             freed = await take_back_candidates(connection, at=at, limits=self._limits)
             unlocked = await take_back_sources(connection, at=at, limits=self._limits)
             await count_minute(connection, at=at, succeeded=0, failed=len(freed))
@@ -332,30 +370,36 @@ class Writer:
         return True
 
     async def find_due_platforms(self) -> list[str]:
-        """The platforms with due candidates, the longest waiting first."""
+        """The platforms with due candidates that are not paused, the longest waiting first."""
+        paused = await self.pauses.list_names()
         async with self._database.read() as connection:
-            return await find_due_platforms(connection, at=self._clock.now())
+            due = await find_due_platforms(connection, at=self._clock.now())
+        return [name for name in due if name not in paused]
 
     async def _judge_end(self, execution: Execution) -> ExecutionStatus:
         record = await self._executions.find(execution.public_id)
         return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
 
-    async def _pause_platform(
-        self, connection: AsyncConnection, execution: Execution, platform: str, progress: Mapping[str, Any]
+    async def _store_progress(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        progress: Mapping[str, Any],
+        *,
+        before: Mapping[str, Any],
     ) -> None:
-        """Lease nothing more from the platform in this execution."""
-        paused = {*progress.get("paused", ()), platform}
-        await connection.execute(
-            update(executions)
-            .where(executions.c.id == execution.id)
-            .values(progress=json.dumps({"paused": sorted(paused)}))
-        )
+        if progress == before:
+            return
+        statement = update(executions).where(executions.c.id == execution.id)
+        await connection.execute(statement.values(progress=json.dumps(progress)))
 
-    async def _count_uses(self, connection: AsyncConnection, uses: Iterable[CookieUse], *, at: datetime) -> None:
+    async def _count_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
+        """Record uses of cookies. A platform that asks its last cookie for a captcha is paused."""
         outcomes = defaultdict(list)
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
         await record_outcomes(connection, outcomes, at, rules=self._rules)
+        await self.pauses.judge_captchas(connection, uses, at=at)
 
     async def _count_settled(
         self,
@@ -364,13 +408,15 @@ class Writer:
         settled: Sequence[Settled],
         *,
         held: Mapping[str, Any],
+        outages: int,
         at: datetime,
     ) -> None:
         succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
         failed = sum(each.action in _COUNTED for each in settled)
         await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
-        # Last, because other executions wait for this row until the commit.
-        await count_minute(connection, at=at, succeeded=succeeded, failed=failed)
+        # Last, because other executions wait for this row until the commit. A try that failed in an outage lowers the
+        # success rate, although it does not count against its candidate.
+        await count_minute(connection, at=at, succeeded=succeeded, failed=failed + outages)
 
     async def _record_settled_changes(
         self,

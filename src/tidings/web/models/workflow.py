@@ -39,6 +39,11 @@ CookieName = Annotated[
     StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="The name in `cookie_used`.")
 ]
 Message = Annotated[StrictStr, Field(max_length=100_000)]
+RetryAfter = Annotated[
+    float | None, Field(ge=0, le=86_400, strict=True, description="Seconds that the platform asks us to wait.")
+]
+_BLOCKED: Final = "The platform blocks this machine for now: it is paused."
+_ASKED: Final = "False if the request still waited for a cookie or a turn: the failure counts for nobody."
 
 
 class AcquireBody(CollectBody):
@@ -75,6 +80,10 @@ class CandidatesBody(ExecutionBody):
     error_code: ErrorCode | None = None
     captcha: StrictBool = False
     continued: StrictBool = False
+    message: Message = Field(default="", description="The error's message.")
+    blocked: StrictBool = Field(default=False, description=_BLOCKED)
+    asked: StrictBool = Field(default=True, description=_ASKED)
+    retry_after: RetryAfter = None
 
     @model_validator(mode="after")
     def check_platform(self) -> Self:
@@ -116,6 +125,9 @@ class FailBody(ExecutionBody):
     message: Message = ""
     cookie_used: CookieName | None = None
     captcha: StrictBool = False
+    blocked: StrictBool = Field(default=False, description=_BLOCKED)
+    asked: StrictBool = Field(default=True, description=_ASKED)
+    retry_after: RetryAfter = None
 
 
 class ItemError(CollectBody):
@@ -125,6 +137,9 @@ class ItemError(CollectBody):
     message: str
     retryable: StrictBool
     captcha: StrictBool
+    blocked: StrictBool = Field(default=False, description=_BLOCKED)
+    asked: StrictBool = Field(default=True, description=_ASKED)
+    retry_after: RetryAfter = None
 
 
 class SettleItem(CollectBody):

@@ -21,6 +21,7 @@ from tidings.collect.write import (
     NewCandidate,
     Recovered,
     Result,
+    SearchedPlatform,
     Settled,
     SettledAction,
     Writer,
@@ -84,10 +85,13 @@ def _add_rule_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
 
     @routes.add("GET", "/keywords", "What to search for", responses={})
     async def list_keywords() -> shapes.WatchedKeywords:
+        """Without keywords of a platform that is paused now."""
+        paused = await services.writer.pauses.list_names()
         return shapes.WatchedKeywords(
             [
                 shapes.WatchedKeyword(id=each.id, platform=each.platform, keyword=each.keyword, pages=each.pages)
                 for each in await services.keywords.list_enabled()
+                if each.platform not in paused
             ]
         )
 
@@ -135,11 +139,19 @@ def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
             code=body.error_code,
             uses=_read_search_use(body),
             continued=body.continued,
+            searched=SearchedPlatform(
+                platform=body.platform,
+                message=services.redact(body.message),
+                blocked=body.blocked,
+                asked=body.asked,
+                retry_after=_read_wait(body.retry_after),
+            ),
         )
 
     @routes.add("POST", "/candidates/lease", "Lease candidates", responses=_LOST)
     async def lease_candidates(body: shapes.LeaseBody) -> shapes.LeasedRecords:
-        """All of one platform. Skips a platform that has no cookie left for this execution."""
+        """All of one platform. Skips a platform that is paused, or that has no cookie left for this execution. Gives no
+        more than cookies and pace can ask for in time, and one candidate to probe a platform after its pause."""
         execution = await writer.resume(body.execution_id)
         leased = await writer.lease(execution, limit=body.limit or services.batch_size, platform=body.platform)
         return shapes.LeasedRecords(leased, len(leased))
@@ -174,6 +186,9 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
                 message=redact(body.message),
                 cookie_used=body.cookie_used,
                 captcha=body.captcha,
+                blocked=body.blocked,
+                asked=body.asked,
+                retry_after=_read_wait(body.retry_after),
             ),
         )
         return shapes.FailedRecord(
@@ -253,7 +268,14 @@ def _read_result(item: shapes.SettleItem, *, redact: Callable[[str], str]) -> Re
         message=redact(item.error.message),
         cookie_used=item.cookie_used,
         captcha=item.error.captcha,
+        blocked=item.error.blocked,
+        asked=item.error.asked,
+        retry_after=_read_wait(item.error.retry_after),
     )
+
+
+def _read_wait(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _describe_rule(code: ErrorCode, services: WriterServices) -> shapes.RetryRule:

@@ -41,12 +41,14 @@ _SPARE: Final = 3
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeasedCookie:
     """A cookie that nobody else can use until the lease ends. An answer may show its name."""
 
     name: str
     secret: Secret
+    # Set by the borrower if it sent nothing: then the lease is no use of the cookie.
+    is_unused: bool = False
 
 
 class CookiePool:
@@ -98,14 +100,18 @@ class CookiePool:
         async with AsyncExitStack() as stack:
             cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
             outcome = CookieOutcome.UNRELATED
+            leased = LeasedCookie(cookie.name, secret)
             try:
-                yield LeasedCookie(cookie.name, secret)
+                yield leased
                 outcome = CookieOutcome.SUCCESS
             except CrawlError as error:
                 outcome = _judge_error(error)
                 raise
             finally:
-                self._usage[cookie.name].record(outcome, at=self._clock.now(), rules=self._rules)
+                if leased.is_unused:
+                    self._usage[cookie.name].take_back()
+                else:
+                    self._usage[cookie.name].record(outcome, at=self._clock.now(), rules=self._rules)
 
     async def _take(self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack) -> tuple[Cookie, Secret]:
         try:

@@ -56,6 +56,10 @@ class CookieUsage:
         self._turn_day(at)
         self.unreported += 1
 
+    def take_back(self) -> None:
+        """Uncount a use in which nothing was sent."""
+        self.unreported = max(0, self.unreported - 1)
+
     def record(self, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> None:
         """Record the outcome of a use. It counts here at once, before the writer stores it."""
         self.own = advance_state(self.own, outcome, at=at, rules=rules)

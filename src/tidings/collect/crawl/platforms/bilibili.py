@@ -10,12 +10,15 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidings.collect.crawl.platforms.client import (
+    BLOCKED,
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
+    TOO_OFTEN,
     PlatformClient,
     blame_cookie,
     blame_input,
     blame_platform,
+    decode_body,
     pick,
     pick_objects,
     show_code,
@@ -44,15 +47,19 @@ _KEY_LIFETIME: Final = timedelta(hours=1)
 _LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
-_BLOCKED: Final = blame_platform("requests from this address are blocked for now")
 _CODES: Final = MappingProxyType(
     {
         -101: blame_cookie("the account is not logged in"),
+        -102: blame_cookie("the account is banned"),
         -352: SOFT_BLOCK,
         -400: blame_input("the request was refused as wrong"),
         -403: blame_platform("access is refused"),
         -404: blame_input("there is no such video"),
-        -412: _BLOCKED,
+        -401: SOFT_BLOCK,
+        -412: BLOCKED,
+        -503: blame_platform("the service is overloaded"),
+        -509: TOO_OFTEN,
+        -799: TOO_OFTEN,
         62002: blame_input("the video is not visible"),
         62004: blame_input("the video is under review"),
         62012: blame_input("only its author can see the video"),
@@ -105,7 +112,10 @@ class Bilibili:
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
         """The data of a successful answer. Raises CrawlError."""
-        document = self._client.read_object(await self._client.ask(path, query=query, cookie=cookie))
+        answer = await self._client.ask(path, query=query, cookie=cookie)
+        if decode_body(answer, platform=self.name).lstrip().startswith(b"<"):
+            raise self._client.refuse(BLOCKED, "a page instead of JSON")
+        document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
         if code != 0:
             meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD

@@ -7,13 +7,16 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
 from tidings.collect.crawl.platforms.protocol import PlatformTools
-from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.errors import LONGEST_RETRY_AFTER, CrawlError, ErrorCode
+from tidings.core.clock import Clock
 from tidings.core.net.client import Answer, AnswerTooLargeError, FetchError, FetchTimeoutError, NetworkError
 from tidings.core.net.redirects import REDIRECTS
+from tidings.core.net.retry import parse_retry_after
 from tidings.core.secrets.secret import Secret
 
 LONGEST_ANSWER: Final = 4 * 1024 * 1024
@@ -31,10 +34,18 @@ class Meaning:
     message: str
     blames_cookie: bool = False
     captcha: bool = False
+    blocked: bool = False
 
-    def as_error(self, *, platform: str, sign: str) -> CrawlError:
+    def as_error(self, *, platform: str, sign: str, retry_after: timedelta | None = None) -> CrawlError:
         message = f"{platform}: {self.message} ({sign})"
-        return CrawlError(self.code, message, blames_cookie=self.blames_cookie, captcha=self.captcha)
+        return CrawlError(
+            self.code,
+            message,
+            blames_cookie=self.blames_cookie,
+            captcha=self.captcha,
+            blocked=self.blocked,
+            retry_after=retry_after,
+        )
 
 
 def blame_cookie(message: str, *, captcha: bool = False) -> Meaning:
@@ -45,6 +56,11 @@ def blame_platform(message: str) -> Meaning:
     return Meaning(ErrorCode.PLATFORM_ERROR, message)
 
 
+def blame_address(message: str) -> Meaning:
+    """The platform blocks this machine for now: neither the note nor the cookie is at fault."""
+    return Meaning(ErrorCode.PLATFORM_ERROR, message, blocked=True)
+
+
 def blame_input(message: str) -> Meaning:
     return Meaning(ErrorCode.INVALID_INPUT, message)
 
@@ -53,14 +69,16 @@ SOFT_BLOCK: Final = blame_cookie(
     "a soft block: the platform asks the account for a captcha, which a person must solve", captcha=True
 )
 NOT_UNDERSTOOD: Final = blame_platform("the answer has an unknown format")
+BLOCKED: Final = blame_address("the platform blocks requests from this address for now")
+TOO_OFTEN: Final = blame_address("the platform says that requests come too often")
 
 _STATUSES: Final[Mapping[int, Meaning]] = MappingProxyType(
     {
         400: blame_input("the request was refused as wrong"),
         401: blame_cookie("the session is not accepted"),
         403: blame_cookie("access is refused to this session"),
-        412: blame_platform("requests from this address are blocked for now"),
-        429: blame_platform("too many requests"),
+        412: BLOCKED,
+        429: TOO_OFTEN,
     }
 )
 
@@ -123,23 +141,34 @@ class PlatformClient:
             raise self.refuse(NOT_UNDERSTOOD, "it is not a JSON object")
         return document
 
-    def refuse(self, meaning: Meaning, sign: object) -> CrawlError:
+    def refuse(self, meaning: Meaning, sign: object, *, retry_after: timedelta | None = None) -> CrawlError:
         """The error to raise. `sign` is the evidence, such as `HTTP 461` or `code -101`."""
         if meaning.blames_cookie and not self.needs_cookie:
             meaning = blame_platform(meaning.message)
-        return meaning.as_error(platform=self.platform, sign=str(sign))
+        return meaning.as_error(platform=self.platform, sign=str(sign), retry_after=retry_after)
 
     def _check_status(self, answer: Answer) -> None:
         if answer.status == 200:
             return
-        raise self.refuse(self._find_meaning(answer.status), f"HTTP {answer.status}")
+        retry_after = read_retry_after(answer.headers, clock=self.tools.clock)
+        raise self.refuse(self._find_meaning(answer), f"HTTP {answer.status}", retry_after=retry_after)
 
-    def _find_meaning(self, status: int) -> Meaning:
+    def _find_meaning(self, answer: Answer) -> Meaning:
+        status = answer.status
+        if status == 403 and not answer.body.lstrip().startswith(b"{"):
+            # The platform's own refusals are JSON; a page comes from the network in front of it.
+            return BLOCKED
         if known := self.statuses.get(status) or _STATUSES.get(status):
             return known
         if status in REDIRECTS:
             return blame_platform("it redirects, and redirects are not followed")
         return blame_platform("the service has an error" if status >= 500 else "the request was refused")
+
+
+def read_retry_after(headers: Mapping[str, str], *, clock: Clock) -> timedelta | None:
+    """The Retry-After of an answer, an hour at most."""
+    asked = parse_retry_after(headers.get("Retry-After"), now=clock.now())
+    return None if asked is None else min(asked, LONGEST_RETRY_AFTER)
 
 
 def check_cookie(cookie: Secret | None, *, platform: str) -> str:

@@ -5,6 +5,7 @@ memory. A request that is cancelled while it waits leaves no gap.
 """
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -29,6 +30,20 @@ class _Queue:
     waiting: int = 0
 
 
+@dataclass(slots=True)
+class TurnTrace:
+    """The turns that one request of the crawler waited for; it may send several requests to the platform."""
+
+    # Turns that it got, which are requests that it sent.
+    taken: int = 0
+    # Whether it waits for a turn now.
+    is_waiting: bool = False
+
+
+# The trace of the request that the present task serves.
+current_turns: ContextVar[TurnTrace | None] = ContextVar("current_turns", default=None)
+
+
 class LocalPace:
     """The queues of one process. `Pacing` states the contract."""
 
@@ -45,7 +60,13 @@ class LocalPace:
         self._queues: dict[tuple[str, str], _Queue] = {}
 
     async def wait_turn(self, target: str, *, cookie: Secret | None = None, least: timedelta = timedelta(0)) -> None:
-        interval = max(self._platform_interval, least)
+        trace = current_turns.get() or TurnTrace()
+        trace.is_waiting = True
+        await self._wait_for_queues(target, cookie, interval=max(self._platform_interval, least))
+        trace.is_waiting = False
+        trace.taken += 1
+
+    async def _wait_for_queues(self, target: str, cookie: Secret | None, *, interval: timedelta) -> None:
         if cookie is None:
             await self._wait_in(self._find_queue(target, ""), interval)
             return

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
-from tidings.collect.crawl.platforms.client import judge_failure
+from tidings.collect.crawl.platforms.client import judge_failure, read_retry_after
 from tidings.collect.crawl.platforms.protocol import PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.net.addresses import Url
@@ -20,6 +20,9 @@ from tidings.core.net.client import FetchError
 
 if TYPE_CHECKING:
     from protego import Protego
+
+# The wait after a 429 without Retry-After.
+DEFAULT_RETRY_AFTER: Final = timedelta(minutes=1)
 
 _LIFETIME: Final = timedelta(hours=1)
 _FAILURE_LIFETIME: Final = timedelta(minutes=1)
@@ -58,7 +61,8 @@ class Robots:
                 await self._renew(site, url)
         if site.failure is not None:
             # A new exception each time: raising the same one again would collect tracebacks.
-            raise CrawlError(site.failure.code, site.failure.message)
+            left = None if site.failure.retry_after is None else site.until - self._tools.clock.now()
+            raise CrawlError(site.failure.code, site.failure.message, retry_after=left)
         if site.rules is None:
             return timedelta(0)
         if not site.rules.can_fetch(url.text, self._tools.user_agent):
@@ -76,7 +80,7 @@ class Robots:
         try:
             site.rules, site.failure, lifetime = await self._fetch(url), None, _LIFETIME
         except CrawlError as error:
-            site.rules, site.failure, lifetime = None, error, _FAILURE_LIFETIME
+            site.rules, site.failure, lifetime = None, error, error.retry_after or _FAILURE_LIFETIME
         site.until = self._tools.clock.now() + lifetime
 
     async def _fetch(self, url: Url) -> "Protego | None":
@@ -90,7 +94,9 @@ class Robots:
         except FetchError as error:
             raise judge_failure(error, refused=ErrorCode.INVALID_INPUT) from None
         if answer.status == 429 or answer.status >= 500:
-            raise _refuse(address, f"cannot be fetched (HTTP {answer.status})")
+            asked = read_retry_after(answer.headers, clock=self._tools.clock)
+            wait = DEFAULT_RETRY_AFTER if asked is None and answer.status == 429 else asked
+            raise _refuse(address, f"cannot be fetched (HTTP {answer.status})", retry_after=wait)
         if answer.status != 200:
             return None
         try:
@@ -104,8 +110,9 @@ def name_pace_key(url: Url) -> str:
     return f"{url.host}:{url.port}"
 
 
-def _refuse(address: str, trouble: str) -> CrawlError:
-    return CrawlError(ErrorCode.PLATFORM_ERROR, f"{address} {trouble}, so nothing is fetched from the site")
+def _refuse(address: str, trouble: str, *, retry_after: timedelta | None = None) -> CrawlError:
+    message = f"{address} {trouble}, so nothing is fetched from the site"
+    return CrawlError(ErrorCode.PLATFORM_ERROR, message, retry_after=retry_after)
 
 
 def _unpack(body: bytes, *, encoding: str) -> bytes:

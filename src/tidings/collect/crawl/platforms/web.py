@@ -10,14 +10,21 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from tidings.collect.crawl.platforms.articles import read_article
-from tidings.collect.crawl.platforms.client import Meaning, blame_input, blame_platform, decode_body, judge_failure
+from tidings.collect.crawl.platforms.client import (
+    Meaning,
+    blame_input,
+    blame_platform,
+    decode_body,
+    judge_failure,
+    read_retry_after,
+)
 from tidings.collect.crawl.platforms.feeds import FeedEntry, find_feed, read_feed
 from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
-from tidings.collect.crawl.platforms.robots import Robots, name_pace_key
+from tidings.collect.crawl.platforms.robots import DEFAULT_RETRY_AFTER, Robots, name_pace_key
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.logs.logger import get_logger
@@ -41,6 +48,10 @@ _NO_ARTICLE: Final = blame_input("there is no article on the page")
 _NO_PAGE: Final = blame_input("it is not a page")
 _TOO_LARGE: Final = blame_input("the page is too large")
 _UNREADABLE: Final = blame_input("the page cannot be read")
+_BUSY: Final = blame_platform("the site asks us to wait")
+_MOST_CLOSED: Final = 10_000
+# Statuses under 500 that may differ at the next request.
+_PASSING: Final = frozenset({408, 409, 421, 423, 425})
 _EMPTY: Final = blame_platform("the answer is empty")
 _PAGE_TYPES: Final = ("text/", "application/xhtml", "application/xml")
 
@@ -56,6 +67,23 @@ class _Page:
     body: bytes = field(repr=False)
 
 
+class _ClosedSites:
+    """The sites that asked us to wait (Retry-After), until when."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, datetime] = {}
+
+    def close(self, url: Url, *, until: datetime) -> None:
+        if len(self._until) >= _MOST_CLOSED:
+            self._until.clear()
+        self._until[name_pace_key(url)] = until
+
+    def find_wait(self, url: Url, *, at: datetime) -> timedelta | None:
+        """How long the site must still be left alone; None if it may be asked."""
+        until = self._until.get(name_pace_key(url))
+        return until - at if until is not None and until > at else None
+
+
 class Web:
     """See `Platform`."""
 
@@ -65,6 +93,7 @@ class Web:
     def __init__(self, tools: PlatformTools) -> None:
         self._tools = tools
         self._robots = Robots(tools)
+        self._closed = _ClosedSites()
         # Own threads: in the shared ones, a slow page would block DNS lookups.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tidings-web")
 
@@ -168,6 +197,8 @@ class Web:
         raise CrawlError(ErrorCode.INVALID_INPUT, f"{url}: more than {MAX_REDIRECTS} redirects")
 
     async def _ask(self, url: Url) -> Answer:
+        if (left := self._closed.find_wait(url, at=self._tools.clock.now())) is not None:
+            raise _BUSY.as_error(platform=str(url), sign="nothing was asked", retry_after=left)
         least = await self._robots.admit(url)
         await self._tools.pace.wait_turn(name_pace_key(url), least=least)
         try:
@@ -181,14 +212,24 @@ class Web:
         if answer.status in (404, 410):
             raise _refuse(_GONE, answer.url, f"HTTP {answer.status}")
         if answer.status != 200:
-            trouble = "the site has an error" if answer.status >= 500 else "the site refuses the request"
-            raise _refuse(blame_platform(trouble), answer.url, f"HTTP {answer.status}")
+            raise self._judge_status(answer)
         body = decode_body(answer, platform=self.name, limit=_LONGEST_PAGE)
         if not body.strip():
             raise _refuse(_EMPTY, answer.url)
         if body.count(b"<") > _MOST_TAGS:
             raise _refuse(_TOO_LARGE, answer.url)
         return _Page(answer.url, answer.headers.get("Content-Type", "text/html"), body)
+
+    def _judge_status(self, answer: Answer) -> CrawlError:
+        """A site that asks us to wait gets no request before that; a refused page is the page's own failure."""
+        sign, asked = f"HTTP {answer.status}", read_retry_after(answer.headers, clock=self._tools.clock)
+        if answer.status == 429 or (answer.status == 503 and asked is not None):
+            wait = DEFAULT_RETRY_AFTER if asked is None else asked
+            self._closed.close(answer.url, until=self._tools.clock.now() + wait)
+            return _BUSY.as_error(platform=str(answer.url), sign=sign, retry_after=wait)
+        if answer.status >= 500 or answer.status in _PASSING:
+            return _refuse(blame_platform("the site has an error"), answer.url, sign)
+        return _refuse(blame_input("the site refuses the request"), answer.url, sign)
 
 
 def name_page(url: str) -> str:

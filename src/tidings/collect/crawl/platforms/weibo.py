@@ -11,6 +11,7 @@ from urllib.parse import quote
 from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
+    TOO_OFTEN,
     PlatformClient,
     blame_cookie,
     blame_input,
@@ -44,8 +45,9 @@ _TOPIC: Final = re.compile(r"#([^#\n]{1,60})#")
 _LOGIN: Final = blame_cookie("the session is refused, log in again")
 _GONE: Final = blame_input("the post does not exist, or not for this account")
 _REFUSED: Final = blame_platform("the request was refused")
-_STATUSES: Final = MappingProxyType({302: _LOGIN, 418: blame_platform("too many requests"), 432: _LOGIN})
+_STATUSES: Final = MappingProxyType({302: _LOGIN, 418: TOO_OFTEN, 432: _LOGIN})
 _NOTHING_FOUND: Final = "这里还没有内容"
+_ASKED_TOO_OFTEN: Final = ("请求频率过高", "请求过于频繁")
 _NO_SUCH_POST: Final = "微博不存在或暂无查看权限"
 _LOGIN_PAGE: Final = (b"passport.weibo", b"Sina Visitor System", "登录".encode())
 
@@ -100,6 +102,10 @@ class Weibo:
         accepted, data = document.get("ok"), document.get("data")
         if accepted == -100:
             raise self._client.refuse(_LOGIN, "ok -100")
+        if accepted == 0 and clean_text(document.get("msg")).startswith(_ASKED_TOO_OFTEN):
+            raise self._client.refuse(TOO_OFTEN, "ok 0")
+        if "data" not in document and "url" in document:
+            raise self._client.refuse(SOFT_BLOCK, "the address of a captcha")
         if accepted != 1:
             raise self._client.refuse(_REFUSED, f"ok {show_code(accepted)}")
         if data == {}:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 from tidings.collect.crawl.platforms.client import (
+    BLOCKED,
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
+    TOO_OFTEN,
     PlatformClient,
     blame_cookie,
     blame_input,
@@ -53,15 +55,19 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
 _NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
 _CAPTCHA: Final = blame_cookie("the platform asks the account for a captcha, which a person must solve", captcha=True)
 _GONE: Final = blame_input("the note does not exist, or not for this account")
-_STATUSES: Final = MappingProxyType({461: _CAPTCHA, 471: _CAPTCHA})
+_OUTDATED: Final = blame_platform("the signature is not accepted; is there a newer xhshow?")
+_STATUSES: Final = MappingProxyType({406: _OUTDATED, 461: _CAPTCHA, 471: _CAPTCHA})
 _CODES: Final = MappingProxyType(
     {
+        -1: _OUTDATED,
         -100: blame_cookie("the session has expired, log in again"),
         -101: blame_cookie("the account is not logged in"),
         -104: blame_cookie("the account has no permission"),
         300011: blame_cookie("the platform calls the account abnormal; a person must check it"),
-        300012: blame_platform("requests from this address are blocked for now"),
-        300015: blame_platform("the signature is not accepted; is there a newer xhshow?"),
+        300012: BLOCKED,
+        300013: TOO_OFTEN,
+        300015: _OUTDATED,
+        300017: blame_input("the xsec_token is missing or belongs to another note; search for the note again"),
         -510000: _GONE,
         -510001: _GONE,
     }

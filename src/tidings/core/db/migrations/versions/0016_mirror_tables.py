@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0016"
-down_revision = "0012"
+down_revision = "0014"
 
 FIRST_VERSION = "_v1"
 SOURCES = "tbl_source"

@@ -1,0 +1,89 @@
+"""What the results of a batch say about its platform. Pure, except for `limit_batch`, which reads the cookies."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
+from tidings.collect.crawl.cookies.table import Cookie, read_cookies
+from tidings.collect.errors import OUTAGES, RULES, ErrorCode
+from tidings.collect.status import PauseCause
+from tidings.collect.write.values import Failed, WriterLimits
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """The last batch that an execution leased from a platform, as its progress stores it."""
+
+    # Candidates in the batch.
+    size: int
+    # Whether it is the one candidate that probes a paused platform.
+    is_probe: bool
+    # Whether the platform answered about one of its notes.
+    is_answered: bool = False
+
+    @classmethod
+    def read(cls, progress: Mapping[str, Any], platform: str, *, held: int) -> Self:
+        """The platform's batch, or one of `held` candidates if none was stored."""
+        stored = progress.get("batches", {}).get(platform)
+        return cls(size=held, is_probe=False) if stored is None else cls(*stored)
+
+    def store(self, progress: Mapping[str, Any], platform: str) -> dict[str, Any]:
+        """The progress with this batch."""
+        batches = {**progress.get("batches", {}), platform: [self.size, self.is_probe, self.is_answered]}
+        return {**progress, "batches": batches}
+
+    def is_outage(self, failure: Failed, *, before: Any, is_paused: bool) -> bool:
+        """Whether a failure says nothing about its note. `before` is the candidate's row.
+
+        A note that fails alone for a second time, although the platform answered something in between, is at fault.
+        """
+        if failure.blocked:
+            return True
+        can_be = failure.captcha or (failure.code in OUTAGES and failure.retry_after is None)
+        if not can_be or not failure.asked or self.is_answered:
+            return False
+        if self.size > 1 or self.is_probe or is_paused or failure.code is ErrorCode.NETWORK_ERROR:
+            return True
+        return before.last_error_code not in {*OUTAGES, ErrorCode.COOKIE_INVALID}
+
+
+def is_answer(failure: Failed) -> bool:
+    """Whether the platform answered about the note itself."""
+    return failure.asked and RULES[failure.code].gives_up
+
+
+def find_cause(outages: Iterable[Failed]) -> tuple[PauseCause, Failed] | None:
+    """Why these outages pause their platform, and the failure that shows it. A captcha pauses a platform only when no
+    cookie is left."""
+    found = {_name_cause(each): each for each in outages if not each.captcha}
+    return next(((cause, found[cause]) for cause in PauseCause if cause in found), None)
+
+
+async def limit_batch(
+    connection: AsyncConnection, platform: str, *, limit: int, limits: WriterLimits, at: datetime
+) -> int:
+    """The largest batch that the platform's cookies and pace can ask for in time; `limit` at most, and at least 1."""
+    mine = [cookie for cookie in await read_cookies(connection) if cookie.platform == platform]
+    uses = [left for cookie in mine if (left := _count_uses_left(cookie, at=at)) > 0]
+    interval = max(limits.platform_interval, limits.cookie_interval / max(1, len(uses)) if mine else timedelta(0))
+    most = limit
+    if interval > timedelta(0):
+        most = min(most, 1 + max(timedelta(0), limits.batch_time - limits.request_time) // interval)
+    # With no use left, one candidate finds that out.
+    return max(1, min(most, sum(uses)) if mine else most)
+
+
+def _count_uses_left(cookie: Cookie, *, at: datetime) -> int:
+    state = settle_state(cookie.state, at=at)
+    return cookie.daily_limit - state.daily_used if state.status is CookieStatus.ACTIVE else 0
+
+
+def _name_cause(failure: Failed) -> PauseCause:
+    if failure.blocked:
+        return PauseCause.BLOCKED
+    is_network = failure.code in (ErrorCode.NETWORK_ERROR, ErrorCode.TIMEOUT_ERROR)
+    return PauseCause.NETWORK if is_network else PauseCause.PLATFORM

@@ -1,0 +1,184 @@
+"""Pauses of platforms. A platform that is down, or that blocks this machine, is left alone for 1, 5, 15, then 60
+minutes. After each pause one candidate probes it; an answer about a note or a search ends the pause.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import delete, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
+from tidings.collect.crawl.cookies.table import read_cookies
+from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
+from tidings.collect.status import PauseCause, PlatformPause, list_pauses, read_pause
+from tidings.collect.tables import platform_pauses
+from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
+from tidings.collect.write.leases import CLOCK_TOLERANCE
+from tidings.collect.write.values import Collected, CookieUse, Failed, SearchedPlatform, make_storable
+from tidings.core.backoff import Backoff
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
+
+PAUSES: Final = Backoff([timedelta(minutes=minutes) for minutes in (1, 5, 15, 60)])
+LONGEST_PAUSE: Final = max(*PAUSES.waits, LONGEST_RETRY_AFTER)
+_LONGEST_MESSAGE: Final = 500
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformVerdict:
+    """What results say about their platform."""
+
+    # The notes whose failure is an outage: they go back uncounted.
+    outages: frozenset[str]
+    # The batch, with the answer that these results brought.
+    batch: BatchProgress
+
+
+class PlatformPauses:
+    """The pauses of all platforms. A method with a connection is one step of the caller's transaction."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def list_all(self) -> list[PlatformPause]:
+        """Every paused platform, also one that waits for its probe."""
+        async with self._database.read() as connection:
+            return await list_pauses(connection)
+
+    async def list_names(self) -> set[str]:
+        """The platforms that must not be asked now."""
+        now = self._clock.now()
+        return {each.platform for each in await self.list_all() if each.is_closed(at=now)}
+
+    async def resume(self, platform: str) -> bool:
+        """End the pause of a platform, because a person says so. Returns False if it is not paused."""
+        async with self._database.write() as connection:
+            return await self.end(connection, platform)
+
+    async def lock(self, connection: AsyncConnection, platform: str) -> PlatformPause | None:
+        """The pause of a platform, locked until the transaction ends."""
+        statement = select(platform_pauses).where(platform_pauses.c.platform == platform).with_for_update()
+        row = (await connection.execute(statement)).first()
+        return None if row is None else read_pause(row)
+
+    async def claim_probe(self, connection: AsyncConnection, platform: str, *, at: datetime) -> None:
+        """Let nobody else probe the platform until this probe reports."""
+        statement = update(platform_pauses).where(platform_pauses.c.platform == platform)
+        await connection.execute(statement.values(probed_at=to_milliseconds(at)))
+
+    async def end(self, connection: AsyncConnection, platform: str) -> bool:
+        """End the pause of a platform. Returns False if it is not paused."""
+        statement = delete(platform_pauses).where(platform_pauses.c.platform == platform)
+        ended = (await connection.execute(statement)).rowcount > 0
+        if ended:
+            _log.info("platform.resumed", platform=platform)
+        return ended
+
+    async def judge_batch(
+        self,
+        connection: AsyncConnection,
+        collected: Sequence[Collected],
+        failures: Sequence[Failed],
+        *,
+        platform: str,
+        held: Mapping[str, Any],
+        progress: Mapping[str, Any],
+        at: datetime,
+    ) -> PlatformVerdict:
+        """Pause the platform of these results, or end its pause. `held` are the candidates that the execution holds."""
+        batch = BatchProgress.read(progress, platform, held=len(held))
+        mine = [each for each in failures if each.note_id in held]
+        if any(each.note_id in held for each in collected) or any(is_answer(each) for each in mine):
+            await self.end(connection, platform)
+            batch = replace(batch, is_answered=True)
+        is_paused = bool(mine) and await self.lock(connection, platform) is not None
+        outages = [each for each in mine if batch.is_outage(each, before=held[each.note_id], is_paused=is_paused)]
+        if found := find_cause(outages):
+            cause, shown = found
+            await self._record(
+                connection,
+                platform,
+                cause=cause,
+                message=shown.message or shown.code.value,
+                at=at,
+                at_least=shown.retry_after,
+            )
+        return PlatformVerdict(frozenset(each.note_id for each in outages), batch)
+
+    async def judge_search(
+        self, connection: AsyncConnection, searched: SearchedPlatform, *, code: ErrorCode | None, at: datetime
+    ) -> None:
+        """Pause a platform that blocked a search or was not reached; end the pause if the search succeeded."""
+        if code is None:
+            await self.end(connection, searched.platform)
+        elif searched.asked and (searched.blocked or code is ErrorCode.NETWORK_ERROR):
+            await self._record(
+                connection,
+                searched.platform,
+                cause=PauseCause.BLOCKED if searched.blocked else PauseCause.NETWORK,
+                message=searched.message or code.value,
+                at=at,
+                at_least=searched.retry_after,
+            )
+
+    async def judge_captchas(self, connection: AsyncConnection, uses: Iterable[CookieUse], *, at: datetime) -> None:
+        """Pause a platform that asked its last active cookie for a captcha, at least until a cookie has cooled. The
+        uses must be recorded already."""
+        asked = {use.cookie_name for use in uses if use.captcha}
+        cookies = await read_cookies(connection) if asked else []
+        for platform in {cookie.platform for cookie in cookies if cookie.name in asked}:
+            states = [settle_state(cookie.state, at=at) for cookie in cookies if cookie.platform == platform]
+            if any(state.status is CookieStatus.ACTIVE for state in states):
+                continue
+            await self._record(
+                connection,
+                platform,
+                cause=PauseCause.CAPTCHA,
+                message=f"{platform} asks every cookie for a captcha",
+                at=at,
+                at_least=min((each.cooling_until - at for each in states if each.cooling_until), default=None),
+            )
+
+    async def clamp_future(self, connection: AsyncConnection, *, at: datetime) -> int:
+        """End waits that a clock ahead of ours wrote. Returns how many."""
+        latest = to_milliseconds(at + CLOCK_TOLERANCE + LONGEST_PAUSE)
+        is_ahead = or_(platform_pauses.c.paused_until > latest, platform_pauses.c.probed_at > latest)
+        statement = update(platform_pauses).where(is_ahead).values(paused_until=to_milliseconds(at), probed_at=None)
+        return (await connection.execute(statement)).rowcount
+
+    async def _record(
+        self,
+        connection: AsyncConnection,
+        platform: str,
+        *,
+        cause: PauseCause,
+        message: str,
+        at: datetime,
+        at_least: timedelta | None = None,
+    ) -> None:
+        """Pause a platform, or pause it longer after a probe that failed. A platform that is paused now stays so."""
+        before = await self.lock(connection, platform)
+        if before is not None and before.until > at:
+            return
+        failures = 1 if before is None else before.failures + 1
+        wait = PAUSES.next_delay(failures, at_least=at_least)
+        assert wait is not None  # noqa: S101 - it never gives up
+        wait = min(wait, LONGEST_PAUSE)
+        values = {
+            "cause": cause.value,
+            "message": make_storable(message)[:_LONGEST_MESSAGE],
+            "failures": failures,
+            "paused_until": to_milliseconds(at + wait),
+            "probed_at": None,
+        }
+        new = {"platform": platform, "paused_at": to_milliseconds(at), **values}
+        statement = self._database.insert(platform_pauses).values(new)
+        await connection.execute(statement.on_conflict_do_update(index_elements=["platform"], set_=values))
+        _log.warning("platform.paused", platform=platform, cause=cause.value, minutes=wait / timedelta(minutes=1))
