@@ -298,7 +298,7 @@ _PAUSE_ACTIONS: Final = {
         "`tidings collect resume {platform}`."
     ),
     PauseCause.PLATFORM: (
-        "Open {platform} in a browser. If it works there, its answers have changed: look for a newer version of Tidings."
+        "Open {platform} in a browser. If it works there, its answers have changed: look for a newer Tidings."
     ),
 }
 

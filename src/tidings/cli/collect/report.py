@@ -80,7 +80,9 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
     console.print(table)
 
 
-def print_collections(reports: Sequence[CollectReport], pauses: Sequence[PlatformPause], *, console: Console) -> None:
+def print_collections(
+    reports: Sequence[CollectReport], pauses: Sequence[PlatformPause] = (), *, console: Console
+) -> None:
     """The results of each platform's candidates, and the platforms that are paused."""
     if not reports:
         console.print("No candidate is due.")
@@ -99,8 +101,8 @@ def print_collections(reports: Sequence[CollectReport], pauses: Sequence[Platfor
     paused = {pause.platform for pause in pauses}
     if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):
         console.print(
-            "Those that are left had no cookie or no turn in time, and are not counted as failed; the next run goes on. "
-            "`tidings cookies list` shows the cookies."
+            "Those that are left had no cookie or no turn in time. They are not counted as failed, and the next run "
+            "goes on. `tidings cookies list` shows the cookies."
         )
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
         console.print("`tidings collect failed` says why candidates were given up.")

@@ -61,7 +61,7 @@ class Robots:
                 await self._renew(site, url)
         if site.failure is not None:
             # A new exception each time: raising the same one again would collect tracebacks.
-            left = None if site.failure.retry_after is None else site.until - self._tools.clock.now()
+            left = None if site.failure.retry_after is None else _measure_wait(site, at=self._tools.clock.now())
             raise CrawlError(site.failure.code, site.failure.message, retry_after=left)
         if site.rules is None:
             return timedelta(0)
@@ -108,6 +108,10 @@ class Robots:
 def name_pace_key(url: Url) -> str:
     """The pace key of a site: its host and port."""
     return f"{url.host}:{url.port}"
+
+
+def _measure_wait(site: _Site, *, at: datetime) -> timedelta:
+    return timedelta(0) if site.until is None else max(timedelta(0), site.until - at)
 
 
 def _refuse(address: str, trouble: str, *, retry_after: timedelta | None = None) -> CrawlError:
