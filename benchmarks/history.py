@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import make_site
 from tidings.announce.site.table import Origin
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
@@ -70,7 +71,7 @@ async def _fill_sites(environment: dict[str, str], *, sites: int) -> None:
                 sitemap_urls=[f"https://site-{number}.example.com/sitemap.xml"],
                 key=f"benchmark-key-{number:08}",
                 schedule=schedule,
-                bing=make_bing_settings(enabled=True, key=f"benchmark-bing-{number:08}"),
+                bing=BingSettings.make(enabled=True, key=f"benchmark-bing-{number:08}"),
             )
             # What `save` does, in one transaction for all: the disk would be asked ten thousand times otherwise.
             await installation.sites._store(connection, site, origin=Origin.API)

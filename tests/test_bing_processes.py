@@ -22,10 +22,11 @@ from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
 from tests.processes import FORKED
 from tests.stage import LOOPBACK
-from tidings.announce.channels.bing import MOST_URLS, BingApi
-from tidings.announce.channels.quota import Quota, bing_quota
+from tidings.announce.channels.bing import BING_KIND, MOST_URLS, BingApi
+from tidings.announce.channels.quota import Quota, channel_quota
 from tidings.announce.ledger.ledger import Channel, ledger
-from tidings.announce.site.site import Site, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.net.client import GuardedClient
@@ -55,12 +56,19 @@ def make_bing() -> SandboxBing:
 
 
 def make_spender_site() -> Site:
-    bing = make_bing_settings(enabled=True, key=KEY, daily_quota=QUOTA)
+    bing = BingSettings.make(enabled=True, key=KEY, daily_quota=QUOTA)
     return replace(make_site(sitemap_urls=[f"{ORIGIN}/sitemap.xml"], key="spender-key", bing=bing), number=1)
 
 
 def make_quota(database: Database, site: Site) -> Quota:
-    return Quota(database, site=site.number, day=NOON.date(), limit=site.bing.daily_quota, clock=SystemClock())
+    return Quota(
+        database,
+        terms=BING_KIND.terms,
+        site=site.number,
+        day=NOON.date(),
+        limit=site.bing.daily_quota,
+        clock=SystemClock(),
+    )
 
 
 def spend(database_url: str, base: str, number: int, barrier: Barrier) -> None:
@@ -77,10 +85,10 @@ async def _spend(database_url: str, base: str, number: int, barrier: Barrier) ->
         api = BingApi(client, SystemClock(), base)
         await asyncio.to_thread(barrier.wait, PATIENCE)
         while granted := await reserve(database, quota, rng.randint(1, LARGEST_BATCH)):
-            outcome = await api.submit(site, api.build_request(site, list(islice(pages, granted))))
+            outcome = await api.submit(site, api.build_request(site, list(islice(pages, granted))), count=granted)
             assert outcome.accepted, outcome
             async with database.write() as connection:
-                await quota.confirm(connection)
+                await quota.confirm(connection, granted)
     await database.close()
 
 
@@ -233,7 +241,7 @@ class Round:
         """Of all days: the test may run over midnight."""
         # By the door for writing: after a clean end, SQLite has no log that the other one could read.
         async with self.database.write() as connection:
-            return (await connection.execute(select(func.sum(bing_quota.c.used)))).scalar() or 0
+            return (await connection.execute(select(func.sum(channel_quota.c.used)))).scalar() or 0
 
     async def _count_waiting(self, channel: Channel) -> int:
         """Pages that are not in the ledger."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tidings.announce.site.site import BingPriority, BingSettings, SubmitMethod
+from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.site.channel_settings import BingSettings, PagePriority
+from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF
 from tidings.core.alerts import Language
 from tidings.core.logs.logger import LogFormat
@@ -73,7 +75,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "language": Language.ENGLISH,
         "schedule_spread": timedelta(minutes=5),
         "max_executions": 4,
-        "bing_base": "https://ssl.bing.com/webmaster/api.svc/json",
+        "bases": ApiBases("https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com"),
         "crawl": CrawlSettings(),
         "collect": CollectSettings(),
         "site": None,
@@ -151,7 +153,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         ("TIDINGS_SCHEDULE_SPREAD_SECONDS", "0.5", "schedule_spread", timedelta(seconds=0.5)),
         ("TIDINGS_MAX_EXECUTIONS", "1", "max_executions", 1),
         ("TIDINGS_MAX_EXECUTIONS", "1000", "max_executions", 1_000),
-        ("BING_API_BASE", "http://127.0.0.1:8803/json/", "bing_base", "http://127.0.0.1:8803/json"),
+        ("BING_API_BASE", "http://127.0.0.1:8803/json/", "bases", ApiBases(bing="http://127.0.0.1:8803/json")),
     ],
 )
 def test_a_good_value_is_taken_with_white_space_around_it(name: str, value: str, field: str, expected: object) -> None:
@@ -429,7 +431,7 @@ def test_a_sitemap_without_a_key_is_refused_and_the_missing_variable_named() -> 
         ({"BING_API_KEY": CANARY}, BingSettings(enabled=True, key=Secret(CANARY))),
         (
             {"BING_API_KEY": CANARY, "BING_DAILY_QUOTA": "500", "BING_PRIORITY": "random"},
-            BingSettings(enabled=True, key=Secret(CANARY), daily_quota=500, priority=BingPriority.RANDOM),
+            BingSettings(enabled=True, key=Secret(CANARY), daily_quota=500, priority=PagePriority.RANDOM),
         ),
         ({"BING_DAILY_QUOTA": "1"}, BingSettings(daily_quota=1)),
     ],

@@ -10,18 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidings.announce.channels.bing import DEFAULT_BASE
+from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.site.channel_settings import (
+    BaiduSettings,
+    BingSettings,
+    PagePriority,
+    RankedSettings,
+    check_baidu_site,
+)
 from tidings.announce.site.site import (
-    DEFAULT_BING_QUOTA,
     DEFAULT_ENGINE,
     DEFAULT_SCHEDULE,
-    MOST_BING_QUOTA,
-    BingPriority,
-    BingSettings,
     SubmitMethod,
-    check_bing_key,
     check_host,
     check_key,
     check_schedule,
@@ -50,6 +52,7 @@ __all__ = [
 ]
 
 Value = TypeVar("Value")
+Ranked = TypeVar("Ranked", bound=RankedSettings)
 
 _LONGEST_USER_AGENT = 200
 _MOST_RETRIES = 20
@@ -69,6 +72,7 @@ class SiteSettings:
     # The site's host; None: the sitemap's.
     host: str | None
     bing: BingSettings = field(default_factory=BingSettings)
+    baidu: BaiduSettings = field(default_factory=BaiduSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,8 @@ class Settings:
     schedule_spread: timedelta = timedelta(seconds=300)
     # Most sites that one process runs at once.
     max_executions: int = 4
-    # The address of Bing's API.
-    bing_base: str = DEFAULT_BASE
+    # The addresses of channels with a quota.
+    bases: ApiBases = field(default_factory=ApiBases)
     crawl: CrawlSettings = field(default_factory=CrawlSettings)
     collect: CollectSettings = field(default_factory=CollectSettings)
     # The environment's own site.
@@ -217,7 +221,10 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         language=variables.choice("TIDINGS_LANGUAGE", default.language),
         schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
-        bing_base=variables.read("BING_API_BASE", _parse_base, default.bing_base),
+        bases=ApiBases(
+            bing=variables.read("BING_API_BASE", _parse_base, default.bases.bing),
+            baidu=variables.read("BAIDU_API_BASE", _parse_base, default.bases.baidu),
+        ),
         crawl=_read_crawl(variables),
         collect=_read_collect(variables),
         site=_read_site(variables, key=key),
@@ -248,12 +255,14 @@ def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | No
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
-    bing = _read_bing(variables)
+    bing = _read_ranked(variables, BingSettings, key_name="BING_API_KEY")
+    baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
+    baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
     if sitemap is None:
         return None
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "required because SITEMAP_URL is set")
-    return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing)
+    return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing, baidu=baidu)
 
 
 _BASE_URLS = {
@@ -357,14 +366,18 @@ def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
     return tokens
 
 
-def _read_bing(variables: Variables) -> BingSettings:
-    """Bing is on if its key is set."""
-    key = variables.secret("BING_API_KEY")
-    return BingSettings(
+def _read_ranked(variables: Variables, kind: type[Ranked], *, key_name: str, **others: Any) -> Ranked:
+    """A channel with a quota is on if its key is set."""
+    key, fields = variables.secret(key_name), kind.fields
+    prefix = fields.prefix.upper()
+    return kind(
         enabled=key is not None,
-        key=None if key is None else variables.check("BING_API_KEY", lambda: check_bing_key(key.reveal())),
-        daily_quota=variables.whole("BING_DAILY_QUOTA", default=DEFAULT_BING_QUOTA, least=1, most=MOST_BING_QUOTA),
-        priority=variables.choice("BING_PRIORITY", BingPriority.NEWEST),
+        key=None if key is None else variables.check(key_name, lambda: kind.check_key(key.reveal())),
+        daily_quota=variables.whole(
+            f"{prefix}_DAILY_QUOTA", default=fields.default_quota, least=1, most=fields.most_quota
+        ),
+        priority=variables.choice(f"{prefix}_PRIORITY", PagePriority.NEWEST),
+        **others,
     )
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tidings.announce.site.site import SiteError
+from tidings.announce.site.errors import SiteError
 from tidings.core.secrets.secret import Secret
 
 Value = TypeVar("Value")
@@ -178,7 +178,7 @@ class Variables:
         return text
 
 
-_OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
+_OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
 
 
 def parse_duration(text: str, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:

@@ -160,7 +160,7 @@ class Installation:
             policy=RetryPolicy(retries=settings.max_retries, scale=settings.retry_scale),
             rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
             concurrency=settings.max_concurrent_requests,
-            bing_base=settings.bing_base,
+            bases=settings.bases,
         )
 
     @cached_property
@@ -292,6 +292,7 @@ class Installation:
                 submit_method=settings.submit_method,
                 schedule=settings.schedule,
                 bing=settings.site.bing,
+                baidu=settings.site.baidu,
             )
         )
 

@@ -9,13 +9,16 @@ from typing import Any
 
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
+from tidings.announce.channels.bing import BING_KIND
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.kinds import ApiBases
 from tidings.announce.channels.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
-from tidings.announce.execution.report import BingReport, Report
+from tidings.announce.execution.report import RankedReport, Report
 from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.site.site import BingPriority, BingSettings, Site, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings, PagePriority
+from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
@@ -23,7 +26,7 @@ from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 # What belongs to the one run, and not to what IndexNow did in it.
-_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats")
+_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,16 @@ class BingStage:
             self.site, stop=stop or Stop(clock=self.clock, budget=timedelta(hours=1)), channel=channel
         )
 
-    async def submit(self, *, channel: ChannelChoice = ChannelChoice.ALL) -> BingReport:
+    async def submit(self, *, channel: ChannelChoice = ChannelChoice.ALL) -> RankedReport:
         """Bing's part of an execution."""
-        report = (await self.announce(channel=channel)).bing
+        report = (await self.announce(channel=channel)).ranked.get(Channel.BING)
         assert report is not None
         return report
 
     def quota(self, day: date | None = None) -> Quota:
         return Quota(
             self.bench.database,
+            terms=BING_KIND.terms,
             site=self.site.number,
             day=day or self.clock.now().date(),
             limit=self.site.bing.daily_quota,
@@ -107,7 +111,7 @@ async def open_bing_stage(
     web: SandboxSite | None = None,
     pages: int = 20,
     quota: int = 100,
-    priority: BingPriority = BingPriority.NEWEST,
+    priority: PagePriority = PagePriority.NEWEST,
     now: datetime = MORNING,
     bing: SandboxBing | None = None,
     key: str = KEY,
@@ -121,12 +125,14 @@ async def open_bing_stage(
     stand_in = bing or SandboxBing(keys={key: []}, daily_quota=quota, now=clock.now)
     async with served, SandboxEngine("alpha") as engine, stand_in:
         stand_in.add_site(served.origin, key=key)
-        bench = make_bench(clock=clock, retry_scale=1, bing_base=stand_in.base_url, resubmit_gap=resubmit_gap)
+        bench = make_bench(
+            clock=clock, retry_scale=1, bases=ApiBases(bing=stand_in.base_url), resubmit_gap=resubmit_gap
+        )
         site = make_site(
             sitemap_urls=[served.origin + path for path in sitemaps] or [served.sitemap_url],
             key=served.key,
             engines=[engine.endpoint],
-            bing=make_bing_settings(enabled=bing_enabled, key=key, daily_quota=quota, priority=priority),
+            bing=BingSettings.make(enabled=bing_enabled, key=key, daily_quota=quota, priority=priority),
         )
         yield BingStage(bench, clock, served, engine, stand_in, await bench.store(site))
 

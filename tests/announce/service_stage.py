@@ -10,13 +10,16 @@ from typing import Any
 from tests.announce.bing_stage import KEY
 from tests.conftest import Bench, BenchMaker
 from tests.waiting import Held
-from tidings.announce.channels.bing_status import make_quota
+from tidings.announce.channels.bing import BING_KIND
+from tidings.announce.channels.channel_status import open_quota
+from tidings.announce.channels.kinds import ApiBases
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import ScheduleClaim, Schedules
 from tidings.announce.service import MOST_WAITING, AnnounceService
-from tidings.announce.site.site import Site, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import new_webhook_secret
 from tidings.core.clock import Clock
@@ -100,7 +103,7 @@ class ServiceStage:
         return [_read_told(document) for document in documents]
 
     async def read_quota(self) -> QuotaState:
-        return await make_quota(self.site, database=self.database, clock=self.service.clock).read()
+        return await open_quota(self.site, BING_KIND, database=self.database, clock=self.service.clock).read()
 
     def list_crawled(self) -> list[str]:
         """The sitemap files that were asked for."""
@@ -137,7 +140,7 @@ async def open_service(
         bench = make_bench(
             clock=clock,
             retry_scale=1,
-            bing_base=bing.base_url,
+            bases=ApiBases(bing=bing.base_url),
             resubmit_gap=resubmit_gap,
             run_budget=timedelta(days=1),
             max_executions=limit,
@@ -149,7 +152,7 @@ async def open_service(
             sitemap_urls=[served.sitemap_url],
             key=served.key,
             engines=[engine.endpoint],
-            bing=make_bing_settings(enabled=quota is not None, key=KEY, daily_quota=quota or 100),
+            bing=BingSettings.make(enabled=quota is not None, key=KEY, daily_quota=quota or 100),
             **{"schedule": DAILY, **settings},
         )
         stored = await bench.store(site)

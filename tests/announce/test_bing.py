@@ -13,7 +13,9 @@ import pytest
 from tests.fakes import FakeClock
 from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.bing import AskedQuota, BingApi, judge_answer
-from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import Site, make_site
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
 from tidings.sandbox import Fault, FaultKind, SandboxBing
@@ -28,7 +30,7 @@ NOW = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 
 
 def make_bing_site(sitemap: str = f"{ORIGIN}/sitemap.xml", *, key: str = KEY, host: str | None = None) -> Site:
-    bing = make_bing_settings(enabled=True, key=key)
+    bing = BingSettings.make(enabled=True, key=key)
     return make_site(sitemap_urls=[sitemap], key="an-indexnow-key", host=host, bing=bing)
 
 
@@ -41,7 +43,7 @@ def judge(status: int, body: str | bytes = "", **headers: str) -> Outcome:
 
 
 async def submit(api: BingApi, site: Site, urls: Sequence[str]) -> Outcome:
-    return await api.submit(site, api.build_request(site, urls))
+    return await api.submit(site, api.build_request(site, urls), count=len(urls))
 
 
 def judge_fault(fault: Fault) -> Outcome:

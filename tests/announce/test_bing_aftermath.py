@@ -12,7 +12,7 @@ from tests.announce.stage import Events, pick_events
 from tests.conftest import BenchMaker
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.report import Report
-from tidings.announce.site.site import make_bing_settings
+from tidings.announce.site.channel_settings import BingSettings
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -59,8 +59,8 @@ async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: Be
     Bing itself throttles until nobody has called for an hour, so a single call too early would make it last.
     """
     async with open_bing_stage(make_bench, pages=20) as stage:
-        same = make_bing_settings(enabled=True, key=KEY)
-        other = make_bing_settings(enabled=True, key=OTHER_KEY)
+        same = BingSettings.make(enabled=True, key=KEY)
+        other = BingSettings.make(enabled=True, key=OTHER_KEY)
         async with open_twin(stage, bing=same) as sister, open_twin(stage, bing=other) as stranger:
             stage.bing.throttle(kind, key=KEY)
             first = await stage.announce()
@@ -331,7 +331,7 @@ async def drop_table(stage: BingStage, table: str) -> None:
         await connection.execute(text(f"DROP TABLE {table}"))
 
 
-@pytest.mark.parametrize("table", ["bing_quota", "bing_key_rests"])
+@pytest.mark.parametrize("table", ["channel_quota", "key_rests"])
 async def test_whatever_breaks_in_bings_part_leaves_indexnow_whole(
     make_bench: BenchMaker, events: Events, table: str
 ) -> None:
@@ -350,7 +350,7 @@ async def test_what_breaks_while_bing_answers_leaves_indexnow_whole(make_bench: 
         async def pull_the_rug(_: Recorded) -> None:
             [running] = await stage.list_executions()
             assert running.progress["submitted"] == running.items_processed == 20
-            await drop_table(stage, "bing_quota")
+            await drop_table(stage, "channel_quota")
 
         stage.bing.on_request = pull_the_rug
         await check_broken(stage, await stage.announce(), events)

@@ -11,8 +11,7 @@ async def test_what_is_due_goes_to_bing_after_indexnow(make_bench: BenchMaker) -
     async with open_bing_stage(make_bench, pages=20) as stage:
         report = await stage.announce()
         assert report.status is ExecutionStatus.SUCCEEDED
-        assert report.bing is not None
-        assert report.bing.engine.succeeded == 20
+        assert report.ranked[Channel.BING].engine.succeeded == 20
         assert set(stage.bing.accepted) == set(stage.engine.accepted) == set(stage.web.urls())
         assert await stage.find_entered() == await stage.find_entered(Channel.INDEXNOW) == set(stage.web.urls())
         assert (await stage.read_quota()).used == stage.used_at_bing() == 20

@@ -11,9 +11,10 @@ from tests.announce.stage import Events, list_sent, pick_events, write_urlset
 from tests.conftest import BenchMaker
 from tidings.announce.channels.bing import DEFAULT_BASE
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.execution.pipeline import ChannelDisabledError
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.site.site import BingPriority, SiteError, make_bing_settings
+from tidings.announce.site.channel_settings import BingSettings, PagePriority
+from tidings.announce.site.errors import SiteError
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, Recorded, SandboxSite
@@ -245,7 +246,11 @@ async def test_a_url_sent_on_both_channels_is_due_on_neither(make_bench: BenchMa
         requests = len(stage.engine.requests)
         [added] = stage.web.add(1)
         report = await stage.announce()
-        assert (report.total, report.new, report.bing and report.bing.due) == (21, 1, 1)
+        assert (report.total, report.new, report.ranked[Channel.BING].due) == (
+            21,
+            1,
+            1,
+        )
         assert stage.batches()[1:] == [[stage.web.url(added)]]
         assert list_sent(stage.engine, since=requests) == [stage.web.url(added)]
 
@@ -297,7 +302,7 @@ async def test_newest_takes_the_latest_in_order(make_bench: BenchMaker) -> None:
 async def test_random_takes_any_and_others_each_time(make_bench: BenchMaker) -> None:
     """A30, scenario "使用 random 策略选择 URL": 50 of 200; when all are due again, 50 others."""
     web = SandboxSite(pages=200, per_sitemap=30)
-    async with open_bing_stage(make_bench, web=web, priority=BingPriority.RANDOM) as stage:
+    async with open_bing_stage(make_bench, web=web, priority=PagePriority.RANDOM) as stage:
         for _ in range(2):
             await stage.use(50)
             assert (await stage.submit()).due == 200
@@ -308,8 +313,8 @@ async def test_random_takes_any_and_others_each_time(make_bench: BenchMaker) -> 
         assert first not in (second, set(list_newest(stage)[:50]))
 
 
-@pytest.mark.parametrize("priority", BingPriority)
-async def test_fewer_than_remain_are_all_sent(make_bench: BenchMaker, priority: BingPriority) -> None:
+@pytest.mark.parametrize("priority", PagePriority)
+async def test_fewer_than_remain_are_all_sent(make_bench: BenchMaker, priority: PagePriority) -> None:
     """A30, scenario "待提交 URL 少于剩余配额": all 30, with 100 left."""
     async with open_bing_stage(make_bench, pages=30, priority=priority) as stage:
         await stage.announce()
@@ -353,10 +358,10 @@ async def test_a_site_with_a_key_gets_the_defaults(make_bench: BenchMaker) -> No
         await stage.bench.store(stage.site)
         stored = await stage.bench.records.find(stage.site.id)
         assert stored is not None
-        assert stored.bing == make_bing_settings(enabled=True, key=KEY)
-        assert (stored.bing.daily_quota, stored.bing.priority) == (100, BingPriority.NEWEST)
+        assert stored.bing == BingSettings.make(enabled=True, key=KEY)
+        assert (stored.bing.daily_quota, stored.bing.priority) == (100, PagePriority.NEWEST)
     with pytest.raises(SiteError, match=r"^bingApiKey is required when bingEnabled is true$"):
-        make_bing_settings(enabled=True)
+        BingSettings.make(enabled=True)
 
 
 @pytest.mark.both_databases
@@ -364,7 +369,7 @@ async def test_bing_switched_on_later_gets_every_page_of_files_that_did_not_chan
     """A3, A9, scenario "为现有站点启用 Bing": files that IndexNow is done with are read once more for Bing."""
     web = SandboxSite(pages=30, per_sitemap=10)
     async with open_bing_stage(make_bench, web=web, bing_enabled=False) as stage:
-        assert (await stage.announce()).bing is None
+        assert (await stage.announce()).ranked == {}
         assert (await stage.announce()).files_unchanged == 3
         enabled = await stage.change(enabled=True)
         seen = len(web.requests)
@@ -475,7 +480,7 @@ async def test_indexnow_alone_skips_bing(make_bench: BenchMaker) -> None:
     """A35: nothing goes to Bing, and none of its quota is used."""
     async with open_bing_stage(make_bench, pages=20) as stage:
         report = await stage.announce(channel=ChannelChoice.INDEXNOW)
-        assert (report.status, report.submitted, report.bing) == (SUCCEEDED, 20, None)
+        assert (report.status, report.submitted, report.ranked.get(Channel.BING)) == (SUCCEEDED, 20, None)
         assert (len(stage.bing.requests), (await stage.read_quota()).used) == (0, 0)
         assert await stage.find_entered() == set()
 
@@ -494,7 +499,7 @@ async def test_all_is_both_channels(make_bench: BenchMaker) -> None:
 async def test_bing_alone_is_refused_where_it_is_not_enabled(make_bench: BenchMaker) -> None:
     """A35, scenario "触发 Bing 但站点未启用": with these words, and before an execution begins."""
     async with open_bing_stage(make_bench, bing_enabled=False) as stage:
-        with pytest.raises(BingDisabledError) as refusal:
+        with pytest.raises(ChannelDisabledError) as refusal:
             await stage.announce(channel=ChannelChoice.BING)
         assert str(refusal.value) == "Bing submission is not enabled for this site"
         assert (await stage.list_executions(), len(stage.web.requests)) == ([], 0)

@@ -27,9 +27,11 @@ from tests.traces import find_traces, spell
 from tidings.announce.channels.answer import Verdict
 from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.key_cooldowns import bing_key_rests
+from tidings.announce.channels.key_cooldowns import key_rests
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.site.site import Site, SiteError, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import Site, make_site
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.net.client import GuardedClient
@@ -76,7 +78,7 @@ def test_the_search_finds_the_key_in_every_spelling(key: str) -> None:
 
 
 def make_canary_site(key: str) -> Site:
-    bing = make_bing_settings(enabled=True, key=key)
+    bing = BingSettings.make(enabled=True, key=key)
     return make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="an-indexnow-key", bing=bing)
 
 
@@ -86,7 +88,7 @@ def test_a_site_does_not_show_its_key(client: GuardedClient, key: str) -> None:
     site = make_canary_site(key)
     shown = [repr(site), str(site.bing), f"{site.bing.key}", repr(asdict(site)), repr(BingApi(client, FakeClock()))]
     with pytest.raises(SiteError) as refused:
-        make_bing_settings(enabled=True, key=f"{key} {key}")
+        BingSettings.make(enabled=True, key=f"{key} {key}")
     with pytest.raises(TypeError) as unfit:
         json.dumps(asdict(site))
     shown += [str(refused.value), repr(refused.value), str(unfit.value)]
@@ -114,7 +116,7 @@ async def meet(stage: BingStage, fault: Fault) -> None:
     stage.clock.set(stage.clock.now().replace(hour=1) + ONE_DAY)
     async with stage.bench.database.write() as connection:
         await BrokenEngines(stage.bench.database, site=stage.site, channel=Channel.BING).free(connection)
-        await connection.execute(delete(bing_key_rests))
+        await connection.execute(delete(key_rests))
 
 
 @KEYS
@@ -142,7 +144,7 @@ async def plant(database: Database, key: str) -> None:
     """A leak, for the search to find."""
     hidden = base64.b64encode(b"?apikey=" + key.encode()).decode()
     async with database.write() as connection:
-        await connection.execute(insert(bing_key_rests).values(key_fingerprint="x", until=0, reason=hidden))
+        await connection.execute(insert(key_rests).values(key_fingerprint="x", until=0, reason=hidden))
 
 
 @KEYS
@@ -182,7 +184,7 @@ async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
 
         async def pull_the_rug(_: object) -> None:
             async with stage.bench.database.write() as connection:
-                await connection.execute(text("DROP TABLE bing_quota"))
+                await connection.execute(text("DROP TABLE channel_quota"))
 
         stage.bing.on_request = pull_the_rug
         try:
@@ -197,14 +199,14 @@ async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
 UNCAUGHT = """
 import asyncio, os
 from tidings.announce.channels.bing import BingApi
-from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.site import make_site
 from tidings.core.clock import SystemClock
 from tidings.core.net.client import GuardedClient
 from tidings.core.logs.logger import LogFormat, configure_logging, log_uncaught_exceptions
 from tidings.core.secrets.redaction import Redactor
 configure_logging(format=LogFormat.JSON, level="debug", redactor=Redactor())
 log_uncaught_exceptions()
-bing = make_bing_settings(enabled=True, key=os.environ["CANARY"])
+bing = BingSettings.make(enabled=True, key=os.environ["CANARY"])
 site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="an-indexnow-key", bing=bing)
 if "PLANT" in os.environ:
     raise ValueError(os.environ["CANARY"])

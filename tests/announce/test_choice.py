@@ -18,7 +18,7 @@ from tidings.announce.channels.ranking import MOST_KNOWN, Best, Candidate, Choos
 from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
 from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
-from tidings.announce.site.site import BingPriority
+from tidings.announce.site.channel_settings import PagePriority
 from tidings.announce.sitemap.crawl import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import to_milliseconds
@@ -204,12 +204,12 @@ async def test_choice_is_that_of_a_model_that_reads_sorts_and_takes(database: Da
         ledger = Ledger(database, site=site, channel=Channel.BING)
         await enter(database, ledger, case.known)
         for size in SIZES:
-            priority = rng.choices(list(BingPriority), weights=[3, 1])[0]
+            priority = rng.choices(list(PagePriority), weights=[3, 1])[0]
             chooser = Chooser(size, priority=priority, ledger=ledger, rules=RULES, skip=case.skip, seed=rng)
             if rng.random() < 0.5:
                 await chooser.load(now=NOW)
             await feed(chooser, case, block=rng.choice(BLOCKS))
-            check_choice(case, chooser.choose(size), size=size, newest=priority is BingPriority.NEWEST)
+            check_choice(case, chooser.choose(size), size=size, newest=priority is PagePriority.NEWEST)
             assert chooser.count_due() == len(case.rank_due())
 
 
@@ -220,7 +220,7 @@ async def test_each_file_is_told_how_it_stands_with_bing(database: Database) -> 
         case = draw_case(rng, UTC_SECONDS, twice=[0])
         ledger = Ledger(database, site=site, channel=Channel.BING)
         await enter(database, ledger, case.known)
-        chooser = Chooser(50, priority=BingPriority.NEWEST, ledger=ledger, rules=RULES, skip=case.skip)
+        chooser = Chooser(50, priority=PagePriority.NEWEST, ledger=ledger, rules=RULES, skip=case.skip)
         await chooser.load(now=NOW)
         backlogs = await feed(chooser, case, block=100)
         counted = [(fate, listing) for fate, listing in case.files if fate is not Fate.TAKEN_BACK]
@@ -267,7 +267,7 @@ async def test_ledger_too_large_to_be_held_gives_the_same_choice(database: Datab
     case = draw_case(random.Random(7), UTC_SECONDS)
     await enter(database, ledger, case.known)
     for size in SIZES:
-        chooser = Chooser(size, priority=BingPriority.NEWEST, ledger=ledger, rules=RULES, skip=case.skip)
+        chooser = Chooser(size, priority=PagePriority.NEWEST, ledger=ledger, rules=RULES, skip=case.skip)
         await chooser.load(now=NOW)
         await feed(chooser, case, block=200)
         check_choice(case, chooser.choose(size), size=size, newest=True)
@@ -281,7 +281,7 @@ async def empty_ledger(sqlite_url: str) -> AsyncIterator[Ledger]:
     await opened.close()
 
 
-async def choose_from(ledger: Ledger, case: Case, *, size: int, priority: BingPriority) -> set[int]:
+async def choose_from(ledger: Ledger, case: Case, *, size: int, priority: PagePriority) -> set[int]:
     """What an execution chooses, with a chance of its own."""
     chooser = Chooser(size, priority=priority, ledger=ledger, rules=RULES)
     await chooser.load(now=NOW)
@@ -292,21 +292,21 @@ async def choose_from(ledger: Ledger, case: Case, *, size: int, priority: BingPr
 async def test_page_that_stands_twice_takes_one_place_and_is_due_once(empty_ledger: Ledger) -> None:
     """A8, A30: where fewer are due than remain, all of them are chosen, however often each is listed."""
     case = Case([(Fate.GOOD, make_listing([(number // 2, f"2026-11-{20 - number:02d}") for number in range(12)]))])
-    chooser = Chooser(6, priority=BingPriority.NEWEST, ledger=empty_ledger, rules=RULES)
+    chooser = Chooser(6, priority=PagePriority.NEWEST, ledger=empty_ledger, rules=RULES)
     await feed(chooser, case, block=12)
     check_choice(case, chooser.choose(6), size=6, newest=True)
     assert chooser.count_due() == 6
 
 
 CHANCES = {
-    "random": (BingPriority.RANDOM, "2026-11-14T10:00:00Z"),
-    "newest-without-lastmod": (BingPriority.NEWEST, ""),
-    "newest-with-wrong-lastmod": (BingPriority.NEWEST, "0000-00-00"),
+    "random": (PagePriority.RANDOM, "2026-11-14T10:00:00Z"),
+    "newest-without-lastmod": (PagePriority.NEWEST, ""),
+    "newest-with-wrong-lastmod": (PagePriority.NEWEST, "0000-00-00"),
 }
 
 
 @pytest.mark.parametrize(("priority", "lastmod"), CHANCES.values(), ids=CHANCES)
-async def test_chance_is_fair_to_every_page(empty_ledger: Ledger, priority: BingPriority, lastmod: str) -> None:
+async def test_chance_is_fair_to_every_page(empty_ledger: Ledger, priority: PagePriority, lastmod: str) -> None:
     """A30: 5 of 20 pages, a thousand times: each is chosen about 250 times.
 
     By Hoeffding, one of 20 fair counts is off by 112 or more with a probability below 40·exp(-2·112²/1000) = 5.1e-10.
@@ -324,7 +324,7 @@ async def test_dated_pages_come_before_all_others_which_differ_each_time(empty_l
     dated = make_listing([(number, "2019-05-05") for number in range(300)])
     others = make_listing([(number, "") for number in range(300, 1_000)])
     case = Case([(Fate.GOOD, others), (Fate.GOOD, dated)])
-    first, second = [await choose_from(empty_ledger, case, size=500, priority=BingPriority.NEWEST) for _ in range(2)]
+    first, second = [await choose_from(empty_ledger, case, size=500, priority=PagePriority.NEWEST) for _ in range(2)]
     assert first & second >= set(dated.hashes)
     assert len(first) == len(second) == 500
     assert first != second
@@ -333,7 +333,7 @@ async def test_dated_pages_come_before_all_others_which_differ_each_time(empty_l
 async def test_random_priority_differs_each_time(empty_ledger: Ledger) -> None:
     """A30: any of them, whatever their lastmod, and not twice the same."""
     case = Case([(Fate.GOOD, make_listing([(number, f"2026-11-{number % 9 + 1:02d}") for number in range(500)]))])
-    first, second = [await choose_from(empty_ledger, case, size=100, priority=BingPriority.RANDOM) for _ in range(2)]
+    first, second = [await choose_from(empty_ledger, case, size=100, priority=PagePriority.RANDOM) for _ in range(2)]
     assert len(first) == len(second) == 100
     assert first != second
 
@@ -353,8 +353,8 @@ def count_candidates() -> int:
 
 
 @pytest.mark.usefixtures("new_heap")
-@pytest.mark.parametrize("priority", BingPriority)
-async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority: BingPriority) -> None:
+@pytest.mark.parametrize("priority", PagePriority)
+async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority: PagePriority) -> None:
     """A30: of 100,000 pages in the worst order, each later than all before, no more are kept at any moment than twice
     those wanted of earlier files, of new pages and of changed ones."""
     size, block = 50, 5_000

@@ -14,8 +14,10 @@ from tests.conftest import BenchMaker
 from tests.fakes import StageClock
 from tidings.announce.channels.bing import BING
 from tidings.announce.execution.alerts import Finding, examine
-from tidings.announce.execution.report import BingReport, EngineReport, Report
-from tidings.announce.site.site import Engine, make_bing_settings, parse_engine
+from tidings.announce.execution.report import EngineReport, RankedReport, Report
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import Engine, parse_engine
 from tidings.announce.site.table import Origin
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
@@ -74,7 +76,7 @@ def test_more_than_a_tenth_failed_and_not_a_tenth(failed: int, many: bool, engin
     """A24: of what was attempted at an engine, or at Bing, with reason, count and action."""
     line = EngineReport(engine, succeeded=100 - failed, failed=failed, reason="HTTP 422", advice="Look at it.")
     if engine == BING:
-        report = replace(make_report(), bing=BingReport(engine=line))
+        report = replace(make_report(), ranked={Channel.BING: RankedReport(engine=line)})
     else:
         report = replace(make_report(), engines={engine.endpoint: line})
     (found,) = (each for each in examine(report, usual_total=20) if each.kind == "many_failures")
@@ -177,7 +179,7 @@ async def test_bing_switched_off_is_told_once_until_it_takes_something(
     """A31: channel off with the reason shown, alert."""
     async with open_service(make_bench, clock=clock, quota=50) as stage:
         good = stage.site.bing
-        stage = await stage.change(bing=make_bing_settings(enabled=True, key="wrong-key", daily_quota=50))
+        stage = await stage.change(bing=BingSettings.make(enabled=True, key="wrong-key", daily_quota=50))
         for _ in range(2):
             await stage.run()
         subject = f"{stage.site.id} at {BING}"

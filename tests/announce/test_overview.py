@@ -10,7 +10,8 @@ from tests.announce.bing_stage import MORNING
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
-from tidings.announce.site.site import make_bing_settings, parse_engines
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import parse_engines
 from tidings.announce.status import SiteOverview, describe_execution, read_overview
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
@@ -185,11 +186,11 @@ async def test_bing_switched_off_breaks_a_site_until_it_has_another_key_or_no_bi
     """A31, A33: the reason is Bing's; the engines go on meanwhile."""
     async with open_service(make_bench, clock=clock, quota=12) as stage:
         good = stage.site.bing
-        stage = await stage.change(bing=make_bing_settings(enabled=True, key="wrong-key", daily_quota=12))
+        stage = await stage.change(bing=BingSettings.make(enabled=True, key="wrong-key", daily_quota=12))
         await stage.run()
         off = await read(stage)
         states = []
-        for bing in (make_bing_settings(key="wrong-key"), good):
+        for bing in (BingSettings.make(key="wrong-key"), good):
             stage = await stage.change(bing=bing)
             states.append((await read(stage))["status"])
         assert off["status"] == "broken"

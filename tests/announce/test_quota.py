@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.announce.stage import Events, pick_events
 from tests.fakes import FakeClock
+from tidings.announce.channels.bing import BING_KIND
 from tidings.announce.channels.quota import KEPT_DAYS, Quota, QuotaState
 from tidings.core.db.database import Database, open_database
 
@@ -20,7 +21,7 @@ Change = Callable[[Quota, AsyncConnection], Awaitable[object]]
 CHANGES: dict[str, Change] = {
     "reserve": lambda quota, connection: quota.reserve(connection, 5),
     "release": lambda quota, connection: quota.release(connection, 5),
-    "confirm": lambda quota, connection: quota.confirm(connection),
+    "confirm": lambda quota, connection: quota.confirm(connection, 5),
     "record": lambda quota, connection: quota.record(connection, 500),
     "correct": lambda quota, connection: quota.correct(connection, remaining=3, reserved=5),
     "close": lambda quota, connection: quota.close(connection, reserved=5),
@@ -32,7 +33,7 @@ class Book:
 
     def __init__(self, database: Database, clock: FakeClock, *, site: int = 1, day: date = TODAY, limit: int = LIMIT):
         self.clock = clock
-        self.quota = Quota(database, site=site, day=day, limit=limit, clock=clock)
+        self.quota = Quota(database, terms=BING_KIND.terms, site=site, day=day, limit=limit, clock=clock)
         self._database = database
 
     async def read(self) -> QuotaState:

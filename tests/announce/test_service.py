@@ -18,12 +18,13 @@ from tests.waiting import wait_until
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given_pages import MOST_GIVEN
-from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.execution.pipeline import ChannelDisabledError
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox
 from tidings.announce.schedule.table import LEASE, ClaimLostError
 from tidings.announce.service import BusyError
-from tidings.announce.site.site import SiteError, SubmitMethod
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import SubmitMethod
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.core.alerts import Alert
 from tidings.core.clock import SystemClock
@@ -85,7 +86,7 @@ async def test_a_site_that_runs_cannot_be_triggered_and_bing_only_where_it_is_on
 ) -> None:
     """A35, A39: refused with the id of the one that runs; and what is refused leaves no execution behind."""
     async with open_service(make_bench, clock=clock) as stage:
-        with pytest.raises(BingDisabledError, match="Bing submission is not enabled for this site"):
+        with pytest.raises(ChannelDisabledError, match="Bing submission is not enabled for this site"):
             await stage.service.trigger(stage.site, channel=ChannelChoice.BING)
         assert await stage.list_executions() == []
         held = stage.hold_back()
@@ -255,8 +256,8 @@ async def test_given_urls_go_to_bing_within_its_quota(make_bench: BenchMaker, cl
     async with open_service(make_bench, clock=clock, quota=5) as stage:
         urls = [stage.web.url(number) for number in range(1, 9)]
         both = await stage.announce(*urls)
-        assert both.bing is not None
-        assert (both.bing.engine.succeeded, both.bing.engine.left) == (5, 3)
+        line = both.ranked[Channel.BING].engine
+        assert (line.succeeded, line.left) == (5, 3)
         assert (await stage.read_quota()).used == stage.bing.used(stage.web.origin, clock.now().date()) == 5
         assert dict(stage.engine.accepted) == dict.fromkeys(urls, 1)
         clock.advance(DAY)

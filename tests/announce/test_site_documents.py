@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tidings.announce.site.document import change_site, describe_site, read_site
-from tidings.announce.site.site import Site, SiteError, make_site
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import Site, make_site
 
 MASK = "****...****"
 KEY = "first-key-0123"

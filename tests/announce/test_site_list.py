@@ -8,8 +8,10 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.stage import open_stage
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.overview import SiteCondition, SiteOrder, find_summary, list_sites
-from tidings.announce.site.site import ANNOUNCE, CORRECTION, Site, make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import ANNOUNCE, CORRECTION, Site, make_site
 from tidings.core.executions import ExecutionStatus
 from tidings.wiring import Installation
 
@@ -32,7 +34,7 @@ async def add_site(installation: Installation, host: str, *, status: ExecutionSt
         sitemap_urls=[f"https://{host}/sitemap.xml"],
         key="0123456789abcdef",
         schedule="30 12 * * *" if "overdue" in host else "0 0 * * *",
-        bing=make_bing_settings(enabled=True, key="bing-key-0123", daily_quota=40),
+        bing=BingSettings.make(enabled=True, key="bing-key-0123", daily_quota=40),
     )
     stored = await installation.sites.add(site)
     assert stored is not None
@@ -71,8 +73,7 @@ async def test_every_condition_is_told_and_the_urgent_ones_come_first(installati
     ]
     assert (page.total, page.found, page.attention) == (8, 8, 4)
     assert page.sites[0].reason == "because of g-broken.example"
-    assert page.sites[0].bing_quota is not None
-    assert page.sites[0].bing_quota.limit == 40
+    assert page.sites[0].quotas[Channel.BING].limit == 40
     assert page.sites[-1].paused
     assert page.sites[-1].next_at is None
     assert page.sites[4].running_id is not None

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import (
     Engine,
     Site,
-    SiteError,
     SubmitMethod,
     check_host,
     check_key,

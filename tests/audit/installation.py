@@ -10,7 +10,8 @@ from sqlalchemy import text as text_of
 
 import tidings
 from tests.fakes import FakeClock
-from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.audit.audit import AuditSubject, run_audit
 from tidings.audit.report import AuditReport, Check, CheckName
@@ -130,7 +131,7 @@ async def _fill(database: Database, keys: KeyRing) -> None:
         site_id="mine",
         sitemap_urls=["https://example.com/sitemap.xml"],
         key=INDEXNOW_KEY,
-        bing=make_bing_settings(enabled=True, key=BING_KEY),
+        bing=BingSettings.make(enabled=True, key=BING_KEY),
     )
     await SiteRecords(database, keys=keys, clock=clock).save(site, origin=Origin.API)
     cookie = make_cookie("one", platform="xiaohongshu", secret=Secret(COOKIE))

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from tests.cli.terminal import LONGEST_RUN, SCRIPT, Ended, Terminal, end
 from tidings.announce.schedule.table import Schedules, ScheduleState
+from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.document import describe_site
-from tidings.announce.site.site import Site, make_bing_settings, make_site
+from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.cli.main import app
 from tidings.core.clock import SystemClock
@@ -95,7 +96,7 @@ async def open_shop(
             sitemap_urls=[web.sitemap_url],
             key=web.key,
             engines=[engine.endpoint],
-            bing=make_bing_settings(enabled=bing_key is not None, key=bing_key, daily_quota=limit),
+            bing=BingSettings.make(enabled=bing_key is not None, key=bing_key, daily_quota=limit),
         )
         await store(terminal, site)
         yield Shop(terminal, engine, bing)

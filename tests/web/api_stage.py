@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.stage import open_stage
 from tests.web.stage import ADMIN, SOON, Answer, Stage
+from tidings.announce.channels.kinds import ApiBases
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -125,7 +126,7 @@ async def open_api(
             "engines": tuple(engine.endpoint for engine in asked),
             "tokens": {Scope.ADMIN: Secret(ADMIN)},
             "secrets": (Secret(ADMIN),),
-            "bing_base": bing.base_url,
+            "bases": ApiBases(bing=bing.base_url),
         }
         installation = await stack.enter_async_context(open_stage(database_url, folder, **{**given, **settings}))
         stack.push_async_callback(_end_executions, installation)

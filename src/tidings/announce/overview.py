@@ -29,11 +29,13 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
-from tidings.announce.channels.quota import bing_quota
+from tidings.announce.channels.kinds import RANKED_KINDS
+from tidings.announce.channels.quota import channel_quota, read_limit, select_allowed
+from tidings.announce.channels.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
-from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, WORKFLOW_PREFIX
+from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX
 from tidings.announce.site.table import sites
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
@@ -105,7 +107,8 @@ class SiteSummary:
     paused: bool
     # The channels that the site has switched on.
     channels: tuple[Channel, ...]
-    bing_quota: QuotaUse | None
+    # Today's quota of each channel that has one and is switched on.
+    quotas: Mapping[Channel, QuotaUse]
     # For each channel, one count per day, the oldest first.
     days: Mapping[Channel, Sequence[DayCount]] = field(default_factory=dict)
 
@@ -285,14 +288,14 @@ async def _read_sites(connection: AsyncConnection, known: Sequence[Any], *, now:
         return {}
     today = now.astimezone(UTC).date()
     numbers = [row.number for row in known]
-    details = (await connection.execute(_select_details(known, today=today))).all()
+    details = (await connection.execute(_select_details(known, now=now))).all()
     days = await _read_days(connection, numbers, today=today)
     by_number = {row.number: row for row in known}
     return {row.number: _read_summary(by_number[row.number], row, days.get(row.number, {})) for row in details}
 
 
-def _select_details(known: Sequence[Any], *, today: date) -> Select[Any]:
-    last, running, quota = executions.alias("last"), executions.alias("running"), bing_quota.alias("quota")
+def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
+    last, running = executions.alias("last"), executions.alias("running")
     workflow = literal(WORKFLOW_PREFIX) + sites.c.id
     refusal = (
         select(broken_engines.c.reason)
@@ -301,35 +304,34 @@ def _select_details(known: Sequence[Any], *, today: date) -> Select[Any]:
         .scalar_subquery()
         .label("refusal")
     )
-    return (
-        select(
-            sites.c.number,
-            sites.c.id,
-            sites.c.settings,
-            refusal,
-            last.c.started_at.label("last_at"),
-            last.c.status.label("last_status"),
-            last.c.result.label("last_result"),
-            running.c.public_id.label("running_id"),
-            running.c.started_at.label("running_since"),
-            quota.c.used.label("quota_used"),
-            quota.c.full.label("quota_full"),
-        )
-        .select_from(
-            sites.outerjoin(
-                last,
-                (last.c.workflow_name == workflow)
-                & last.c.id.in_([row.last_row for row in known if row.last_row is not None]),
-            )
-            .outerjoin(
-                running,
-                (running.c.workflow_name == workflow)
-                & running.c.id.in_([row.running_row for row in known if row.running_row is not None]),
-            )
-            .outerjoin(quota, (quota.c.site == sites.c.number) & (quota.c.day == today.isoformat()))
-        )
-        .where(sites.c.number.in_([row.number for row in known]))
+    columns: list[Any] = [
+        sites.c.number,
+        sites.c.id,
+        sites.c.settings,
+        refusal,
+        last.c.started_at.label("last_at"),
+        last.c.status.label("last_status"),
+        last.c.result.label("last_result"),
+        running.c.public_id.label("running_id"),
+        running.c.started_at.label("running_since"),
+    ]
+    tables = sites.outerjoin(
+        last,
+        (last.c.workflow_name == workflow) & last.c.id.in_([row.last_row for row in known if row.last_row is not None]),
+    ).outerjoin(
+        running,
+        (running.c.workflow_name == workflow)
+        & running.c.id.in_([row.running_row for row in known if row.running_row is not None]),
     )
+    for kind in RANKED_KINDS:
+        channel, day = kind.channel, kind.terms.find_day(now).isoformat()
+        today = channel_quota.alias(f"{channel}_today")
+        allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
+        columns += [today.c.used.label(f"{channel}_used"), today.c.full.label(f"{channel}_full")]
+        columns.append((allowed if kind.terms.learns else null()).label(f"{channel}_allowed"))
+        is_today = (today.c.site == sites.c.number) & (today.c.channel == channel.value) & (today.c.day == day)
+        tables = tables.outerjoin(today, is_today)
+    return select(*columns).select_from(tables).where(sites.c.number.in_([row.number for row in known]))
 
 
 async def _read_days(
@@ -355,9 +357,9 @@ async def _read_days(
 def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount]]) -> SiteSummary:
     settings = json.loads(row.settings)
     result = json.loads(row.last_result or "{}")
-    with_bing = bool(settings.get("bingEnabled", False))
+    enabled = [kind for kind in RANKED_KINDS if settings.get(kind.fields.enabled)]
+    quotas = {kind.channel: _read_quota(row, kind, settings) for kind in enabled}
     condition = SiteCondition(known.condition)
-    limit = settings.get("bingDailyQuota", DEFAULT_BING_QUOTA)
     return SiteSummary(
         id=row.id,
         number=row.number,
@@ -370,10 +372,16 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
         running_since=read_timestamp(row.running_since),
         next_at=None if condition is SiteCondition.PAUSED else read_timestamp(known.next_at),
         paused=bool(known.paused),
-        channels=(Channel.INDEXNOW, Channel.BING) if with_bing else (Channel.INDEXNOW,),
-        bing_quota=QuotaUse(row.quota_used or 0, limit, bool(row.quota_full)) if with_bing else None,
+        channels=(Channel.INDEXNOW, *quotas),
+        quotas=quotas,
         days=days,
     )
+
+
+def _read_quota(row: Any, kind: RankedKind, settings: Mapping[str, Any]) -> QuotaUse:
+    configured = settings.get(kind.fields.daily_quota, kind.fields.default_quota)
+    limit = read_limit(getattr(row, f"{kind.channel}_allowed"), configured=configured)
+    return QuotaUse(getattr(row, f"{kind.channel}_used") or 0, limit, bool(getattr(row, f"{kind.channel}_full")))
 
 
 def _find_reason(condition: SiteCondition, *, refusal: str | None, result: Mapping[str, Any]) -> str | None:

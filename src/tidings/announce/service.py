@@ -68,7 +68,7 @@ class AnnounceService:
         object.__setattr__(self, "slots", asyncio.Semaphore(self.limit))
 
     async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
-        """Begin an execution now. Raises AlreadyRunningError, BingDisabledError, BusyError."""
+        """Begin an execution now. Raises AlreadyRunningError, ChannelDisabledError, BusyError."""
         channels = choose_channels(site, channel)
 
         async def prepare(execution: Execution) -> AnnounceExecution:

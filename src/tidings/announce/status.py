@@ -1,4 +1,4 @@
-"""How a site stands, in one look: does it run, when next, how did it go last, and how is it with Bing.
+"""How a site stands, in one look: does it run, when next, how did it go last, and how much quota its channels have.
 
 The look is one statement, and no key is decrypted for it: people and their monitors ask again and again. Only where a
 key may have been refused, or has to rest, is there more to read.
@@ -7,24 +7,28 @@ key may have been refused, or has to rest, is there more to read.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, exists, select
+from sqlalchemy import BindParameter, Select, and_, bindparam, exists, null, select
 
-from tidings.announce.channels.bing_status import BingStatus, read_bing_status, select_last_submission
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
-from tidings.announce.channels.key_cooldowns import bing_key_rests
-from tidings.announce.channels.quota import QuotaState, bing_quota
+from tidings.announce.channels.channel_status import ChannelStatus, read_channel_status, select_last_submission
+from tidings.announce.channels.key_cooldowns import key_rests
+from tidings.announce.channels.kinds import RANKED_KINDS, find_kind
+from tidings.announce.channels.quota import QuotaState, channel_quota, read_limit, select_allowed
+from tidings.announce.channels.ranked import RankedKind
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
-from tidings.announce.site.site import ANNOUNCE, DEFAULT_BING_QUOTA, Site, name_workflow
+from tidings.announce.site.site import ANNOUNCE, Site, name_workflow
 from tidings.announce.site.table import SiteRecords, sites
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord, ExecutionStatus, executions, read_record
+
+_QUOTA_COLUMNS = ("used", "allowed", "full", "updated_at", "submitted_at")
 
 
 class SiteState(StrEnum):
@@ -45,7 +49,8 @@ class SiteOverview:
     last: ExecutionRecord | None
     current: ExecutionRecord | None
     next_run: datetime | None
-    bing: BingStatus
+    # By channel with a quota.
+    channels: Mapping[Channel, ChannelStatus]
     live: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -57,8 +62,8 @@ class SiteOverview:
             "executing": self.current is not None,
             "execution": None if self.current is None else describe_execution(self.current, live=self.live),
             "nextRun": None if self.next_run is None else to_text(self.next_run),
-            "bing": self.bing.to_json(),
-            "bingQuota": self.bing.describe_quota(),
+            **{str(channel): status.to_json() for channel, status in self.channels.items()},
+            **{f"{channel}Quota": status.describe_quota() for channel, status in self.channels.items()},
         }
 
 
@@ -70,24 +75,25 @@ async def read_overview(
     values = {
         "site_id": site_id,
         "workflow": name_workflow(site_id),
-        "day": now.astimezone(UTC).date().isoformat(),
+        **{f"{kind.channel}_day": kind.terms.find_day(now).isoformat() for kind in RANKED_KINDS},
         "now": to_milliseconds(now),
     }
     rows = await database.look_up(_STANDING, values)
     if not rows:
         return None
     row = rows[0]
-    bing, refusal = _read_bing(row, now=now), None
-    if row.refused or (row.rests and bing.quota is not None):
+    channels, refusal = {kind.channel: _read_channel(row, kind, now=now) for kind in RANKED_KINDS}, None
+    if row.refused or (row.rests and any(status.quota is not None for status in channels.values())):
         site = await records.find(site_id)
         if site is None:
             return None
-        bing = await read_bing_status(site, database=database, clock=clock)
+        for kind in RANKED_KINDS:
+            channels[kind.channel] = await read_channel_status(site, kind, database=database, clock=clock)
         refusal = await _find_refusal(site, database=database)
     recent = [read_record(each) for each in rows if each.public_id is not None]
     current = next((record for record in recent if record.status is ExecutionStatus.RUNNING), None)
     schedule = read_state(row, paused_everything=row.everything_paused_at is not None)
-    state, reason = _judge(schedule, bing, enabled=bool(row.enabled), refusal=refusal)
+    state, reason = _judge(schedule, channels, enabled=bool(row.enabled), refusal=refusal)
     return SiteOverview(
         site=site_id,
         state=state,
@@ -95,7 +101,7 @@ async def read_overview(
         last=next((record for record in recent if record is not current), None),
         current=current,
         next_run=None if state is SiteState.PAUSED else schedule.next_run,
-        bing=bing,
+        channels=channels,
         live=None if current is None else live.describe(current.public_id),
     )
 
@@ -109,26 +115,29 @@ def _select_standing() -> Select[Any]:
         .order_by(newest.c.id.desc())
         .limit(2)
     )
-    today = bing_quota.alias("today")
-    columns = (
+    columns = [
         *(sites.c.settings, sites.c.enabled),
         *(schedules.c.next_at, schedules.c.last_run_at, schedules.c.paused_at),
         everything.c.paused_at.label("everything_paused_at"),
-        today.c.used.label("quota_used"),
-        today.c.full.label("quota_full"),
-        today.c.updated_at.label("quota_updated_at"),
-        today.c.submitted_at.label("quota_submitted_at"),
-        select_last_submission(sites.c.number).scalar_subquery().label("last_submission"),
         exists().where(broken_engines.c.site == sites.c.number).label("refused"),
-        exists().where(bing_key_rests.c.until > bindparam("now")).label("rests"),
+        exists().where(key_rests.c.until > bindparam("now")).label("rests"),
         *(column for column in executions.c if column.name not in ("id", "holder")),
-    )
+    ]
     tables = (
         sites.outerjoin(schedules, schedules.c.site == sites.c.number)
         .outerjoin(everything, everything.c.site == EVERYTHING)
-        .outerjoin(today, and_(today.c.site == sites.c.number, today.c.day == bindparam("day")))
         .outerjoin(executions, executions.c.id.in_(two_newest))
     )
+    for kind in RANKED_KINDS:
+        channel = kind.channel
+        day: BindParameter[str] = bindparam(f"{channel}_day")
+        today = channel_quota.alias(f"{channel}_today")
+        columns += [today.c[name].label(f"{channel}_{name}") for name in _QUOTA_COLUMNS]
+        allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
+        columns.append((allowed if kind.terms.learns else null()).label(f"{channel}_allowed_lately"))
+        columns.append(select_last_submission(sites.c.number, channel).scalar_subquery().label(f"{channel}_last"))
+        is_today = and_(today.c.site == sites.c.number, today.c.channel == channel.value, today.c.day == day)
+        tables = tables.outerjoin(today, is_today)
     there = and_(sites.c.removed_at.is_(None), sites.c.id == bindparam("site_id"))
     return select(*columns).select_from(tables).where(there).order_by(executions.c.id.desc())
 
@@ -136,22 +145,26 @@ def _select_standing() -> Select[Any]:
 _STANDING = _select_standing()
 
 
-def _read_bing(row: Any, *, now: datetime) -> BingStatus:
-    """How it is with Bing as long as the key is in order."""
+def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus:
+    """How it is with a channel as long as its key is in order."""
     settings = json.loads(row.settings)
-    if not settings.get("bingEnabled", False):
-        return BingStatus()
-    quota = QuotaState(now.astimezone(UTC).date(), settings.get("bingDailyQuota", DEFAULT_BING_QUOTA))
-    if row.quota_used is not None:
-        quota = QuotaState(
-            quota.day,
-            quota.limit,
-            used=row.quota_used,
-            full=bool(row.quota_full),
-            updated_at=from_milliseconds(row.quota_updated_at),
-            submitted_at=None if row.quota_submitted_at is None else from_milliseconds(row.quota_submitted_at),
-        )
-    return BingStatus(quota, None if row.last_submission is None else from_milliseconds(row.last_submission))
+    fields = kind.fields
+    if not settings.get(fields.enabled, False):
+        return ChannelStatus()
+    values = {name: getattr(row, f"{kind.channel}_{name}") for name in _QUOTA_COLUMNS}
+    configured = settings.get(fields.daily_quota, fields.default_quota)
+    limit = read_limit(getattr(row, f"{kind.channel}_allowed_lately"), configured=configured)
+    quota = QuotaState(
+        kind.terms.find_day(now),
+        limit,
+        used=values["used"] or 0,
+        full=bool(values["full"]),
+        updated_at=read_timestamp(values["updated_at"]),
+        submitted_at=read_timestamp(values["submitted_at"]),
+        zone=kind.terms.zone,
+        learned=values["allowed"] is not None,
+    )
+    return ChannelStatus(quota, read_timestamp(getattr(row, f"{kind.channel}_last")))
 
 
 async def _find_refusal(site: Site, *, database: Database) -> str | None:
@@ -164,7 +177,7 @@ async def _find_refusal(site: Site, *, database: Database) -> str | None:
 
 
 def _judge(
-    schedule: ScheduleState, bing: BingStatus, *, enabled: bool, refusal: str | None
+    schedule: ScheduleState, channels: Mapping[Channel, ChannelStatus], *, enabled: bool, refusal: str | None
 ) -> tuple[SiteState, str | None]:
     if schedule.paused_everything:
         return SiteState.PAUSED, "everything is paused"
@@ -172,8 +185,9 @@ def _judge(
         return SiteState.PAUSED, None
     if not enabled:
         return SiteState.PAUSED, "the site is disabled"
-    if bing.broken:
-        return SiteState.BROKEN, f"Bing: {bing.reason}"
+    for channel, status in channels.items():
+        if status.broken:
+            return SiteState.BROKEN, f"{find_kind(channel).title}: {status.reason}"
     if refusal is not None:
         return SiteState.BROKEN, f"IndexNow: every engine refuses the key ({refusal})"
     return SiteState.RUNNING, None

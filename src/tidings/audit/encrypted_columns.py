@@ -35,6 +35,7 @@ ENCRYPTED_COLUMNS: Final = (
     EncryptedColumn("tbl_cookie", "cookie_encrypted", "cookie_name", "cookie", "the cookie"),
     EncryptedColumn("sites", "indexnow_key", "id", "indexnow-key", "the IndexNow key of"),
     EncryptedColumn("sites", "bing_key", "id", "bing-key", "the Bing key of"),
+    EncryptedColumn("sites", "baidu_token", "id", "baidu-token", "the Baidu token of"),
 )
 
 

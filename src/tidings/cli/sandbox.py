@@ -38,6 +38,7 @@ def _show_addresses(addresses: "Addresses") -> None:
     for name, endpoint in addresses.endpoints.items():
         typer.echo(f"Engine:  {endpoint} ({name})")
     typer.echo(f"Bing:    {addresses.bing_url} (key {addresses.bing_key})")
+    typer.echo(f"Baidu:   {addresses.baidu_url} (token {addresses.baidu_token})")
     for name, origin in addresses.platforms.items():
         typer.echo(f"Media:   {origin} ({name})")
     typer.echo(f"Control: {addresses.control_url}")

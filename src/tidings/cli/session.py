@@ -133,8 +133,8 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     """One line for a person, and the exit code. An unexpected error is logged with all its details."""
     from sqlalchemy.exc import DBAPIError
 
-    from tidings.announce.execution.pipeline import BingDisabledError
-    from tidings.announce.site.site import SiteError
+    from tidings.announce.execution.pipeline import ChannelDisabledError
+    from tidings.announce.site.errors import SiteError
     from tidings.core.alerts import DestinationError
     from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError
     from tidings.core.executions import ExecutionError
@@ -142,7 +142,7 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     from tidings.core.secrets.master_key import KeyFileError, KeyRingError
 
     match error:
-        case SiteError() | BingDisabledError() | NewerDatabaseError() | KeyFileError():
+        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | KeyFileError():
             return str(error), Exit.BAD_INPUT
         case KeyRingError():
             return f"COOKIE_MASTER_KEY: {error}", Exit.BAD_INPUT

@@ -3,6 +3,7 @@ and record every request. The sandbox imports nothing else of Tidings.
 """
 
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
+from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind
 from tidings.sandbox.engines.indexnow import KeyCheck, SandboxEngine
 from tidings.sandbox.site.documents import Layout
@@ -11,6 +12,7 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
 
 __all__ = [
+    "DEMO_BAIDU_TOKEN",
     "DEMO_BING_KEY",
     "Addresses",
     "ErrorStyle",
@@ -20,6 +22,7 @@ __all__ = [
     "Layout",
     "Recorded",
     "Sandbox",
+    "SandboxBaidu",
     "SandboxBing",
     "SandboxEngine",
     "SandboxSite",

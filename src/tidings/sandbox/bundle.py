@@ -1,4 +1,4 @@
-"""A site, its engines, Bing and the media platforms, started and closed together, in a test or as `tidings sandbox`."""
+"""A site, its engines and channels, and the media platforms, started and closed together, in a test or as a command."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tidings.sandbox.control import Control
+from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.media.bilibili import SandboxBilibili
@@ -34,6 +35,9 @@ class Addresses:
     # The base of Bing's API. None without Bing.
     bing_url: str | None = None
     bing_key: str = DEMO_BING_KEY
+    # The base of Baidu's API. None without Baidu.
+    baidu_url: str | None = None
+    baidu_token: str = DEMO_BAIDU_TOKEN
     # Base URLs by the name of the platform.
     platforms: Mapping[str, str] = field(default_factory=dict)
 
@@ -41,7 +45,7 @@ class Addresses:
 class Sandbox:
     """All stand-ins together, as an async context manager.
 
-    With `port`, the site listens there, and engines, Bing and platforms on the following ports. Without it, each
+    With `port`, the site listens there, and engines, channels and platforms on the following ports. Without it, each
     listens on a free port.
     """
 
@@ -51,19 +55,22 @@ class Sandbox:
         site: SandboxSite | None = None,
         engines: Sequence[SandboxEngine] | None = None,
         bing: SandboxBing | None = None,
+        baidu: SandboxBaidu | None = None,
         platforms: Sequence[StandIn[Any]] = (),
         port: int | None = None,
     ) -> None:
         self.site = site or SandboxSite()
         self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
         self.bing = bing
+        self.baidu = baidu
         self.platforms = list(platforms)
         self._port = port
         self._running = AsyncExitStack()
         named = {engine.name: engine for engine in self.engines}
         if len(named) < len(self.engines):
             raise ValueError("two engines of one sandbox have the same name")
-        self.site.control = Control(site=self.site, engines=named, bing=bing)
+        channels = {channel.name: channel for channel in self._channels()}
+        self.site.control = Control(site=self.site, engines=named, channels=channels)
 
     async def __aenter__(self) -> Self:
         """Start all or none. Raises OSError if a port is taken."""
@@ -91,21 +98,28 @@ class Sandbox:
             endpoints={engine.name: engine.endpoint for engine in self.engines},
             control_url=self.site.origin + CONTROL_PREFIX,
             bing_url=self.bing.base_url if self.bing is not None else None,
+            baidu_url=self.baidu.base_url if self.baidu is not None else None,
             platforms={platform.name: platform.origin for platform in self.platforms},
         )
 
     def _stand_ins(self) -> list[StandIn[Any]]:
-        return [self.site, *self.engines, *([self.bing] if self.bing is not None else []), *self.platforms]
+        return [self.site, *self.engines, *self._channels(), *self.platforms]
+
+    def _channels(self) -> list[StandIn[Any]]:
+        return [channel for channel in (self.bing, self.baidu) if channel is not None]
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages, two engines, Bing and the media platforms until cancelled.
+    """Run a site of `pages` pages, two engines, Bing, Baidu and the media platforms until cancelled.
 
     They listen from `port` on (0: on free ports), and `on_ready` is called then. Raises OSError if a port is taken.
     """
     bing = SandboxBing(keys={DEMO_BING_KEY: []})
     platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
-    async with Sandbox(site=SandboxSite(pages=pages), bing=bing, platforms=platforms, port=port) as sandbox:
+    baidu = SandboxBaidu(sites={})
+    site = SandboxSite(pages=pages)
+    async with Sandbox(site=site, bing=bing, baidu=baidu, platforms=platforms, port=port) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
+        baidu.add_site(sandbox.site.origin, token=DEMO_BAIDU_TOKEN)
         on_ready(sandbox.addresses)
         await asyncio.Event().wait()

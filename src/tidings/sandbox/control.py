@@ -11,7 +11,6 @@ from typing import Any
 
 from aiohttp import web
 
-from tidings.sandbox.engines.bing import SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import FaultError, parse_fault
@@ -28,11 +27,11 @@ class Control:
     """Answers the control requests of one sandbox."""
 
     def __init__(
-        self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], bing: SandboxBing | None = None
+        self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], channels: Mapping[str, StandIn[Any]]
     ) -> None:
         self._site = site
         self._engines = engines
-        self._bing = bing
+        self._channels = channels
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -50,14 +49,14 @@ class Control:
                 return await self._steer(method, self._site, request)
             case method, ["engines", name, "faults"] if name in self._engines:
                 return await self._steer(method, self._engines[name], request)
-            case method, ["bing", "faults"] if self._bing is not None:
-                return await self._steer(method, self._bing, request)
+            case method, [name, "faults"] if name in self._channels:
+                return await self._steer(method, self._channels[name], request)
         return web.json_response({"error": "no such control"}, status=404)
 
     def describe(self, *, full: bool) -> dict[str, object]:
         engines = {name: engine.describe(full=full) for name, engine in self._engines.items()}
-        bing = {} if self._bing is None else {"bing": self._bing.describe(full=full)}
-        return {"site": self._site.describe(full=full), "engines": engines, **bing}
+        channels = {name: channel.describe(full=full) for name, channel in self._channels.items()}
+        return {"site": self._site.describe(full=full), "engines": engines, **channels}
 
     def _change_pages(self, changes: Mapping[str, object]) -> dict[str, object]:
         if unknown := changes.keys() - {"change", "add", "remove"}:

@@ -9,10 +9,10 @@ from datetime import timedelta
 from fastapi import APIRouter, FastAPI
 
 from tidings import __version__
-from tidings.announce.execution.pipeline import BingDisabledError
+from tidings.announce.execution.pipeline import ChannelDisabledError
 from tidings.announce.schedule.scheduler import Scheduler
 from tidings.announce.service import BusyError
-from tidings.announce.site.site import SiteError
+from tidings.announce.site.errors import SiteError
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.write import WorkflowNameError
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
@@ -47,7 +47,7 @@ _log = get_logger(__name__)
 
 PROBLEMS: tuple[ProblemRow, ...] = (
     (SiteError, lambda error: Problem(400, "invalid_site", str(error), [FieldError(error.field, error.rule)])),
-    (BingDisabledError, lambda error: Problem(400, "bing_disabled", str(error))),
+    (ChannelDisabledError, lambda error: Problem(400, f"{error.channel}_disabled", str(error))),
     (BusyError, lambda error: Problem(503, "busy", str(error), headers={"Retry-After": "60"})),
     (WorkflowNameError, lambda error: refuse_input([FieldError("workflow_name", str(error))])),
     (ExecutionLostError, lambda error: Problem(409, "execution_lost", str(error))),

@@ -16,7 +16,8 @@ from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tests.web.pages.browser import Browser
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import daily_stats
-from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import make_site
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault
 
@@ -50,7 +51,7 @@ async def fill(api: ApiStage) -> list[str]:
     await api.run(site=own)
     for number in range(SITES):
         host = f"{'long-name-' * 5}{number:02}.{'department-' * 5}example.com"
-        bing = make_bing_settings(enabled=True, key="bing-key-0123456789")
+        bing = BingSettings.make(enabled=True, key="bing-key-0123456789")
         site = make_site(sitemap_urls=[f"https://{host}/sitemap.xml"], key="0123456789abcdef", bing=bing)
         await installation.sites.add(site)
         for _ in range(2):

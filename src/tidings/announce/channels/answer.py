@@ -1,18 +1,20 @@
 """What an engine's answer means, in the same words for every channel, and the exchange that brings one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import escape_text
-from tidings.core.net.client import Answer, GuardedClient
+from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 LONGEST_ANSWER = 65_536
+JSON = "application/json; charset=utf-8"
 
-_JSON = {"Content-Type": "application/json; charset=utf-8"}
 _LONGEST_DETAIL = 300
 
 
@@ -50,6 +52,10 @@ class Outcome:
     message: str | None = None
     # URLs that the engine says it would still take today.
     remaining: int | None = None
+    # URLs that the engine says it took today, from everybody.
+    total: int | None = None
+    # URLs of an accepted request that were not taken, each with the reason.
+    rejected: Mapping[str, str] = field(default_factory=dict)
     # From the request to the end of the answer.
     elapsed: timedelta = timedelta()
     # The engine's own wish (Retry-After).
@@ -66,16 +72,20 @@ class ChannelRequest:
 
     method: str
     url: str = field(repr=False)
-    # A JSON document in UTF-8, or None.
+    # In UTF-8, or None.
     body: bytes | None = field(default=None, repr=False)
+    # Of the body.
+    content_type: str = JSON
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return _JSON if self.body is not None else {}
+        return {"Content-Type": self.content_type} if self.body is not None else {}
 
 
-async def exchange(request: ChannelRequest, *, client: GuardedClient, clock: Clock, url_limit: int) -> Answer:
-    """Send a request and read the start of its answer. Raises FetchError."""
+async def exchange(
+    request: ChannelRequest, *, client: GuardedClient, clock: Clock, url_limit: int, longest: int = LONGEST_ANSWER
+) -> Answer:
+    """Send a request and read the start of its answer, up to `longest` bytes. Raises FetchError."""
     started = clock.monotonic()
     async with client.stream(
         request.method,
@@ -86,7 +96,7 @@ async def exchange(request: ChannelRequest, *, client: GuardedClient, clock: Clo
         url_limit=url_limit,
     ) as stream:
         # The status says what matters; of a long body the start is enough.
-        body = await stream.read_start(LONGEST_ANSWER)
+        body = await stream.read_start(longest)
         elapsed = timedelta(seconds=clock.monotonic() - started)
         return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=body)
 
@@ -98,3 +108,19 @@ def clean_text(text: str) -> str:
 
 def shorten_text(text: str) -> str:
     return text[:_LONGEST_DETAIL]
+
+
+def hide_secret(answer: Answer, secret: Secret) -> Answer:
+    """An answer may repeat the key, and the reason is stored and shown."""
+    text = Redactor([secret]).redact(answer.body.decode(errors="replace"))
+    return replace(answer, body=text.encode())
+
+
+def judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed: timedelta) -> Outcome:
+    """The outcome of a request that got no answer. The reason has no address, because that may hold a key."""
+    verdict, reason = Verdict.UNAVAILABLE, error.reason
+    if not isinstance(error, NetworkError):
+        verdict = Verdict.REFUSED
+    elif error.sent:
+        verdict, reason = Verdict.UNCERTAIN, f"no answer: {error.reason}"
+    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed)

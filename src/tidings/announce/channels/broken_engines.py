@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.channels.kinds import identify_key
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import from_milliseconds
@@ -30,7 +31,7 @@ broken_engines = Table(
 class BrokenEngine:
     """An engine that refuses the site's key for good."""
 
-    # The endpoint, or `bing`.
+    # The endpoint, or the name of a channel with a quota.
     engine: str
     # What the engine answered.
     reason: str
@@ -44,8 +45,7 @@ class BrokenEngines:
         self._database = database
         self._site = site
         self._channel = channel
-        key = site.key if channel is Channel.INDEXNOW else site.bing.key
-        self._fingerprint = "" if key is None else key.fingerprint
+        self._fingerprint = identify_key(site, channel)
 
     async def list_broken(self) -> list[BrokenEngine]:
         """The engines that refused the present key."""

@@ -1,6 +1,7 @@
 """What a channel supplies to the sender, and the results that a sender emits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -10,6 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site
+
+# Begins a transaction that only the running execution can write in.
+Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,3 +9,4 @@ class ChannelChoice(StrEnum):
     ALL = "all"
     INDEXNOW = "indexnow"
     BING = "bing"
+    BAIDU = "baidu"

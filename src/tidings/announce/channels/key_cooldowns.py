@@ -1,4 +1,4 @@
-"""Bing keys that rest after Bing throttled them, on all sites that use them. Only a fingerprint of a key is stored."""
+"""Keys that rest after a channel throttled them, on all sites that use them. Only a fingerprint of a key is stored."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,8 +10,8 @@ from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.secrets.secret import Secret
 
-bing_key_rests = Table(
-    "bing_key_rests",
+key_rests = Table(
+    "key_rests",
     metadata,
     Column("key_fingerprint", Text, primary_key=True),
     Column("until", BigInteger, nullable=False),
@@ -25,7 +25,7 @@ class KeyRest:
     """Until when a key must not be used."""
 
     until: datetime
-    # What Bing answered.
+    # What the channel answered.
     reason: str
 
 
@@ -37,8 +37,8 @@ class KeyRests:
 
     async def find(self, key: Secret, *, now: datetime) -> KeyRest | None:
         """The rest of this key, or None if it may be used."""
-        statement = select(bing_key_rests).where(
-            bing_key_rests.c.key_fingerprint == key.fingerprint, bing_key_rests.c.until > to_milliseconds(now)
+        statement = select(key_rests).where(
+            key_rests.c.key_fingerprint == key.fingerprint, key_rests.c.until > to_milliseconds(now)
         )
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
@@ -48,7 +48,7 @@ class KeyRests:
         """Let this key rest."""
         values = {"until": to_milliseconds(until), "reason": reason}
         statement = (
-            self._database.insert(bing_key_rests)
+            self._database.insert(key_rests)
             .values(key_fingerprint=key.fingerprint, **values)
             .on_conflict_do_update(index_elements=["key_fingerprint"], set_=values)
         )

@@ -1,11 +1,15 @@
-"""Bing's daily quota, per site and UTC day: reserve before sending, settle after it.
+"""The daily quota of a channel, per site and day: reserve before sending, settle after it.
 
 A reservation counts as used at once. It comes back only if an answer says that nothing was taken: after a crash, or
-without an answer, it stays charged, because Bing may have counted it. So the count can be too high, never too low.
+without an answer, it stays charged, because the channel may have counted it. So the count can be too high, never too
+low. The day is the channel's own: Bing's begins at midnight UTC, Baidu's at midnight UTC+8.
+
+The limit is the one that is set for the site. Some channels tell with each answer how much remains; then that counts
+(`QuotaTerms.learns`), and the first request of a day carries one page, to find out.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from sqlalchemy import (
@@ -15,6 +19,7 @@ from sqlalchemy import (
     Integer,
     PrimaryKeyConstraint,
     Row,
+    SmallInteger,
     Table,
     Text,
     delete,
@@ -23,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.site.site import Site
+from tidings.announce.ledger.ledger import Channel
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
@@ -32,37 +37,68 @@ KEPT_DAYS = 400
 
 _log = get_logger(__name__)
 
-bing_quota = Table(
-    "bing_quota",
+channel_quota = Table(
+    "channel_quota",
     metadata,
     Column("site", BigInteger, nullable=False),
+    Column("channel", SmallInteger, nullable=False),
+    # The channel's own day.
     Column("day", Text, nullable=False),
+    # URLs that were taken or are reserved.
     Column("used", Integer, nullable=False),
+    # URLs of that day by the channel's own word; null: it has not said.
+    Column("allowed", Integer),
+    # URLs that are reserved and have no answer so far.
+    Column("in_flight", Integer, nullable=False),
+    # How many reservations there were.
+    Column("sequence", Integer, nullable=False),
+    # The channel said that it takes nothing more.
     Column("full", Boolean, nullable=False),
+    # Milliseconds since the epoch: the last change, and the last success.
     Column("updated_at", BigInteger, nullable=False),
     Column("submitted_at", BigInteger),
-    PrimaryKeyConstraint("site", "day"),
+    PrimaryKeyConstraint("site", "channel", "day"),
     sqlite_with_rowid=False,
 )
 
-_columns = bing_quota.c
+_columns = channel_quota.c
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTerms:
+    """How a channel counts."""
+
+    channel: Channel
+    # The channel's name for people.
+    title: str
+    # Its day begins at midnight of this zone.
+    zone: tzinfo = UTC
+    # Its answers tell what remains, which is truer than any setting.
+    learns: bool = False
+
+    def find_day(self, at: datetime) -> date:
+        """The channel's day at this time."""
+        return at.astimezone(self.zone).date()
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaState:
     """The quota of one day."""
 
-    # UTC.
+    # In the channel's own zone.
     day: date
     # URLs that may be submitted on it.
     limit: int
     # URLs that were submitted or are reserved.
     used: int = 0
-    # Bing itself said that it takes nothing more.
+    # The channel itself said that it takes nothing more.
     full: bool = False
     updated_at: datetime | None = None
     # The last success.
     submitted_at: datetime | None = None
+    zone: tzinfo = UTC
+    # The channel itself told the limit of this day.
+    learned: bool = False
 
     @property
     def remaining(self) -> int:
@@ -70,99 +106,176 @@ class QuotaState:
 
     @property
     def resets_at(self) -> datetime:
-        """The next midnight in UTC."""
-        return datetime.combine(self.day + timedelta(days=1), time(), UTC)
+        """The next midnight of the channel, in UTC."""
+        return datetime.combine(self.day + timedelta(days=1), time(), self.zone).astimezone(UTC)
 
 
 class Quota:
-    """The quota of one site on one UTC day; an execution keeps to the day on which it began."""
+    """The quota of one site and channel on one day; an execution keeps to the day on which it began."""
 
-    def __init__(self, database: Database, *, site: int, day: date, limit: int, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, *, terms: QuotaTerms, site: int, day: date, limit: int, clock: Clock
+    ) -> None:
         self.day = day
         self.limit = limit
+        self.terms = terms
         self._database = database
         self._site = site
         self._clock = clock
-        self._ours = (_columns.site == site, _columns.day == day.isoformat())
+        self._names = {"site": site, "channel": terms.channel.value}
+        self._all_days = (_columns.site == site, _columns.channel == terms.channel.value)
+        self._ours = (*self._all_days, _columns.day == day.isoformat())
+        # The number of a reservation that was made while no other was open.
+        self._alone: int | None = None
 
     async def read(self) -> QuotaState:
         async with self._database.read() as connection:
-            return self._describe((await connection.execute(select(bing_quota).where(*self._ours))).first())
+            row = (await connection.execute(select(channel_quota).where(*self._ours))).first()
+            return await self._describe(connection, row)
+
+    async def begin(self, connection: AsyncConnection) -> None:
+        """An execution begins: no other of this site runs, so reservations that are open belong to a dead one."""
+        await connection.execute(update(channel_quota).where(*self._ours).values(in_flight=0))
 
     async def reserve(self, connection: AsyncConnection, count: int) -> int:
         """Take up to `count` of what remains; returns how many were granted, which may be none."""
-        state = await self._lock(connection)
+        row = await self._lock(connection)
+        state = await self._describe(connection, row)
         granted = min(count, state.remaining)
+        if self.terms.learns and not state.learned:
+            granted = min(granted, 1)
         if granted:
-            await self._write(connection, used=state.used + granted)
+            self._alone = row.sequence + 1 if not row.in_flight else None
+            await self._write(
+                connection, used=row.used + granted, in_flight=row.in_flight + granted, sequence=row.sequence + 1
+            )
         return granted
 
     async def release(self, connection: AsyncConnection, count: int) -> None:
         """Give a reservation back: an answer says that nothing was taken."""
-        state = await self._lock(connection)
-        await self._write(connection, used=max(0, state.used - count))
+        row = await self._lock(connection)
+        await self._end(connection, row, count, used=max(0, row.used - count))
 
-    async def confirm(self, connection: AsyncConnection) -> None:
-        """What was reserved was taken: from now on that is the last submission."""
-        await self._write(connection, submitted_at=to_milliseconds(self._clock.now()))
+    async def keep(self, connection: AsyncConnection, count: int) -> None:
+        """No answer came: the reservation stays charged, because the channel may have counted it."""
+        await self._end(connection, await self._lock(connection), count)
+
+    async def confirm(
+        self, connection: AsyncConnection, count: int, *, rejected: int = 0, remaining: int | None = None
+    ) -> None:
+        """A reservation was taken, but for those rejected. `remaining`: what the channel takes today beyond that."""
+        row = await self._lock(connection)
+        used, now = max(0, row.used - rejected), to_milliseconds(self._clock.now())
+        values: dict[str, Any] = {"used": used}
+        if count > rejected:
+            values["submitted_at"] = now
+        if remaining is not None and self._may_learn(row):
+            values["allowed"] = used + remaining
+            if row.allowed != values["allowed"]:
+                self._log_event(_log.info, "quota_learned", used=used, quota=values["allowed"])
+        await self._end(connection, row, count, **values)
 
     async def record(self, connection: AsyncConnection, count: int) -> None:
         """Add what was really used. Never refuses; more than the quota is logged, for audit."""
-        state = await self._lock(connection)
-        used = state.used + count
+        row = await self._lock(connection)
+        used = row.used + count
         await self._write(connection, used=used)
-        if used > self.limit:
-            _log.warning("bing.quota_exceeded", site_number=self._site, day=str(self.day), used=used, quota=self.limit)
+        limit = (await self._describe(connection, row)).limit
+        if used > limit:
+            self._log_event(_log.warning, "quota_exceeded", used=used, quota=limit)
 
     async def correct(self, connection: AsyncConnection, *, remaining: int, reserved: int) -> None:
-        """Bing says what remains: someone else used the rest, which is recorded. The refused reservation comes back."""
-        state = await self._lock(connection)
-        counted = state.used - reserved
+        """The channel says what remains: someone else used the rest, which is recorded. The refused reservation comes
+        back."""
+        row = await self._lock(connection)
+        counted = row.used - reserved
         missing = max(0, self.limit - remaining - counted)
-        _log.warning(
-            "bing.quota_corrected",
-            site_number=self._site,
-            day=str(self.day),
-            counted=counted,
-            used=max(0, counted) + missing,
-        )
-        await self._write(connection, used=max(0, counted))
+        self._log_event(_log.warning, "quota_corrected", counted=counted, used=max(0, counted) + missing)
+        await self._end(connection, row, reserved, used=max(0, counted))
         await self.record(connection, missing)
 
-    async def close(self, connection: AsyncConnection, *, reserved: int) -> None:
-        """Bing takes nothing more on this day, however little was counted here."""
-        state = await self._lock(connection)
-        await self._write(connection, used=max(0, state.used - reserved), full=True)
+    async def close(self, connection: AsyncConnection, *, reserved: int, total: int | None = None) -> None:
+        """The channel takes nothing more on this day, however little was counted here.
+
+        `total`: so many it says it took, from everybody; if we counted less, that is recorded.
+        """
+        row = await self._lock(connection)
+        used = max(0, row.used - reserved)
+        await self._end(connection, row, reserved, used=used, full=True)
+        if total is not None and total > max(used, self.limit):
+            await self.record(connection, total - used)
+
+    async def was_taken_since(self, since: datetime) -> bool:
+        """Whether the channel took a page of this site since then."""
+        lately = _columns.submitted_at >= to_milliseconds(since)
+        async with self._database.read() as connection:
+            found = await connection.execute(select(_columns.day).where(*self._all_days, lately).limit(1))
+            return found.first() is not None
 
     async def purge(self, connection: AsyncConnection) -> None:
         """Delete days that nobody asks for any more."""
         oldest = (self.day - timedelta(days=KEPT_DAYS)).isoformat()
-        await connection.execute(delete(bing_quota).where(_columns.site == self._site, _columns.day < oldest))
+        await connection.execute(delete(channel_quota).where(*self._all_days, _columns.day < oldest))
 
-    async def _lock(self, connection: AsyncConnection) -> QuotaState:
+    def log_exhausted(self, site_id: str) -> None:
+        _log.info(f"{self.terms.title} quota exhausted, skipping", site=site_id, day=str(self.day), quota=self.limit)
+
+    def _may_learn(self, row: Row[Any]) -> bool:
+        """Whether an answer's word on what remains fits our count: nobody else of ours was sending meanwhile, and the
+        channel's day is the one we count for."""
+        is_alone = self._alone is not None and self._alone == row.sequence
+        return self.terms.learns and is_alone and self.terms.find_day(self._clock.now()) == self.day
+
+    async def _lock(self, connection: AsyncConnection) -> Row[Any]:
         """The day's row, made where it is missing, and nobody else's until the transaction ends."""
         now = to_milliseconds(self._clock.now())
-        empty = {"site": self._site, "day": self.day.isoformat(), "used": 0, "full": False, "updated_at": now}
-        await connection.execute(self._database.insert(bing_quota).values(empty).on_conflict_do_nothing())
-        row = (await connection.execute(select(bing_quota).where(*self._ours).with_for_update())).one()
-        return self._describe(row)
+        counts = {"used": 0, "in_flight": 0, "sequence": 0}
+        empty = {**self._names, "day": self.day.isoformat(), **counts, "full": False, "updated_at": now}
+        await connection.execute(self._database.insert(channel_quota).values(empty).on_conflict_do_nothing())
+        return (await connection.execute(select(channel_quota).where(*self._ours).with_for_update())).one()
 
-    async def _write(self, connection: AsyncConnection, **values: int | bool) -> None:
+    async def _end(self, connection: AsyncConnection, row: Row[Any], count: int, **values: Any) -> None:
+        """A reservation has its answer, or will have none."""
+        await self._write(connection, in_flight=max(0, row.in_flight - count), **values)
+
+    async def _write(self, connection: AsyncConnection, **values: Any) -> None:
         now = to_milliseconds(self._clock.now())
-        await connection.execute(update(bing_quota).where(*self._ours).values(updated_at=now, **values))
+        await connection.execute(update(channel_quota).where(*self._ours).values(updated_at=now, **values))
 
-    def _describe(self, row: Row[Any] | None) -> QuotaState:
+    async def _describe(self, connection: AsyncConnection, row: Row[Any] | None) -> QuotaState:
+        limit = self.limit
+        if self.terms.learns:
+            statement = select_allowed(self._names["site"], self.terms.channel, day=self.day.isoformat())
+            limit = read_limit((await connection.execute(statement)).scalar(), configured=limit)
         if row is None:
-            return QuotaState(self.day, self.limit)
+            return QuotaState(self.day, limit, zone=self.terms.zone)
         return QuotaState(
             self.day,
-            self.limit,
+            limit,
             used=row.used,
-            full=row.full,
+            full=bool(row.full),
             updated_at=from_milliseconds(row.updated_at),
             submitted_at=None if row.submitted_at is None else from_milliseconds(row.submitted_at),
+            zone=self.terms.zone,
+            learned=row.allowed is not None,
         )
 
+    def _log_event(self, log: Any, name: str, **values: int) -> None:
+        log(f"{self.terms.channel}.{name}", site_number=self._site, day=str(self.day), **values)
 
-def log_exhausted(site: Site, quota: Quota) -> None:
-    _log.info("Bing quota exhausted, skipping", site=site.id, day=str(quota.day), quota=quota.limit)
+
+def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
+    """The limit that the channel told last, on this day or before."""
+    return (
+        select(_columns.allowed)
+        .where(
+            _columns.site == site, _columns.channel == channel.value, _columns.day <= day, _columns.allowed.is_not(None)
+        )
+        .order_by(_columns.day.desc())
+        .limit(1)
+    )
+
+
+def read_limit(allowed: int | None, *, configured: int) -> int:
+    """The limit of a day. A day may have been told to have none; the next one is tried all the same."""
+    return configured if allowed is None else max(1, allowed)

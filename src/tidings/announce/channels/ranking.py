@@ -1,4 +1,4 @@
-"""Which pages go to Bing, where more are due than its quota allows.
+"""Which pages go to a channel, where more are due than its quota allows.
 
 Every page gets a rank: the later its lastmod the higher, and below all of those a random one for pages without.
 (`random` gives all of them random ranks.) Only the best are kept, so a site of millions takes no more memory than a
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidings.announce.due.pages import NO_LASTMOD, Listing
 from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Entry, Ledger
-from tidings.announce.site.site import BingPriority
+from tidings.announce.site.channel_settings import PagePriority
 from tidings.announce.sitemap.crawl import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import from_milliseconds, to_milliseconds
@@ -40,7 +40,7 @@ _OFFSET = re.compile(rb"Z?|(?P<hours>(?P<sign>[+-])\d\d):(?P<minutes>\d\d)")
 
 @dataclass(slots=True, eq=False)
 class FileBacklog:
-    """How one sitemap file stands with Bing: how many of its pages are due, and the oldest entry of the others."""
+    """How one sitemap file stands with the channel: how many pages are due, and the oldest entry of the others."""
 
     file: SitemapFile
     due: int = 0
@@ -91,7 +91,7 @@ class Best:
 
 
 class Chooser:
-    """Goes along with one crawl and keeps the best of what is due on Bing.
+    """Goes along with one crawl and keeps the best of what is due on one channel.
 
     What a file brings counts once the file is known to be good (`release`); before that it can be taken back.
     """
@@ -100,14 +100,14 @@ class Chooser:
         self,
         size: int,
         *,
-        priority: BingPriority,
+        priority: PagePriority,
         ledger: Ledger,
         rules: DueRules,
         skip: Collection[int] = (),
         seed: random.Random | None = None,
     ) -> None:
         self._size = size
-        self._by_lastmod = priority is BingPriority.NEWEST
+        self._by_lastmod = priority is PagePriority.NEWEST
         self._ledger = ledger
         self._rules = rules
         self._skip = frozenset(skip)

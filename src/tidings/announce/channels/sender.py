@@ -7,10 +7,10 @@ with planning but a wake-up: starting, resuming and serving a slow engine are th
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,6 +25,7 @@ from tidings.announce.channels.channel import (
     Reservation,
     SendingChannel,
     SendResult,
+    Transaction,
 )
 from tidings.announce.ledger.outbox import ClaimedPages
 from tidings.announce.ledger.recorder import Recorder
@@ -80,8 +81,7 @@ class SendingContext:
     pace: Pace
     policy: RetryPolicy
     stop: Stop
-    # Begins a transaction that only the running execution can write in.
-    transaction: Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+    transaction: Transaction
     # Takes every result.
     emit: Callable[[SendResult], None]
     # Saves the execution's progress.
@@ -120,6 +120,17 @@ class _Part:
     @property
     def first_url(self) -> str:
         return self.batch.claimed.list_urls(self.start, self.start + 1)[0].decode()
+
+    def split_by(self, rejected: Mapping[str, str]) -> "Iterator[tuple[_Part, str | None]]":
+        """The stretches of pages that were taken (None), or rejected for one reason."""
+        if not rejected:
+            yield self, None
+            return
+        start = self.start
+        for reason, group in groupby(map(rejected.get, self.urls)):
+            stop = start + sum(1 for _ in group)
+            yield replace(self, start=start, stop=stop), reason
+            start = stop
 
     def halve(self) -> "list[_Part]":
         middle = (self.start + self.stop) // 2
@@ -175,6 +186,11 @@ class Sender:
             for task in (feeding, *workers):
                 task.cancel()
             await asyncio.gather(feeding, *workers, return_exceptions=True)
+
+    @property
+    def closed(self) -> bool:
+        """Whether asking this engine again in this execution makes no sense."""
+        return self._closed
 
     @property
     def _is_over(self) -> bool:
@@ -331,15 +347,37 @@ class Sender:
         return []
 
     async def _record_taken(self, sent: _Sent) -> None:
+        """Record an accepted part. Pages that the engine names as not taken have failed, each for its reason."""
         part, now = sent.part, self._context.clock.now()
+        taken = fresh = 0
+        failed: Counter[str] = Counter()
+        untaken: Counter[str] = Counter()
         async with self._context.transaction() as connection:
             await self._channel.settle(connection, sent.outcome, count=len(part))
-            fresh = await self._recorder.record_taken(
-                connection, part.batch.claimed, start=part.start, stop=part.stop, at=now
-            )
+            for run, reason in part.split_by(sent.outcome.rejected):
+                if reason is None:
+                    taken += len(run)
+                    fresh += await self._recorder.record_taken(
+                        connection, run.batch.claimed, start=run.start, stop=run.stop, at=now
+                    )
+                    continue
+                failed[reason] += len(run)
+                untaken[reason] += await self._record_failed(connection, run, reason, sent.attempts, at=now)
         self._failures_in_row = 0
-        part.batch.accepted += len(part)
-        self._context.emit(PagesTaken(self._channel.engine, len(part), fresh))
+        part.batch.accepted += taken
+        self._context.emit(PagesTaken(self._channel.engine, taken, fresh))
+        for reason, pages in failed.items():
+            self._log_rejected(part, pages, reason, sent.outcome.advice)
+            advice = sent.outcome.advice
+            self._context.emit(PagesFailed(self._channel.engine, pages, untaken[reason], reason, advice))
+
+    async def _record_failed(
+        self, connection: AsyncConnection, part: _Part, reason: str, attempts: int, *, at: datetime
+    ) -> int:
+        """Returns how many of the pages no engine has taken yet."""
+        return await self._recorder.record_failed(
+            connection, part.batch.claimed, start=part.start, stop=part.stop, reason=reason, attempts=attempts, at=at
+        )
 
     async def _give_up(self, sent: _Sent, *, settles: bool = False) -> None:
         """Record that the engine did not take these pages; close it if the next ones would fare no better."""
@@ -350,15 +388,7 @@ class Sender:
             if settles:
                 await self._channel.settle(connection, outcome, count=len(part))
             if not blameless:
-                untaken = await self._recorder.record_failed(
-                    connection,
-                    part.batch.claimed,
-                    start=part.start,
-                    stop=part.stop,
-                    reason=outcome.reason,
-                    attempts=sent.attempts,
-                    at=now,
-                )
+                untaken = await self._record_failed(connection, part, outcome.reason, sent.attempts, at=now)
             if outcome.verdict is Verdict.FORBIDDEN:
                 engine = self._channel.engine.endpoint
                 await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
@@ -428,6 +458,9 @@ class Sender:
             reason=sent.outcome.reason,
             check=sent.outcome.advice,
         )
+
+    def _log_rejected(self, part: _Part, pages: int, reason: str, advice: str) -> None:
+        _log.error("batch.rejected", **self._describe(part.batch), urls=pages, reason=reason, check=advice)
 
     def _log_batch(self, batch: _Batch) -> None:
         _log.info(

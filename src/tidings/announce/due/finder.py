@@ -1,10 +1,10 @@
 """From the crawl's events to due pages: looks pages up in the ledger, and releases a file once it is known to be good.
 
-The pages that are due on Bing are selected on the same way. Nothing is written here.
+The pages for channels with a quota are selected on the same way. Nothing is written here.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidings.announce.channels.ranking import Chooser, FileBacklog
@@ -68,18 +68,24 @@ class DueFile:
 
 
 class DueFinder:
-    """One execution's way from sitemap files to due pages. Without a `ledger`, only Bing's chooser looks at them."""
+    """One execution's way from sitemap files to due pages. Without a `ledger`, only the choosers look at them."""
 
     def __init__(
-        self, site: Site, *, ledger: Ledger | None, chooser: Chooser | None = None, rules: DueRules, clock: Clock
+        self,
+        site: Site,
+        *,
+        ledger: Ledger | None,
+        choosers: Mapping[Channel, Chooser] | None = None,
+        rules: DueRules,
+        clock: Clock,
     ) -> None:
         # Addresses of files that had not changed.
         self.unchanged: list[str] = []
-        # The error that ended the selection for Bing.
-        self.chooser_error: Exception | None = None
+        # The errors that ended the selection for a channel; the caller takes them out.
+        self.chooser_errors: dict[Channel, Exception] = {}
         self._site = site
         self._ledger = ledger
-        self._chooser = chooser
+        self._choosers = dict(choosers or {})
         self._rules = rules
         self._clock = clock
         self._filter = PageFilter(site)
@@ -114,8 +120,8 @@ class DueFinder:
     def count_total(self) -> int:
         """How many different pages the sitemap has; unchanged files count as they did last time."""
         read = self._distinct.count()
-        if self._chooser is not None:
-            self._chooser.record_read(read)
+        for chooser in self._choosers.values():
+            chooser.record_read(read)
         return read + self._unchanged_pages
 
     def close(self) -> None:
@@ -136,8 +142,8 @@ class DueFinder:
 
     def _take_back(self) -> None:
         """Nothing of this file counts: its pages are not due because of it."""
-        if self._chooser is not None:
-            self._chooser.take_back()
+        for chooser in self._choosers.values():
+            chooser.take_back()
         for pages in (self._new, self._changed):
             self._planned.remove(pages.hashes)
 
@@ -152,11 +158,11 @@ class DueFinder:
             self._stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
         else:
             await self._find_due(block, self._ledger, fetched_at=file.fetched_at, now=now)
-        if self._chooser is not None:
+        for channel, chooser in list(self._choosers.items()):
             try:
-                await self._chooser.consider(block, file, now=now)
-            except Exception as error:  # noqa: BLE001 - trouble with Bing must not harm the rest
-                self._break_chooser(error)
+                await chooser.consider(block, file, now=now)
+            except Exception as error:  # noqa: BLE001 - trouble with one channel must not harm the rest
+                self._break_chooser(channel, error)
         self._pages += len(block)
         if self._site.announce_removed:
             self._seen.append(block)
@@ -188,14 +194,15 @@ class DueFinder:
         for ordered in self._hashes:
             self._distinct.add(ordered)
         believed = self._believe()
-        backlog = self._release_for_bing(believed=believed)
+        backlogs = self._release_choosers(believed=believed)
         counts = self._count(file, believed=believed)
         now = to_milliseconds(self._clock.now())
         oldest = now if self._oldest is None else self._oldest
         channels = self._find_channels(file, believed=believed)
-        if channels and backlog is not None and not backlog.due and backlog.clean:
-            channels |= Channel.BING
-            oldest = min(oldest, now if backlog.oldest is None else backlog.oldest)
+        for channel, backlog in backlogs.items():
+            if channels and not backlog.due and backlog.clean:
+                channels |= channel
+                oldest = min(oldest, now if backlog.oldest is None else backlog.oldest)
         if not believed:
             self._planned.remove(self._changed.hashes)
         due = self._new
@@ -210,19 +217,20 @@ class DueFinder:
             return 0
         return Channel.INDEXNOW
 
-    def _release_for_bing(self, *, believed: bool) -> FileBacklog | None:
-        if self._chooser is None:
-            return None
-        try:
-            return self._chooser.release(believed=believed)
-        except Exception as error:  # noqa: BLE001 - trouble with Bing must not harm the rest
-            self._break_chooser(error)
-            return None
+    def _release_choosers(self, *, believed: bool) -> dict[Channel, FileBacklog]:
+        backlogs: dict[Channel, FileBacklog] = {}
+        for channel, chooser in list(self._choosers.items()):
+            try:
+                if (backlog := chooser.release(believed=believed)) is not None:
+                    backlogs[channel] = backlog
+            except Exception as error:  # noqa: BLE001 - trouble with one channel must not harm the rest
+                self._break_chooser(channel, error)
+        return backlogs
 
-    def _break_chooser(self, error: Exception) -> None:
-        self._chooser = None
-        self.chooser_error = error
-        _log.exception("bing.choice_broken", site=self._site.id)
+    def _break_chooser(self, channel: Channel, error: Exception) -> None:
+        del self._choosers[channel]
+        self.chooser_errors[channel] = error
+        _log.exception(f"{channel}.choice_broken", site=self._site.id)
 
     def _believe(self) -> bool:
         return self._stamped_now < STAMPED_LEAST or self._stamped_now < STAMPED_SHARE * self._pages

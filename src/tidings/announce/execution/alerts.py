@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.bing import BING
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
 from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.core.alerts import Alert, AlertKind, AlertLevel, Alerts
@@ -42,25 +41,24 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
         return ExecutionStatus.FAILED, None
     if _is_lost(report) and not any(line.succeeded for line in report.lines):
         return ExecutionStatus.FAILED, None
-    bing = report.bing
-    bing_failed = bing is not None and (bing.trouble or bing.engine.broken or bing.engine.failed)
-    if crawl.troubles or bing_failed or any(e.failed or e.left or e.broken for e in report.engines.values()):
+    ranked_failed = any(each.trouble or each.engine.broken or each.engine.failed for each in report.ranked.values())
+    if crawl.troubles or ranked_failed or any(e.failed or e.left or e.broken for e in report.engines.values()):
         return ExecutionStatus.PARTIAL, None
     return ExecutionStatus.SUCCEEDED, None
 
 
 def _waits_for_time(report: Report) -> bool:
-    """Whether more time would have helped. Pages that wait for Bing's next quota would not have gone out either."""
-    bing = report.bing
-    waits_for_bing = bing is not None and bing.engine.left and (bing.quota is None or bing.quota.remaining > 0)
-    return bool(waits_for_bing or report.left)
+    """Whether more time would have helped. Pages that wait for the next quota would not have gone out either."""
+    return bool(report.left) or any(
+        each.engine.left and (each.quota is None or each.quota.remaining > 0) for each in report.ranked.values()
+    )
 
 
 def _is_lost(report: Report) -> bool:
-    """Whether nothing was achieved. Trouble with Bing alone never makes IndexNow's half a failure."""
+    """Whether nothing was achieved. Trouble with another channel never makes IndexNow's part a failure."""
     engines = report.engines.values()
     if not engines:
-        return report.bing is not None and (report.bing.trouble or report.bing.engine.broken)
+        return any(each.trouble or each.engine.broken for each in report.ranked.values())
     return all(engine.broken for engine in engines) or (report.new > 0 and any(engine.failed for engine in engines))
 
 
@@ -131,12 +129,14 @@ def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
     if not report.cut_short and not report.errors and report.crawled:
         yield _examine_emptiness(report)
         yield _examine_size(report, usual_total=usual_total)
+    of_channels = [each.engine for each in report.ranked.values()]
     for engine in report.lines:
         subject = f"{report.site} at {engine.engine}"
         if engine.attempted:
             yield _examine_failures(engine, subject=subject)
         if engine.broken or engine.succeeded:
-            yield _examine_refusal(engine, subject=subject)
+            kind = AnnounceAlert.CHANNEL_OFF if engine in of_channels else AnnounceAlert.CHANNEL_BROKEN
+            yield _examine_refusal(engine, kind=kind, subject=subject)
 
 
 def _examine_status(report: Report) -> Iterator[Finding]:
@@ -182,8 +182,7 @@ def _examine_failures(engine: EngineReport, *, subject: str) -> Finding:
     return _raise(AnnounceAlert.MANY_FAILURES, subject, reason=reason, action=engine.advice, count=engine.failed)
 
 
-def _examine_refusal(engine: EngineReport, *, subject: str) -> Finding:
-    kind = AnnounceAlert.CHANNEL_OFF if engine.engine == BING else AnnounceAlert.CHANNEL_BROKEN
+def _examine_refusal(engine: EngineReport, *, kind: AlertKind, subject: str) -> Finding:
     if not engine.broken:
         return Finding(kind, subject)
     return _raise(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)

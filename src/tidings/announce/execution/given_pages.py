@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
-from tidings.announce.site.site import SiteError
+from tidings.announce.site.errors import SiteError
 from tidings.announce.sitemap.crawl import CrawlEvent, CrawlResult, FileRead, PagesRead, SitemapFile
 from tidings.core.clock import to_text
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.bing import BingApi, BingChannel
+from tidings.announce.channels.baidu import BaiduApi
+from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import SendingChannel
 from tidings.announce.channels.indexnow import IndexNowChannel, find_batch_size
 from tidings.announce.channels.key_cooldowns import KeyRests
+from tidings.announce.channels.kinds import find_kind
 from tidings.announce.channels.quota import Quota
+from tidings.announce.channels.ranked import RankedApi, RankedChannel, RankedKind
 from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
@@ -72,11 +74,11 @@ class ExecutionParts:
             wake=wake,
         )
 
-    def make_ranked_plan(self) -> RankedPlan:
+    def make_ranked_plan(self, channel: Channel) -> RankedPlan:
         return RankedPlan(
-            self._make_bing_channel(),
-            self.open_recorder(Channel.BING),
-            broken=self.open_broken(Channel.BING),
+            self._make_ranked_channel(find_kind(channel)),
+            self.open_recorder(channel),
+            broken=self.open_broken(channel),
             validators=self._validators,
             rules=self._announcer.rules,
             transaction=self.transaction,
@@ -99,9 +101,9 @@ class ExecutionParts:
             on_cut_short=lambda: self._emit(CutShort()),
         )
 
-    def make_bing_sender(self, stop: Stop) -> Sender:
-        """A sender of everything that is planned for Bing by now, one request at a time."""
-        return self._make_sender(self._make_bing_channel(), stop, WakeUp(ended=True), concurrency=1)
+    def make_ranked_sender(self, channel: RankedChannel, stop: Stop) -> Sender:
+        """A sender of everything that is planned for a channel with a quota by now, one request at a time."""
+        return self._make_sender(channel, stop, WakeUp(ended=True), concurrency=1)
 
     def _make_sender(self, channel: SendingChannel, stop: Stop, wake: WakeUp, *, concurrency: int) -> Sender:
         announcer = self._announcer
@@ -123,14 +125,21 @@ class ExecutionParts:
             concurrency=concurrency,
         )
 
-    def _make_bing_channel(self) -> BingChannel:
+    def _make_ranked_channel(self, kind: RankedKind) -> RankedChannel:
         announcer, site = self._announcer, self._site
-        # The day on which the execution began, also past midnight.
-        day = self._execution.started_at.astimezone(UTC).date()
-        return BingChannel(
-            site,
-            BingApi(announcer.client, announcer.clock, announcer.bing_base),
-            Quota(announcer.database, site=site.number, day=day, limit=site.bing.daily_quota, clock=announcer.clock),
-            KeyRests(announcer.database),
-            self.transaction,
+        quota = Quota(
+            announcer.database,
+            terms=kind.terms,
+            site=site.number,
+            # The day on which the execution began, also past midnight.
+            day=kind.terms.find_day(self._execution.started_at),
+            limit=kind.pick(site).daily_quota,
+            clock=announcer.clock,
         )
+        return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
+
+    def _make_api(self, kind: RankedKind) -> RankedApi:
+        client, clock, bases = self._announcer.client, self._announcer.clock, self._announcer.bases
+        if kind.channel is Channel.BAIDU:
+            return BaiduApi(client, clock, bases.baidu)
+        return BingApi(client, clock, bases.bing)

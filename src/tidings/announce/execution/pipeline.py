@@ -1,13 +1,14 @@
-"""Announce one site: plan → outbox → send, first over IndexNow, then to Bing. The story on one screen."""
+"""Announce one site: plan → outbox → send, over IndexNow, then to channels with a quota. The story on one screen."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
-from tidings.announce.channels.bing import DEFAULT_BASE
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.indexnow import ROTATE_KEY
+from tidings.announce.channels.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
 from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
@@ -15,7 +16,7 @@ from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.parts import ExecutionParts
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
-from tidings.announce.execution.report import BingReport, Report
+from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.execution.results import (
     CrawlEnded,
     CutShort,
@@ -25,7 +26,7 @@ from tidings.announce.execution.results import (
     Remark,
     Result,
     fold,
-    take_figures_of_bing,
+    take_ranked_figures,
 )
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
@@ -48,20 +49,23 @@ _LOOKED_AT = 30
 _log = get_logger(__name__)
 
 
-class BingDisabledError(ValueError):
-    """An execution for Bing was asked for, and the site does not have it."""
+class ChannelDisabledError(ValueError):
+    """An execution for one channel was asked for, and the site does not have it."""
 
-    def __init__(self) -> None:
-        super().__init__("Bing submission is not enabled for this site")
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(f"{find_kind(channel).title} submission is not enabled for this site")
+        self.channel = channel
 
 
 def choose_channels(site: Site, choice: ChannelChoice) -> frozenset[Channel]:
-    """The channels of an execution of this site. Raises BingDisabledError."""
-    if choice is ChannelChoice.INDEXNOW or (choice is ChannelChoice.ALL and not site.bing.enabled):
-        return frozenset({Channel.INDEXNOW})
-    if not site.bing.enabled:
-        raise BingDisabledError
-    return frozenset({Channel.BING} if choice is ChannelChoice.BING else Channel)
+    """The channels of an execution of this site. Raises ChannelDisabledError."""
+    enabled = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
+    if choice is ChannelChoice.ALL:
+        return frozenset(enabled)
+    channel = Channel[choice.name]
+    if channel not in enabled:
+        raise ChannelDisabledError(channel)
+    return frozenset({channel})
 
 
 def ignore_progress(_: Report) -> None:
@@ -82,7 +86,8 @@ class Announcer:
     rules: DueRules = field(default_factory=DueRules)
     # Requests in flight for one engine, at most.
     concurrency: int = 3
-    bing_base: str = DEFAULT_BASE
+    # The addresses of channels.
+    bases: ApiBases = field(default_factory=ApiBases)
 
     async def announce(
         self,
@@ -94,7 +99,7 @@ class Announcer:
     ) -> Report:
         """Run one execution for one site and return its report.
 
-        Raises AlreadyRunningError, ExecutionLostError, BingDisabledError. Any other error ends the execution as
+        Raises AlreadyRunningError, ExecutionLostError, ChannelDisabledError. Any other error ends the execution as
         `failed` and is raised.
         """
         channels = choose_channels(site, channel)
@@ -133,15 +138,17 @@ class AnnounceExecution:
 
     def __init__(self, announcer: Announcer, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> None:
         self.execution = execution
-        bing = BingReport() if Channel.BING in channels else None
-        self.report = Report(site=site.id, execution_id=execution.public_id, bing=bing)
+        ranked = {
+            kind.channel: RankedReport(EngineReport(kind.engine)) for kind in RANKED_KINDS if kind.channel in channels
+        }
+        self.report = Report(site=site.id, execution_id=execution.public_id, ranked=ranked)
         self._announcer = announcer
         self._site = site
         self._channels = channels
         self._on_progress: Callable[[Report], None] = ignore_progress
         self._parts = ExecutionParts(announcer, execution, site, emit=self._emit, save_progress=self._save_progress)
         self._recorder = self._parts.open_recorder(Channel.INDEXNOW)
-        self._ranked: RankedPlan | None = None
+        self._ranked: dict[Channel, RankedPlan] = {}
         self._engines: Sequence[Engine] | None = None
         self._crawl: Crawl | GivenPages | None = None
 
@@ -164,7 +171,7 @@ class AnnounceExecution:
     async def _run(self, stop: Stop) -> None:
         if self._engines is None:
             await self._open()
-        if not self._engines and (self._ranked is None or not self._ranked.can_send):
+        if not self._can_send:
             await self._finish(self._conclude_without_crawl())
             return
         async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
@@ -173,27 +180,30 @@ class AnnounceExecution:
                 await self._plan(crawl, stop=stop, wake=senders.wake)
             await senders.finish()
         await self._count_outbox()
-        if self._ranked is not None:
-            await self._send_to_bing(self._ranked, stop=stop)
+        await self._send_ranked(stop)
         await self._purge()
         await self._finish(None, stop=stop)
 
     async def plan(self, given: GivenPages) -> None:
         """Put given pages into the outbox."""
         await self._open()
-        if self._engines or (self._ranked is not None and self._ranked.can_send):
+        if self._can_send:
             await self._plan(given, stop=Stop(clock=self._announcer.clock), wake=lambda: None)
+
+    @property
+    def _can_send(self) -> bool:
+        return bool(self._engines) or any(ranked.can_send for ranked in self._ranked.values())
 
     async def _open(self) -> None:
         """Find out which engines and channels can be used."""
         _log.info("execution.started", site=self._site.id, execution=self.execution.public_id, key=self._site.key.hint)
-        if Channel.BING in self._channels:
-            self._ranked = self._parts.make_ranked_plan()
-            await self._ranked.open()
-            bing = self.report.bing
+        for channel in self.report.ranked:
+            self._ranked[channel] = self._parts.make_ranked_plan(channel)
+            await self._ranked[channel].open()
+            report = self.report.ranked[channel]
             # A used-up quota is the normal course; all else is worth a warning.
-            if bing is not None and bing.skipped and (bing.trouble or bing.engine.broken):
-                self._emit(Remark(warning=f"Bing: {bing.skipped}"))
+            if report.skipped and (report.trouble or report.engine.broken):
+                self._emit(Remark(warning=f"{find_kind(channel).title}: {report.skipped}"))
         self._engines = await self._choose_engines() if Channel.INDEXNOW in self._channels else ()
 
     async def _choose_engines(self) -> Sequence[Engine]:
@@ -218,7 +228,7 @@ class AnnounceExecution:
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,
-            chooser=None if self._ranked is None else self._ranked.chooser,
+            choosers={channel: plan.chooser for channel, plan in self._ranked.items() if plan.chooser is not None},
             rules=self._announcer.rules,
             clock=self._announcer.clock,
         )
@@ -229,8 +239,9 @@ class AnnounceExecution:
             except StopRequestedError:
                 self._emit(CutShort())
             self._emit(CrawlEnded(crawl.result, finder.count_total()))
-        if self._ranked is not None and crawl.result.roots_read and not stop.requested:
-            await self._ranked.plan()
+        if crawl.result.roots_read and not stop.requested:
+            for ranked in self._ranked.values():
+                await ranked.plan()
 
     async def _read_sitemaps(self, crawl: Crawl | GivenPages, finder: DueFinder, planner: Planner) -> None:
         await planner.open()
@@ -240,33 +251,45 @@ class AnnounceExecution:
                     self._emit(file.counts)
                     if self._engines:
                         await planner.add_file(file)
-                if self._ranked is not None and finder.chooser_error is not None:
-                    self._ranked.record_broken(finder.chooser_error)
-                    finder.chooser_error = None
+                while finder.chooser_errors:
+                    channel, error = finder.chooser_errors.popitem()
+                    self._ranked[channel].record_broken(error)
         if self._site.announce_removed and self._engines and crawl.result.complete and finder.count_total():
             await planner.add_removed(unchanged=finder.unchanged)
         await planner.flush()
 
     async def _count_outbox(self) -> None:
-        """Count what is left, and save IndexNow's result before Bing is asked for anything."""
+        """Count what is left, and save IndexNow's result before any other channel is asked."""
         if Channel.INDEXNOW not in self._channels:
             return
         outbox = self._recorder.outbox
         self._emit(OutboxCounted(await outbox.count_open(), await outbox.count_untaken()))
         await self._save_progress()
 
-    async def _send_to_bing(self, ranked: RankedPlan, *, stop: Stop) -> None:
-        if ranked.can_send and self._crawl is not None and self._crawl.result.roots_read:
-            with ranked.isolate():
-                await self._parts.make_bing_sender(stop).run()
-            await ranked.count()
+    async def _send_ranked(self, stop: Stop) -> None:
+        """Send to the channels with a quota, side by side: one that is slow or fails delays and harms no other."""
+        if self._crawl is not None and self._crawl.result.roots_read:
+            sending = [self._send_to(ranked, stop=stop) for ranked in self._ranked.values() if ranked.can_send]
+            results = await asyncio.gather(*sending, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
         if Channel.INDEXNOW not in self._channels:
-            self.report = take_figures_of_bing(self.report)
+            self.report = take_ranked_figures(self.report)
+
+    async def _send_to(self, ranked: RankedPlan, *, stop: Stop) -> None:
+        with ranked.isolate():
+            while True:
+                sender = self._parts.make_ranked_sender(ranked.channel, stop)
+                await sender.run()
+                if sender.closed or stop.requested or not await ranked.plan_more():
+                    break
+        await ranked.count()
 
     def _conclude_without_crawl(self) -> ExecutionStatus:
-        """Nothing can be sent on any channel: a used-up quota of Bing is no failure, all else is."""
-        bing = self.report.bing
-        if self.report.engines or bing is None or bing.trouble or bing.engine.broken:
+        """Nothing can be sent on any channel: a used-up quota is no failure, all else is."""
+        ranked = self.report.ranked.values()
+        if self.report.engines or any(each.trouble or each.engine.broken for each in ranked):
             return ExecutionStatus.FAILED
         return ExecutionStatus.SUCCEEDED
 
@@ -280,8 +303,8 @@ class AnnounceExecution:
             await self._recorder.statistics.purge(connection, today=now.astimezone(UTC).date())
             deleted = await self._recorder.ledger.purge(connection, before=before)
         _log.info("ledger.purged", site=self._site.id, entries=deleted)
-        if self._ranked is not None:
-            await self._ranked.purge(before=before)
+        for ranked in self._ranked.values():
+            await ranked.purge(before=before)
 
     async def _finish(self, status: ExecutionStatus | None, *, stop: Stop | None = None) -> None:
         """End the execution with its report, and raise or resolve alerts in the same transaction."""

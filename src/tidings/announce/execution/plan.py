@@ -6,11 +6,11 @@ planned again for that engine.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.channels.channel import Transaction
 from tidings.announce.due.finder import DueFile
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Pages
@@ -20,8 +20,6 @@ from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import Clock
 
 REMOVED_BLOCK = 10_000
-
-Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
 
 @dataclass(slots=True, eq=False)

@@ -9,16 +9,15 @@ from contextlib import contextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.bing import BING, BingChannel
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.quota import log_exhausted
+from tidings.announce.channels.channel import Transaction
+from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.ranked import RankedChannel
 from tidings.announce.channels.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.plan import Transaction
-from tidings.announce.execution.results import BingBroken, BingCounted, BingOpened, Result
-from tidings.announce.ledger.ledger import Channel
+from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened, Result
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import Clock, to_milliseconds
@@ -26,6 +25,8 @@ from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
 
 FREE_CHANNEL = "Set another key, or free the channel with `tidings resume SITE` once the trouble is gone."
+# A channel that tells its quota only with an answer may take more than we assume: so many candidates are kept.
+LEAST_CANDIDATES = 2_000
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -33,11 +34,11 @@ _log = get_logger(__name__)
 
 
 class RankedPlan:
-    """Bing's part of planning in one execution."""
+    """One channel's part of planning in one execution."""
 
     def __init__(
         self,
-        channel: BingChannel,
+        channel: RankedChannel,
         recorder: Recorder,
         *,
         broken: BrokenEngines,
@@ -47,11 +48,11 @@ class RankedPlan:
         clock: Clock,
         emit: Callable[[Result], None],
     ) -> None:
+        self.channel = channel
         # Whether pages can be sent now.
         self.can_send = False
-        # Goes along with the crawl; None if Bing cannot be asked at all.
+        # Goes along with the crawl; None if the channel cannot be asked at all.
         self.chooser: Chooser | None = None
-        self._channel = channel
         self._recorder = recorder
         self._broken = broken
         self._validators = validators
@@ -61,6 +62,10 @@ class RankedPlan:
         self._emit = emit
         self._open = HashSet()
         self._size = 0
+        # The best candidates that are not in the outbox, the best first.
+        self._chosen: list[tuple[int, Candidate]] = []
+        # By file: how many of its due pages are in the outbox.
+        self._planned: Counter[FileBacklog] = Counter()
 
     @contextmanager
     def isolate(self) -> Iterator[None]:
@@ -69,14 +74,14 @@ class RankedPlan:
             yield
         except ExecutionLostError:
             raise
-        except Exception as error:  # noqa: BLE001 - IndexNow's part must go on, and be saved
+        except Exception as error:  # noqa: BLE001 - the other channels must go on, and be saved
             self.record_broken(error)
-            _log.exception("bing.broken", site=self._channel.site.id)
+            _log.exception(f"{self.channel.channel}.broken", site=self.channel.site.id)
 
     def record_broken(self, error: Exception) -> None:
-        """An unexpected error ended Bing's part."""
+        """An unexpected error ended the channel's part."""
         self.can_send = False
-        self._emit(BingBroken(type(error).__name__))
+        self._emit(RankedBroken(self.channel.channel, type(error).__name__))
 
     async def open(self) -> None:
         """Find out whether pages can be sent now, and make the chooser for the crawl."""
@@ -84,39 +89,49 @@ class RankedPlan:
             await self._open_channel()
 
     async def plan(self) -> None:
-        """After the crawl: put the best of what is due into the outbox."""
+        """After the crawl: put the best of what is due into the outbox, as far as the quota goes."""
         with self.isolate():
             if self.chooser is not None:
-                self._emit(BingCounted(due=self.chooser.count_due() + len(self._open)))
-                await self._write(self.chooser.choose(self._size))
+                self._emit(RankedCounted(self.channel.channel, due=self.chooser.count_due() + len(self._open)))
+                self._chosen = self.chooser.choose(self._size)
+                await self._write((await self.channel.quota.read()).remaining - len(self._open))
+
+    async def plan_more(self) -> bool:
+        """After sending: plan more, if an answer told of more quota than was known. Returns whether it did."""
+        if not self.can_send or not self._chosen:
+            return False
+        return await self._write((await self.channel.quota.read()).remaining)
 
     async def count(self) -> None:
         """After sending: read the quota again."""
         with self.isolate():
-            self._emit(BingCounted(quota=await self._channel.quota.read()))
+            self._emit(RankedCounted(self.channel.channel, quota=await self.channel.quota.read()))
 
     async def purge(self, *, before: int) -> None:
         """Delete what no longer counts: entries from before `before` (milliseconds) and old days of the quota."""
         with self.isolate():
             async with self._transaction() as connection:
-                await self._channel.quota.purge(connection)
+                await self.channel.quota.purge(connection)
                 await self._recorder.ledger.purge(connection, before=before)
 
     async def _open_channel(self) -> None:
+        channel = self.channel
         if await self._is_kept_away():
             return
-        quota = await self._channel.quota.read()
+        async with self._transaction() as connection:
+            await channel.quota.begin(connection)
+        quota = await channel.quota.read()
         self.can_send = quota.remaining > 0
         skipped = None
         if not self.can_send:
             skipped = f"the quota of {quota.day} is used up"
-            log_exhausted(self._channel.site, self._channel.quota)
-        self._emit(BingOpened(quota=quota, skipped=skipped))
-        self._open = await self._recorder.outbox.list_open(BING.endpoint, removed=False)
-        self._size = max(0, quota.remaining - len(self._open))
+            channel.quota.log_exhausted(channel.site.id)
+        self._emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
+        self._open = await self._recorder.outbox.list_open(channel.engine.endpoint, removed=False)
+        self._size = max(0, self._count_candidates(quota) - len(self._open))
         chooser = Chooser(
             self._size,
-            priority=self._channel.site.bing.priority,
+            priority=channel.settings.priority,
             ledger=self._recorder.ledger,
             rules=self._rules,
             skip=self._open,
@@ -124,49 +139,63 @@ class RankedPlan:
         await chooser.load(now=to_milliseconds(self._clock.now()))
         self.chooser = chooser
 
+    def _count_candidates(self, quota: QuotaState) -> int:
+        """How many pages may go out in this execution, at most."""
+        if self.can_send and self.channel.kind.terms.learns and not quota.learned:
+            return max(quota.remaining, LEAST_CANDIDATES)
+        return quota.remaining
+
     async def _is_kept_away(self) -> bool:
-        """Whether Bing refuses the key for good, or wants it to rest."""
+        """Whether the channel refuses the key for good, or wants it to rest."""
+        channel = self.channel
         for broken in await self._broken.list_broken():
             skipped = f"switched off since {broken.since:%Y-%m-%d %H:%M} UTC: {broken.reason}"
-            self._emit(BingOpened(skipped=skipped, refusal=broken.reason, advice=FREE_CHANNEL))
+            self._emit(RankedOpened(channel.channel, skipped=skipped, refusal=broken.reason, advice=FREE_CHANNEL))
             return True
-        rest = await self._channel.rests.find(self._channel.site.bing.require_key(), now=self._clock.now())
+        rest = await channel.find_rest()
         if rest is None:
             return False
         skipped = f"the key rests until {rest.until:%Y-%m-%d %H:%M} UTC: {rest.reason}"
-        self._emit(BingOpened(skipped=skipped, trouble=True))
-        _log.warning("bing.key_resting", site=self._channel.site.id, until=f"{rest.until:%H:%M}", reason=rest.reason)
+        self._emit(RankedOpened(channel.channel, skipped=skipped, trouble=True))
+        _log.warning(
+            f"{channel.channel}.key_resting", site=channel.site.id, until=f"{rest.until:%H:%M}", reason=rest.reason
+        )
         return True
 
-    async def _write(self, chosen: list[tuple[int, Candidate]]) -> None:
-        """Put chosen pages into the outbox, the best first. A file's last one brings the file's record with it."""
+    async def _write(self, count: int) -> bool:
+        """Put the best `count` candidates into the outbox. Returns whether there were any.
+
+        A file's last page brings the file's record with it.
+        """
+        chosen, self._chosen = self._chosen[: max(0, count)], self._chosen[max(0, count) :]
         now = self._clock.now()
         midnight = to_milliseconds(now) // _DAY_MS * _DAY_MS
         entries = await self._recorder.ledger.find_entries(sorted(url_hash for url_hash, _ in chosen))
         counted = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= midnight}
-        planned: Counter[FileBacklog] = Counter()
-        for start in range(0, len(chosen), self._channel.batch_size):
-            part = chosen[start : start + self._channel.batch_size]
-            planned.update(candidate.backlog for _, candidate in part)
-            done = [backlog for backlog, pages in planned.items() if pages == backlog.due]
+        engines = [self.channel.engine.endpoint]
+        for start in range(0, len(chosen), self.channel.batch_size):
+            part = chosen[start : start + self.channel.batch_size]
+            self._planned.update(candidate.backlog for _, candidate in part)
+            done = [backlog for backlog, pages in self._planned.items() if pages == backlog.due]
             async with self._transaction() as connection:
                 await self._recorder.outbox.add(
-                    connection, gather_pages(part), engines=[BING.endpoint], at=now, counted=counted
+                    connection, gather_pages(part), engines=engines, at=now, counted=counted
                 )
                 for backlog in done:
                     await self._store_file(connection, backlog)
             for backlog in done:
-                del planned[backlog]
+                del self._planned[backlog]
+        return bool(chosen)
 
     async def _store_file(self, connection: AsyncConnection, backlog: FileBacklog) -> None:
-        """Every page of this file is on record on Bing: it need not be read again for it."""
+        """Every page of this file is on record on the channel: it need not be read again for it."""
         file = backlog.file
         if not backlog.clean or file.fault is not None or not file.validators:
             return
         now = to_milliseconds(self._clock.now())
         oldest = now if backlog.oldest is None else min(now, backlog.oldest)
         await self._validators.add_channel(
-            connection, file.url, validators=file.validators, oldest=oldest, channel=Channel.BING
+            connection, file.url, validators=file.validators, oldest=oldest, channel=self.channel.channel
         )
 
 

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidings.announce.channels.answer import Outcome
-from tidings.announce.channels.bing import BING
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.due.pages import Dropped
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
@@ -71,17 +71,17 @@ class EngineReport:
 
 
 @dataclass(frozen=True, slots=True)
-class BingReport:
-    """Bing in one execution."""
+class RankedReport:
+    """A channel with a quota in one execution."""
 
-    engine: EngineReport = field(default_factory=lambda: EngineReport(BING))
-    # Pages that are due on Bing, those that wait in its outbox included.
+    engine: EngineReport
+    # Pages that are due on it, those that wait in its outbox included.
     due: int = 0
     # Why nothing could be sent.
     skipped: str | None = None
     # Something went wrong, also where no page is to blame for it.
     trouble: bool = False
-    # An unexpected error ended Bing's part.
+    # An unexpected error ended its part.
     broken_off: bool = False
     quota: QuotaState | None = None
     # When the last answer came.
@@ -120,6 +120,10 @@ def describe_quota(quota: QuotaState) -> dict[str, Any]:
     }
 
 
+def _describe(ranked: RankedReport | None) -> dict[str, Any] | None:
+    return None if ranked is None else ranked.to_json()
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """One execution."""
@@ -149,8 +153,8 @@ class Report:
     dropped: Dropped = field(default_factory=Dropped)
     # By endpoint, in the order of the site.
     engines: Mapping[str, EngineReport] = field(default_factory=dict)
-    # None if the execution is not for Bing.
-    bing: BingReport | None = None
+    # The channels with a quota that the execution is for.
+    ranked: Mapping[Channel, RankedReport] = field(default_factory=dict)
     errors: Sequence[str] = field(default_factory=list)
     warnings: Sequence[str] = field(default_factory=list)
     execution_id: str = ""
@@ -176,8 +180,8 @@ class Report:
 
     @property
     def lines(self) -> list[EngineReport]:
-        """Every engine's part, and Bing's as one of them."""
-        return [*self.engines.values(), *([self.bing.engine] if self.bing else [])]
+        """Every engine's part, and that of each channel with a quota as one of them."""
+        return [*self.engines.values(), *(ranked.engine for ranked in self.ranked.values())]
 
     def to_json(self) -> Mapping[str, Any]:
         return {
@@ -203,7 +207,7 @@ class Report:
                 "outsideKeyLocation": self.dropped.outside_key_location,
             },
             "engines": [engine.to_json() for engine in self.engines.values()],
-            "bingStats": None if self.bing is None else self.bing.to_json(),
+            **{f"{channel}Stats": _describe(self.ranked.get(channel)) for channel in Channel if channel.has_quota},
             "cutShort": self.cut_short,
             "errors": list(self.errors),
             "warnings": list(self.warnings),

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidings.announce.channels.bing import BING
 from tidings.announce.channels.channel import (
     BatchClaimed,
     EngineClosed,
@@ -15,7 +14,8 @@ from tidings.announce.channels.channel import (
 )
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
-from tidings.announce.execution.report import BingReport, EngineReport, Report
+from tidings.announce.execution.report import EngineReport, RankedReport, Report
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine
 from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.core.executions import ExecutionStatus
@@ -61,31 +61,34 @@ class OutboxCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class BingOpened:
-    """Whether Bing can be asked now."""
+class RankedOpened:
+    """Whether a channel with a quota can be asked now."""
 
+    channel: Channel
     quota: QuotaState | None = None
     # Why nothing can be sent.
     skipped: str | None = None
     # The reason needs attention; a used-up quota does not.
     trouble: bool = False
-    # Why Bing refuses the key for good, and what to do about it.
+    # Why it refuses the key for good, and what to do about it.
     refusal: str | None = None
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class BingCounted:
-    """Bing's backlog, or its quota after sending; None leaves a value as it was."""
+class RankedCounted:
+    """A channel's backlog, or its quota after sending; None leaves a value as it was."""
 
+    channel: Channel
     due: int | None = None
     quota: QuotaState | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BingBroken:
-    """An unexpected error in Bing's part; the log has its details."""
+class RankedBroken:
+    """An unexpected error in a channel's part; the log has its details."""
 
+    channel: Channel
     error: str
 
 
@@ -117,9 +120,9 @@ Result = (
     | RemovalsPlanned
     | CrawlEnded
     | OutboxCounted
-    | BingOpened
-    | BingCounted
-    | BingBroken
+    | RankedOpened
+    | RankedCounted
+    | RankedBroken
     | CutShort
     | Remark
     | Ended
@@ -131,8 +134,8 @@ def fold(report: Report, result: Result) -> Report:
     match result:
         case BatchClaimed() | RequestAnswered() | PagesTaken() | PagesFailed() | EngineClosed():
             return _fold_sending(report, result)
-        case BingOpened() | BingCounted() | BingBroken():
-            return report if report.bing is None else replace(report, bing=_fold_bing(report.bing, result))
+        case RankedOpened() | RankedCounted() | RankedBroken():
+            return _replace_ranked(report, result.channel, _fold_ranked(report.ranked[result.channel], result))
         case CutShort():
             return replace(report, cut_short=True)
         case Remark(error, warning):
@@ -144,12 +147,19 @@ def fold(report: Report, result: Result) -> Report:
             return _fold_planning(report, result)
 
 
-def take_figures_of_bing(report: Report) -> Report:
-    """In an execution for Bing alone, its numbers are the execution's."""
-    if report.bing is None:
-        return report
-    line = report.bing.engine
-    return replace(report, new=report.bing.due, submitted=line.succeeded, failed=line.failed)
+def take_ranked_figures(report: Report) -> Report:
+    """In an execution without IndexNow, the numbers of the other channels are the execution's."""
+    lines = [ranked.engine for ranked in report.ranked.values()]
+    return replace(
+        report,
+        new=max((ranked.due for ranked in report.ranked.values()), default=0),
+        submitted=max((line.succeeded for line in lines), default=0),
+        failed=max((line.failed for line in lines), default=0),
+    )
+
+
+def _replace_ranked(report: Report, channel: Channel, ranked: RankedReport) -> Report:
+    return replace(report, ranked={**report.ranked, channel: ranked})
 
 
 def _fold_planning(
@@ -193,11 +203,10 @@ def _fold_file(report: Report, file: FileCounts) -> Report:
 
 
 def _fold_sending(report: Report, result: SendResult) -> Report:
-    if result.engine == BING:
-        if report.bing is None:
-            return report
-        bing = replace(report.bing, engine=_fold_engine(report.bing.engine, result))
-        return replace(report, bing=_fold_bing_sending(bing, result))
+    for channel, ranked in report.ranked.items():
+        if ranked.engine.engine == result.engine:
+            line = _fold_engine(ranked.engine, result)
+            return _replace_ranked(report, channel, _fold_ranked_sending(replace(ranked, engine=line), result))
     line = report.engines.get(result.engine.endpoint, EngineReport(result.engine))
     report = replace(report, engines={**report.engines, result.engine.endpoint: _fold_engine(line, result)})
     match result:
@@ -225,38 +234,38 @@ def _fold_engine(line: EngineReport, result: SendResult) -> EngineReport:
             return line
 
 
-def _fold_bing_sending(bing: BingReport, result: SendResult) -> BingReport:
-    line = bing.engine
-    left = replace(line, left=max(0, bing.due - line.succeeded - line.failed))
-    bing = replace(bing, engine=left)
+def _fold_ranked_sending(ranked: RankedReport, result: SendResult) -> RankedReport:
+    line = ranked.engine
+    left = replace(line, left=max(0, ranked.due - line.succeeded - line.failed))
+    ranked = replace(ranked, engine=left)
     match result:
         case RequestAnswered(_, outcome, at):
-            last = outcome if bing.last is None or not outcome.accepted else bing.last
-            return replace(bing, at=at, last=last)
+            last = outcome if ranked.last is None or not outcome.accepted else ranked.last
+            return replace(ranked, at=at, last=last)
         case PagesFailed():
-            return replace(bing, trouble=True)
+            return replace(ranked, trouble=True)
         case EngineClosed(_, reason) if reason is not None:
-            return replace(bing, trouble=True)
+            return replace(ranked, trouble=True)
         case _:
-            return bing
+            return ranked
 
 
-def _fold_bing(bing: BingReport, result: BingOpened | BingCounted | BingBroken) -> BingReport:
+def _fold_ranked(ranked: RankedReport, result: RankedOpened | RankedCounted | RankedBroken) -> RankedReport:
     match result:
-        case BingOpened(quota, skipped, trouble, refusal, advice):
-            line = replace(bing.engine, broken=refusal is not None, reason=refusal, advice=advice)
-            return replace(bing, quota=quota, skipped=skipped, trouble=bing.trouble or trouble, engine=line)
-        case BingCounted(due, quota):
-            due = bing.due if due is None else due
-            line = replace(bing.engine, left=max(0, due - bing.engine.attempted))
-            return replace(bing, due=due, quota=quota or bing.quota, engine=line)
-        case BingBroken(error):
+        case RankedOpened(_, quota, skipped, trouble, refusal, advice):
+            line = replace(ranked.engine, broken=refusal is not None, reason=refusal, advice=advice)
+            return replace(ranked, quota=quota, skipped=skipped, trouble=ranked.trouble or trouble, engine=line)
+        case RankedCounted(_, due, quota):
+            due = ranked.due if due is None else due
+            line = replace(ranked.engine, left=max(0, due - ranked.engine.attempted))
+            return replace(ranked, due=due, quota=quota or ranked.quota, engine=line)
+        case RankedBroken(_, error):
             line = replace(
-                bing.engine,
+                ranked.engine,
                 reason=f"unexpected trouble, {error}; the log says more",
                 advice="Look into the log; what was sent is saved, the rest follows next time.",
             )
-            return replace(bing, trouble=True, broken_off=True, engine=line)
+            return replace(ranked, trouble=True, broken_off=True, engine=line)
 
 
 def _shorten(lines: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ _LEDGERS = {
     ChannelChoice.ALL: tuple(Channel),
     ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
     ChannelChoice.BING: (Channel.BING,),
+    ChannelChoice.BAIDU: (Channel.BAIDU,),
 }
 
 

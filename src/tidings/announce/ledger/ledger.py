@@ -58,13 +58,19 @@ for _number in range(PARTITIONS):
 
 
 class Channel(IntEnum):
-    """The way a page reaches search engines."""
+    """The way a page reaches search engines. Powers of two, so that a sum names several."""
 
     INDEXNOW = 1
     BING = 2
+    BAIDU = 4
 
     def __str__(self) -> str:
         return self.name.lower()
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether it takes only so many pages a day."""
+        return self is not Channel.INDEXNOW
 
 
 class Entry(NamedTuple):

@@ -3,17 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidings.announce.site.site import (
-    DEFAULT_BING_QUOTA,
-    DEFAULT_ENGINE,
-    DEFAULT_SCHEDULE,
-    BingPriority,
-    Site,
-    SiteError,
-    SubmitMethod,
-    make_bing_settings,
-    make_site,
-)
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import DEFAULT_ENGINE, DEFAULT_SCHEDULE, Site, SubmitMethod, make_site
 
 
 def describe_site(site: Site) -> dict[str, Any]:
@@ -31,10 +23,7 @@ def describe_site(site: Site) -> dict[str, Any]:
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
         "enabled": site.enabled,
-        "bingEnabled": site.bing.enabled,
-        "bingApiKey": None if site.bing.key is None else site.bing.key.masked,
-        "bingDailyQuota": site.bing.daily_quota,
-        "bingPriority": site.bing.priority.value,
+        **{name: value for settings in site.ranked for name, value in settings.describe().items()},
     }
 
 
@@ -60,12 +49,8 @@ def read_site(
         schedule=given.get("schedule", schedule),
         announce_removed=given.get("announceRemoved", False),
         enabled=given.get("enabled", True),
-        bing=make_bing_settings(
-            enabled=given.get("bingEnabled", False),
-            key=given.get("bingApiKey"),
-            daily_quota=given.get("bingDailyQuota", DEFAULT_BING_QUOTA),
-            priority=BingPriority(given.get("bingPriority", BingPriority.NEWEST)),
-        ),
+        bing=BingSettings.read(given),
+        baidu=BaiduSettings.read(given),
     )
 
 
@@ -94,7 +79,7 @@ def _write_site(site: Site, *, key: str) -> dict[str, Any]:
         "indexnowKey": key,
         # The default is left out, so that it follows a change of the host.
         "keyLocation": None if site.key_location == default_location else location,
-        "bingApiKey": None if site.bing.key is None else site.bing.key.reveal(),
+        **{each.fields.key: None if each.key is None else each.key.reveal() for each in site.ranked},
     }
 
 

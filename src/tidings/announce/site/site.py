@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
+from tidings.announce.site.errors import SiteError
 from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
@@ -26,22 +28,8 @@ _WANTED_URL = "a URL such as https://example.com/sitemap.xml"
 
 _ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,252}")
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
-# Bing's keys are 32 hexadecimal digits today; all that is certain is that one has no white space.
-_BING_KEY = re.compile(r"[\x21-\x7e]{1,256}")
 
 _LONGEST_SCHEDULE = 200
-
-DEFAULT_BING_QUOTA = 100
-MOST_BING_QUOTA = 500
-
-
-class SiteError(ValueError):
-    """A setting of a site breaks a rule. `field` is its name in the API; the message names field and rule."""
-
-    def __init__(self, field: str, rule: str) -> None:
-        super().__init__(rule if rule.startswith(field) else f"{field}: {rule}")
-        self.field = field
-        self.rule = rule
 
 
 class SubmitMethod(StrEnum):
@@ -50,31 +38,6 @@ class SubmitMethod(StrEnum):
     AUTO = "auto"
     GET = "get"
     POST = "post"
-
-
-class BingPriority(StrEnum):
-    """Which pages are submitted first when more are due than the quota allows."""
-
-    NEWEST = "newest"
-    RANDOM = "random"
-
-
-@dataclass(frozen=True, slots=True)
-class BingSettings:
-    """Whether and how a site is submitted to Bing."""
-
-    enabled: bool = False
-    # Kept while Bing is disabled.
-    key: Secret | None = None
-    # URLs per UTC day, 1 to 500.
-    daily_quota: int = DEFAULT_BING_QUOTA
-    priority: BingPriority = BingPriority.NEWEST
-
-    def require_key(self) -> Secret:
-        """The key. Raises SiteError where there is none."""
-        if self.key is None:
-            raise SiteError("bingApiKey", "bingApiKey is required when bingEnabled is true")
-        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +77,24 @@ class Site:
     # Execute it by its schedule.
     enabled: bool = True
     bing: BingSettings = field(default_factory=BingSettings)
+    baidu: BaiduSettings = field(default_factory=BaiduSettings)
     # The key of the site in all tables; 0 until it is stored.
     number: int = 0
 
     @property
     def origin(self) -> str:
-        """Scheme and host of its first sitemap: the name of the site at Bing."""
+        """Scheme and host of its first sitemap: the name of the site at Bing, and usually at Baidu."""
         return find_origin(self.sitemap_urls[0])
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Its keys, for the redactor."""
-        return (self.key,) if self.bing.key is None else (self.key, self.bing.key)
+        return (self.key, *(settings.key for settings in self.ranked if settings.key is not None))
+
+    @property
+    def ranked(self) -> tuple[RankedSettings, ...]:
+        """The settings of every channel with a daily quota."""
+        return (self.bing, self.baidu)
 
     @property
     def workflow_name(self) -> str:
@@ -152,6 +121,7 @@ def make_site(
     announce_removed: bool = False,
     enabled: bool = True,
     bing: BingSettings | None = None,
+    baidu: BaiduSettings | None = None,
 ) -> Site:
     """A site from plain values. Raises SiteError."""
     if not sitemap_urls:
@@ -180,21 +150,8 @@ def make_site(
         announce_removed=announce_removed,
         enabled=enabled,
         bing=bing or BingSettings(),
+        baidu=baidu or BaiduSettings(),
     )
-
-
-def make_bing_settings(
-    *,
-    enabled: bool = False,
-    key: str | None = None,
-    daily_quota: int = DEFAULT_BING_QUOTA,
-    priority: BingPriority = BingPriority.NEWEST,
-) -> BingSettings:
-    """Bing's settings from plain values. Raises SiteError."""
-    settings = BingSettings(enabled, check_bing_key(key) if key else None, check_bing_quota(daily_quota), priority)
-    if enabled:
-        settings.require_key()
-    return settings
 
 
 def parse_engines(names: Sequence[str]) -> tuple[Engine, ...]:
@@ -227,21 +184,6 @@ def check_id(site_id: str) -> str:
     if not _ID.fullmatch(site_id):
         raise SiteError("id", "it must have 1 to 253 characters, all of them letters, digits or one of . _ : - [ ]")
     return site_id
-
-
-def check_bing_key(key: str) -> Secret:
-    """A key of Bing's Webmaster API as a secret. Raises SiteError, which does not repeat the key."""
-    if key == Secret(key).masked:
-        raise SiteError("bingApiKey", "this is the masked value of an answer; leave it out to keep the present one")
-    if not _BING_KEY.fullmatch(key):
-        raise SiteError("bingApiKey", "it must have 1 to 256 printable ASCII characters without white space")
-    return Secret(key)
-
-
-def check_bing_quota(quota: int) -> int:
-    if not 1 <= quota <= MOST_BING_QUOTA:
-        raise SiteError("bingDailyQuota", f"it must be a whole number from 1 to {MOST_BING_QUOTA}")
-    return quota
 
 
 def check_host(host: str) -> str:

@@ -10,14 +10,8 @@ from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Tex
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.site.site import (
-    DEFAULT_BING_QUOTA,
-    BingPriority,
-    Site,
-    SubmitMethod,
-    make_bing_settings,
-    make_site,
-)
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
+from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.secrets.keyring import KeyRing
@@ -39,12 +33,17 @@ sites = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("bing_key", LargeBinary),
+    Column("baidu_token", LargeBinary),
     sqlite_autoincrement=True,
 )
 
 
 _is_there = sites.c.removed_at.is_(None)
 _PURGE_EVERY_MS = 24 * 60 * 60 * 1000
+
+# The channels with a key of their own, which is a column of the table.
+_RANKED: tuple[type[RankedSettings], ...] = (BingSettings, BaiduSettings)
+_KEY_COLUMNS = ("indexnow_key", *(kind.fields.key_column for kind in _RANKED))
 
 # Replaces the key in the URL of its file. A URL cannot contain a space.
 _KEY_HERE = " key "
@@ -181,8 +180,7 @@ class SiteRecords:
         values = {
             "removed_at": to_milliseconds(self._clock.now()),
             "enabled": False,
-            "indexnow_key": None,
-            "bing_key": None,
+            **dict.fromkeys(_KEY_COLUMNS),
             "encryption_key_id": None,
         }
         statement = update(sites).where(_is_there, sites.c.id == site_id).values(values).returning(sites.c.number)
@@ -220,27 +218,24 @@ class SiteRecords:
             return 1
 
     def _encrypt(self, site: Site) -> dict[str, Any]:
-        """The columns of the site's keys. One master key encrypts both."""
+        """The columns of the site's keys. One master key encrypts all of them."""
         blob, key_id = self._keys.encrypt(site.key, **_name_place(site.id, "indexnow_key"))
-        values: dict[str, Any] = {"indexnow_key": blob, "bing_key": None, "encryption_key_id": key_id}
-        if site.bing.key is not None:
-            values["bing_key"], _ = self._keys.encrypt(site.bing.key, **_name_place(site.id, "bing_key"))
+        values: dict[str, Any] = {"indexnow_key": blob, "encryption_key_id": key_id}
+        for settings in site.ranked:
+            column = settings.fields.key_column
+            values[column] = None
+            if settings.key is not None:
+                values[column], _ = self._keys.encrypt(settings.key, **_name_place(site.id, column))
         return values
 
     def _read(self, row: Row[Any]) -> Site:
+        blobs = {column: getattr(row, column) for column in _KEY_COLUMNS}
         keys = {
             column: self._keys.decrypt(blob, key_id=row.encryption_key_id, **_name_place(row.id, column))
-            for column, blob in (("indexnow_key", row.indexnow_key), ("bing_key", row.bing_key))
+            for column, blob in blobs.items()
             if blob is not None
         }
-        site = _from_settings(
-            json.loads(row.settings),
-            key=keys["indexnow_key"],
-            bing_key=keys.get("bing_key"),
-            site_id=row.id,
-            host=row.host,
-            enabled=row.enabled,
-        )
+        site = _from_settings(json.loads(row.settings), keys=keys, site_id=row.id, host=row.host, enabled=row.enabled)
         return replace(site, number=row.number)
 
 
@@ -269,15 +264,25 @@ def _to_settings(site: Site) -> dict[str, Any]:
         "submitMethod": site.submit_method.value,
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
-        "bingEnabled": site.bing.enabled,
-        "bingDailyQuota": site.bing.daily_quota,
-        "bingPriority": site.bing.priority.value,
+        # Keys have columns of their own.
+        **{
+            name: value
+            for settings in site.ranked
+            for name, value in settings.describe().items()
+            if name != settings.fields.key
+        },
     }
 
 
 def _from_settings(
-    settings: dict[str, Any], *, key: Secret, bing_key: Secret | None, site_id: str, host: str, enabled: bool
+    settings: dict[str, Any], *, keys: dict[str, Secret], site_id: str, host: str, enabled: bool
 ) -> Site:
+    key = keys["indexnow_key"]
+    # A row of an earlier release lacks the settings of later channels.
+    given = {name: value for name, value in settings.items() if value is not None}
+    given |= {
+        kind.fields.key: keys[kind.fields.key_column].reveal() for kind in _RANKED if kind.fields.key_column in keys
+    }
     return make_site(
         site_id=site_id,
         host=host,
@@ -290,13 +295,8 @@ def _from_settings(
         schedule=settings["schedule"],
         announce_removed=settings["announceRemoved"],
         enabled=enabled,
-        # A row of the first release has no Bing settings.
-        bing=make_bing_settings(
-            enabled=settings.get("bingEnabled", False),
-            key=None if bing_key is None else bing_key.reveal(),
-            daily_quota=settings.get("bingDailyQuota", DEFAULT_BING_QUOTA),
-            priority=BingPriority(settings.get("bingPriority", BingPriority.NEWEST)),
-        ),
+        bing=BingSettings.read(given),
+        baidu=BaiduSettings.read(given),
     )
 
 

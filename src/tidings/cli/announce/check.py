@@ -50,13 +50,19 @@ async def check(
 
 
 async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]":
-    from tidings.announce.channels.bing import BingApi
-    from tidings.announce.channels.bing_status import check_bing, make_quota
+    from tidings.announce.channels.baidu import BAIDU_KIND
+    from tidings.announce.channels.bing import BING_KIND, BingApi
+    from tidings.announce.channels.channel_status import open_quota
+    from tidings.announce.channels.checks import check_baidu, check_bing
     from tidings.announce.site.check import check_site
 
-    findings = await check_site(site, client=installation.client, clock=installation.clock)
+    client, clock, database = installation.client, installation.clock, installation.database
+    findings = await check_site(site, client=client, clock=clock)
     if site.bing.enabled:
-        api = BingApi(installation.client, installation.clock, installation.settings.bing_base)
-        quota = await make_quota(site, database=installation.database, clock=installation.clock).read()
+        api = BingApi(client, clock, installation.settings.bases.bing)
+        quota = await open_quota(site, BING_KIND, database=database, clock=clock).read()
         findings.append(await check_bing(site, api=api, quota=quota))
+    if site.baidu.enabled:
+        quota = await open_quota(site, BAIDU_KIND, database=database, clock=clock).read()
+        findings.append(check_baidu(site, quota=quota))
     return findings

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tidings.announce.channels.kinds import find_kind
 from tidings.announce.channels.quota import QuotaState
-from tidings.announce.execution.report import EngineReport, Report
+from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
 _MOST_LINES = 10
@@ -29,20 +30,21 @@ class ProgressView:
             self._crawl, description=f"{report.total:,} pages read, {report.new:,} due", completed=report.total
         )
         due = report.new + report.removed
-        self._show_bing(report)
+        for ranked in report.ranked.values():
+            self._show_ranked(ranked)
         for endpoint, engine in report.engines.items():
             if endpoint not in self._engines:
                 self._engines[endpoint] = self._progress.add_task(engine.engine.host, total=None)
             total = max(due + report.repeated, engine.attempted) or None
             self._progress.update(self._engines[endpoint], total=total, completed=engine.attempted)
 
-    def _show_bing(self, report: Report) -> None:
-        if report.bing is None or not report.bing.engine.requests:
+    def _show_ranked(self, ranked: RankedReport) -> None:
+        engine = ranked.engine
+        if not engine.requests:
             return
-        engine = report.bing.engine
         if engine.engine.endpoint not in self._engines:
             self._engines[engine.engine.endpoint] = self._progress.add_task(engine.engine.host, total=None)
-        total = None if report.bing.quota is None else min(report.bing.due, report.bing.quota.remaining)
+        total = None if ranked.quota is None else min(ranked.due, ranked.quota.remaining)
         self._progress.update(self._engines[engine.engine.endpoint], total=total, completed=engine.attempted)
 
 
@@ -78,9 +80,9 @@ def print_report(report: Report, *, console: Console) -> None:
         console.print(line)
 
 
-def describe_quota_line(quota: QuotaState) -> str:
+def describe_quota_line(title: str, quota: QuotaState) -> str:
     return (
-        f"Bing: {quota.used:,} of {quota.limit:,} used today, {quota.remaining:,} remain; "
+        f"{title}: {quota.used:,} of {quota.limit:,} used today, {quota.remaining:,} remain; "
         f"new at {format_time(quota.resets_at)}."
     )
 
@@ -116,15 +118,21 @@ def _describe(report: Report) -> Iterator[str]:
         yield f"{report.too_soon:,} pages changed only minutes ago; the next execution sends them."
     if report.files_unchanged:
         yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read."
-    if report.bing is not None and report.bing.quota is not None:
-        yield describe_quota_line(report.bing.quota)
+    yield from _describe_quotas(report)
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
     yield from (f"[red]{escape(error)}[/]" for error in report.errors[:_MOST_LINES])
     for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:
             yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"
-    if report.bing is not None and report.bing.engine.left:
-        yield f"{report.bing.engine.left:,} pages wait for Bing's quota of the next days."
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
         yield "Pages that were not accepted are kept, and sent first next time."
+
+
+def _describe_quotas(report: Report) -> Iterator[str]:
+    for channel, ranked in report.ranked.items():
+        title = find_kind(channel).title
+        if ranked.quota is not None:
+            yield describe_quota_line(title, ranked.quota)
+        if ranked.engine.left:
+            yield f"{ranked.engine.left:,} pages wait for {title}'s quota of the next days."

@@ -1,11 +1,12 @@
 """`tidings sites`: the sites that are stored."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
 from tidings.announce.site.document import change_site, describe_site, read_site
-from tidings.announce.site.site import BingPriority, Site, SubmitMethod
+from tidings.announce.site.site import Site, SubmitMethod
 from tidings.cli.announce.announce import require_key
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, SiteArgument, make_group
 from tidings.cli.output import escape, print_answer, print_json, print_table
@@ -13,6 +14,8 @@ from tidings.cli.session import Session, command, fail, require_site
 from tidings.core.secrets.scopes import Scope
 
 app = make_group("Store, change and remove sites.")
+
+_KEY_PROMPTS: Final = {"bing": "Bing API key", "baidu": "Baidu token"}
 
 EngineOption = Annotated[list[str] | None, typer.Option("--engine", help="An engine; repeat it for more.")]
 BackupOption = Annotated[
@@ -32,7 +35,19 @@ BingQuotaOption = Annotated[
     int | None, typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500. [100]")
 ]
 BingPriorityOption = Annotated[
-    BingPriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
+    PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
+]
+BaiduTokenOption = Annotated[
+    str | None, typer.Option("--baidu-token", help="A token of Baidu's push API; switches Baidu on. -: ask for it.")
+]
+BaiduSiteOption = Annotated[
+    str | None, typer.Option("--baidu-site", help="The site as Baidu verified it. [the sitemap's origin]")
+]
+BaiduQuotaOption = Annotated[
+    int | None, typer.Option("--baidu-quota", help="URLs a day for Baidu until it says how many it takes. [10]")
+]
+BaiduPriorityOption = Annotated[
+    PagePriority | None, typer.Option("--baidu-priority", help="The pages that go first. [newest]")
 ]
 
 
@@ -53,6 +68,10 @@ async def add(
     bing_key: BingKeyOption = None,
     bing_quota: BingQuotaOption = None,
     bing_priority: BingPriorityOption = None,
+    baidu_token: BaiduTokenOption = None,
+    baidu_site: BaiduSiteOption = None,
+    baidu_quota: BaiduQuotaOption = None,
+    baidu_priority: BaiduPriorityOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Store a site, so that `tidings run ID` needs nothing else.
@@ -73,7 +92,9 @@ async def add(
         "submitMethod": method,
         "schedule": schedule,
         "announceRemoved": announce_removed,
-        **_read_bing(bing_key, bing_quota, bing_priority),
+        **_read_ranked(BingSettings.fields, bing_key, bing_quota, bing_priority),
+        **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority),
+        "baiduSite": baidu_site,
     }
 
     site = read_site(document, engines=settings.engines, schedule=settings.schedule)
@@ -97,9 +118,14 @@ async def set_site(
     announce_removed: RemovedOption = None,
     enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether the schedule runs it.")] = None,
     bing: Annotated[bool | None, typer.Option("--bing/--no-bing", help="Whether to submit to Bing.")] = None,
+    baidu: Annotated[bool | None, typer.Option("--baidu/--no-baidu", help="Whether to push to Baidu.")] = None,
     bing_key: BingKeyOption = None,
     bing_quota: BingQuotaOption = None,
     bing_priority: BingPriorityOption = None,
+    baidu_token: BaiduTokenOption = None,
+    baidu_site: BaiduSiteOption = None,
+    baidu_quota: BaiduQuotaOption = None,
+    baidu_priority: BaiduPriorityOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change some settings of a stored site. The others stay."""
@@ -114,8 +140,9 @@ async def set_site(
         "schedule": schedule,
         "announceRemoved": announce_removed,
         "enabled": enabled,
-        **_read_bing(bing_key, bing_quota, bing_priority),
-        **({} if bing is None else {"bingEnabled": bing}),
+        **_read_ranked(BingSettings.fields, bing_key, bing_quota, bing_priority, enabled=bing),
+        **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority, enabled=baidu),
+        "baiduSite": baidu_site,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     if not given:
@@ -134,15 +161,22 @@ async def set_site(
     print_answer({"site": describe_site(changed)}, f"Changed {changed.id}: {', '.join(given)}.", as_json=as_json)
 
 
-def _read_bing(key: str | None, quota: int | None, priority: BingPriority | None) -> dict[str, Any]:
-    """Bing's fields. A key switches Bing on."""
+def _read_ranked(
+    fields: RankedFields,
+    key: str | None,
+    quota: int | None,
+    priority: PagePriority | None,
+    *,
+    enabled: bool | None = None,
+) -> dict[str, Any]:
+    """The fields of a channel with a quota. A key switches it on."""
     if key == "-":
-        key = typer.prompt("Bing API key", hide_input=True, err=True)
+        key = typer.prompt(_KEY_PROMPTS[fields.prefix], hide_input=True, err=True)
     return {
-        "bingApiKey": key,
-        "bingEnabled": True if key else None,
-        "bingDailyQuota": quota,
-        "bingPriority": priority,
+        fields.key: key,
+        fields.enabled: True if key and enabled is None else enabled,
+        fields.daily_quota: quota,
+        fields.priority: priority,
     }
 
 
@@ -155,7 +189,7 @@ async def list_sites(session: Session, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"sites": [describe_site(site) for site in found]})
     else:
-        print_table([_make_row(site) for site in found], "id", "sitemap", "engines", "bing", "schedule")
+        print_table([_make_row(site) for site in found], "id", "sitemap", "engines", "bing", "baidu", "schedule")
 
 
 def _make_row(site: Site) -> tuple[str, ...]:
@@ -163,7 +197,7 @@ def _make_row(site: Site) -> tuple[str, ...]:
         escape(site.id),
         escape(site.sitemap_urls[0]),
         escape(", ".join(map(str, site.engines))),
-        f"{site.bing.daily_quota} a day" if site.bing.enabled else "-",
+        *(f"{each.daily_quota} a day" if each.enabled else "-" for each in site.ranked),
         site.schedule,
     )
 

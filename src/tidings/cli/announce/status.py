@@ -1,6 +1,6 @@
 """`tidings status`: the last executions, and pages that wait for an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,8 @@ from tidings.core.clock import to_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidings.announce.channels.bing_status import BingStatus
+    from tidings.announce.channels.channel_status import ChannelStatus
+    from tidings.announce.channels.ranked import RankedKind
     from tidings.announce.ledger.failed_pages import FailedPage
     from tidings.announce.status import SiteOverview
     from tidings.core.executions import ExecutionRecord
@@ -32,8 +33,8 @@ class AnnounceStatus:
     executions: "Sequence[ExecutionRecord]"
     # Pages that are not accepted yet.
     failed: "Sequence[FailedPage]" = field(default_factory=list)
-    # The site's quota at Bing.
-    bing: "BingStatus | None" = None
+    # How it is with each channel with a quota.
+    channels: "Mapping[RankedKind, ChannelStatus]" = field(default_factory=dict)
     # The site's schedule, and whether a channel is off.
     overview: "SiteOverview | None" = None
 
@@ -46,7 +47,7 @@ async def status(
 ) -> None:
     """Show the last execution of every site, or the details of one.
 
-    The details are its last executions, its quota at Bing, and the URLs that failed.
+    The details are its last executions, its quotas, and the URLs that failed.
     """
     installation = await session.open()
     if site is None:
@@ -62,7 +63,8 @@ async def status(
 
 
 async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
-    from tidings.announce.channels.bing_status import read_bing_status
+    from tidings.announce.channels.channel_status import read_channel_status
+    from tidings.announce.channels.kinds import RANKED_KINDS
     from tidings.announce.ledger.failed_pages import FailedPages
     from tidings.announce.ledger.ledger import Channel
     from tidings.announce.status import read_overview
@@ -77,7 +79,7 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
     return AnnounceStatus(
         executions=await installation.executions.list_recent(site.workflow_name),
         failed=failed,
-        bing=await read_bing_status(site, database=database, clock=clock),
+        channels={kind: await read_channel_status(site, kind, database=database, clock=clock) for kind in RANKED_KINDS},
         overview=await read_overview(
             site.id, database=database, records=installation.sites, clock=clock, live=installation.service.live
         ),
@@ -103,8 +105,8 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
     if shown.overview is not None:
         whole = shown.overview.to_json()
         document |= {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
-    if shown.bing is not None:
-        document |= {"bing": shown.bing.to_json(), "bingQuota": shown.bing.describe_quota()}
+    for kind, status in shown.channels.items():
+        document |= {str(kind.channel): status.to_json(), f"{kind.channel}Quota": status.describe_quota()}
     return document
 
 
@@ -117,10 +119,11 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
         console.print("Nothing has run yet.")
     if shown.overview is not None:
         console.print(f"\n{_describe_state(shown.overview)}")
-    if shown.bing is not None and shown.bing.quota is not None:
-        console.print(f"\n{describe_quota_line(shown.bing.quota)}")
-        if shown.bing.reason:
-            console.print(f"[red]Bing: {escape(shown.bing.reason)}[/]")
+    for kind, status in shown.channels.items():
+        if status.quota is not None:
+            console.print(f"\n{describe_quota_line(kind.title, status.quota)}")
+        if status.reason:
+            console.print(f"[red]{kind.title}: {escape(status.reason)}[/]")
     if shown.failed:
         console.print("\nNot accepted yet; sent first next time:")
     for page in shown.failed:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from tidings.announce.site.site import make_bing_settings, make_site
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import make_site
 from tidings.cli.announce.announce import announce_site
 from tidings.sandbox import DEMO_BING_KEY, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 from tidings.settings import Settings
@@ -24,7 +25,7 @@ async def open_sandbox(settings: Settings, *, pages: int) -> AsyncIterator[tuple
     bing = SandboxBing(keys={DEMO_BING_KEY: []}, daily_quota=QUOTA)
     async with Sandbox(site=SandboxSite(pages=pages), engines=engines, bing=bing) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
-        yield replace(settings, bing_base=bing.base_url), sandbox
+        yield replace(settings, bases=replace(settings.bases, bing=bing.base_url)), sandbox
 
 
 async def show_announcing(installation: Installation, sandbox: Sandbox, *, console: Console) -> bool:
@@ -33,12 +34,12 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
     _give_bad_day(sandbox)
     console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
     console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)")
-    console.print(f"And Bing, which takes {QUOTA} URLs a day: {installation.settings.bing_base}\n")
+    console.print(f"And Bing, which takes {QUOTA} URLs a day: {installation.settings.bases.bing}\n")
     site = make_site(
         sitemap_urls=[sandbox.site.sitemap_url],
         key=sandbox.site.key,
         engines=[alpha.endpoint, beta.endpoint],
-        bing=make_bing_settings(enabled=True, key=sandbox.addresses.bing_key, daily_quota=QUOTA),
+        bing=BingSettings.make(enabled=True, key=sandbox.addresses.bing_key, daily_quota=QUOTA),
     )
     site = await installation.sites.adopt(installation.know(site))
 

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.given_pages import MOST_GIVEN
-from tidings.announce.site.site import MOST_BING_QUOTA
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 
 _LONGEST: Final = 2_048
 _MOST: Final = 100
@@ -19,7 +19,13 @@ _MOST: Final = 100
 Text = Annotated[StrictStr, Field(max_length=_LONGEST)]
 Texts = Annotated[list[Text], Field(max_length=_MOST)]
 IndexNowKey = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9-]{8,128}$"})]
-BingQuota = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_BING_QUOTA})]
+BingQuota = Annotated[
+    StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": BingSettings.fields.most_quota})
+]
+BaiduQuota = Annotated[
+    StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": BaiduSettings.fields.most_quota})
+]
+Priority = Literal["newest", "random"]
 ChosenChannel = Annotated[ChannelChoice, Field(description="The channels to submit to.")]
 
 
@@ -49,7 +55,14 @@ class SiteBody(AnnounceBody):
     bing_enabled: StrictBool | None = None
     bing_api_key: Text | None = None
     bing_daily_quota: BingQuota | None = None
-    bing_priority: Literal["newest", "random"] | None = None
+    bing_priority: Priority | None = None
+    baidu_enabled: StrictBool | None = None
+    baidu_token: Text | None = None
+    baidu_site: Text | None = None
+    baidu_daily_quota: BaiduQuota | None = Field(
+        default=None, description="URLs a day (UTC+8) until an answer of Baidu says how many it really takes."
+    )
+    baidu_priority: Priority | None = None
 
 
 class NewSiteBody(SiteBody):

@@ -201,8 +201,13 @@ def _describe_row(site: SiteSummary, formats: Formats) -> dict[str, Any]:
         "last_text": last_text,
         "next": formats.relative(site.next_at),
         "overdue": overdue,
-        "channels": [_describe_channel(site, channel, formats) for channel in (Channel.INDEXNOW, Channel.BING)],
+        "channels": [_describe_channel(site, channel, formats) for channel in _list_channels(site)],
     }
+
+
+def _list_channels(site: SiteSummary) -> list[Channel]:
+    """IndexNow and Bing for every site, and the others that the site has switched on."""
+    return [channel for channel in Channel if channel <= Channel.BING or channel in site.channels]
 
 
 def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> ChannelCell:
@@ -221,7 +226,7 @@ def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> 
         first=formats.date(today - timedelta(days=DAYS - 1)),
         last=formats.date(today),
     )
-    quota = site.bing_quota if channel is Channel.BING else None
+    quota = site.quotas.get(channel)
     return ChannelCell(
         name,
         chart=draw_small_bars(accepted, failed),

@@ -7,6 +7,8 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
+from tidings.announce.channels.kinds import RANKED_KINDS
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
@@ -112,7 +114,7 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
 
 
 def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Engines, and Bing as one of them, with their figures."""
+    """Engines, and channels with a quota as some of them, with their figures."""
     engines = [
         {
             "engine": each["engine"],
@@ -126,19 +128,20 @@ def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for each in result.get("engines", ())
     ]
-    bing = result.get("bingStats")
-    if bing:
-        mean = bing.get("meanResponseMs")
-        engines.append(
-            {
-                "engine": "Bing Webmaster",
-                "accepted": bing.get("urlCount"),
-                "failed": bing.get("failed"),
-                "left": bing.get("left"),
-                "requests": bing.get("requests"),
-                "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
-                "reason": bing.get("errorMessage"),
-                "advice": bing.get("advice"),
-            }
-        )
+    for kind in RANKED_KINDS:
+        stats = result.get(f"{kind.channel}Stats")
+        if stats:
+            mean = stats.get("meanResponseMs")
+            engines.append(
+                {
+                    "engine": "Bing Webmaster" if kind.channel is Channel.BING else kind.title,
+                    "accepted": stats.get("urlCount"),
+                    "failed": stats.get("failed"),
+                    "left": stats.get("left"),
+                    "requests": stats.get("requests"),
+                    "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
+                    "reason": stats.get("errorMessage"),
+                    "advice": stats.get("advice"),
+                }
+            )
     return engines

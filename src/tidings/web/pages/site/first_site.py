@@ -14,7 +14,8 @@ from fastapi.responses import Response
 from tidings.announce.execution.preview import preview
 from tidings.announce.site.check import check_key_file, check_sitemap
 from tidings.announce.site.document import read_site
-from tidings.announce.site.site import Site, SiteError, make_indexnow_key, make_site
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import Site, make_indexnow_key, make_site
 from tidings.core.stop import Stop
 from tidings.web.pages.site.settings import show_problem
 from tidings.web.pages.view.forms import FormState, read_form

@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.announce.site.document import change_site, describe_site
-from tidings.announce.site.site import Site, SiteError
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import Site
 from tidings.web.errors import problem
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.forms import FormState, FormValues, read_form

@@ -1,12 +1,14 @@
 """One site: its status, and the check of its key file and sitemap. Executions, failures and settings have files."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, timedelta
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.channels.kinds import find_kind
+from tidings.announce.channels.quota import QuotaState
 from tidings.announce.ledger.statistics import DayCount
 from tidings.announce.overview import DAYS, SiteSummary
 from tidings.announce.site.check import check_site
@@ -83,14 +85,15 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
 
 
 def _describe_quotas(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
-    quota = summary.bing_quota
-    if quota is None:
-        return []
-    resets = datetime.combine(formats.now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
-    text = formats.texts(
-        "site.quota_resets", span=formats.span(resets - formats.now), time=f"{resets.astimezone(formats.zone):%H:%M}"
-    )
-    return [{"name": formats.texts("channel.bing"), "used": quota.used, "limit": quota.limit, "text": text}]
+    described = []
+    for channel, quota in summary.quotas.items():
+        terms = find_kind(channel).terms
+        resets = QuotaState(terms.find_day(formats.now), quota.limit, zone=terms.zone).resets_at
+        time = f"{resets.astimezone(formats.zone):%H:%M}"
+        text = formats.texts("site.quota_resets", span=formats.span(resets - formats.now), time=time)
+        name = formats.texts(f"channel.{channel}")
+        described.append({"name": name, "used": quota.used, "limit": quota.limit, "text": text})
+    return described
 
 
 def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[tuple[str, Any, str]]:

@@ -1,0 +1,82 @@
+"""Status of a site's channels with a quota: used and left today, when it resets, and why nothing is sent."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, select
+
+from tidings.announce.channels.broken_engines import BrokenEngines
+from tidings.announce.channels.key_cooldowns import KeyRests
+from tidings.announce.channels.quota import Quota, QuotaState, channel_quota
+from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.execution.report import describe_quota
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import Site
+from tidings.core.clock import Clock, from_milliseconds, to_text
+from tidings.core.db.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """How it is with one channel."""
+
+    # None: the channel is off.
+    quota: QuotaState | None = None
+    last_submission: datetime | None = None
+    # A person is needed.
+    broken: bool = False
+    # Why nothing is sent.
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        if self.quota is None:
+            return {"enabled": False}
+        return {
+            "enabled": True,
+            "todayQuotaUsed": self.quota.used,
+            "todayQuotaRemaining": self.quota.remaining,
+            "lastSubmission": None if self.last_submission is None else to_text(self.last_submission),
+        }
+
+    def describe_quota(self) -> dict[str, Any] | None:
+        """The quota in full, with what keeps it from being used; None where the channel is off."""
+        if self.quota is None:
+            return None
+        return {**describe_quota(self.quota), "switchedOff": self.broken, "reason": self.reason}
+
+
+async def read_channel_status(site: Site, kind: RankedKind, *, database: Database, clock: Clock) -> ChannelStatus:
+    """The status of a channel now."""
+    settings = kind.pick(site)
+    if not settings.enabled:
+        return ChannelStatus()
+    quota = await open_quota(site, kind, database=database, clock=clock).read()
+    broken = await BrokenEngines(database, site=site, channel=kind.channel).list_broken()
+    rest = await KeyRests(database).find(settings.require_key(), now=clock.now())
+    reason = None
+    if broken:
+        reason = f"switched off since {to_text(broken[0].since)}: {broken[0].reason}"
+    elif rest is not None:
+        reason = f"the key rests until {to_text(rest.until)}: {rest.reason}"
+    async with database.read() as connection:
+        submitted_at = (await connection.execute(select_last_submission(site.number, kind.channel))).scalar()
+    last_submission = None if submitted_at is None else from_milliseconds(submitted_at)
+    return ChannelStatus(quota, last_submission, bool(broken), reason)
+
+
+def select_last_submission(site: int | ColumnElement[int], channel: Channel) -> Select[Any]:
+    """When the site was last submitted. A later day has the later submissions, so no other days are looked at."""
+    columns = channel_quota.c
+    return (
+        select(columns.submitted_at)
+        .where(columns.site == site, columns.channel == channel.value, columns.submitted_at.is_not(None))
+        .order_by(columns.day.desc())
+        .limit(1)
+    )
+
+
+def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock) -> Quota:
+    """The quota of the channel's present day."""
+    day, limit = kind.terms.find_day(clock.now()), kind.pick(site).daily_quota
+    return Quota(database, terms=kind.terms, site=site.number, day=day, limit=limit, clock=clock)

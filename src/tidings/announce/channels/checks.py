@@ -1,0 +1,48 @@
+"""Checks of a site's channels with a quota, before anything is sent. None of them sends a page."""
+
+from urllib.parse import urlsplit
+
+from tidings.announce.channels.answer import Verdict
+from tidings.announce.channels.bing import AskedQuota, BingApi
+from tidings.announce.channels.quota import QuotaState
+from tidings.announce.site.check import SiteFinding
+from tidings.announce.site.site import Site
+
+TRY_AGAIN = "Check that Bing can be reached, and BING_API_BASE if you set it; then try again."
+
+
+async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFinding:
+    """Does Bing know the key and the site, and does its quota fit the one that is configured?"""
+    asked = await api.ask_quota(site)
+    if not isinstance(asked, AskedQuota):
+        advice = asked.advice if asked.verdict in (Verdict.FORBIDDEN, Verdict.THROTTLED) else TRY_AGAIN
+        return SiteFinding("Bing", good=False, message=asked.reason, advice=advice)
+    counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
+    if asked.daily > quota.limit:
+        message = f"Bing allows {asked.daily:,} today and {asked.monthly:,} this month; {counted}"
+        return SiteFinding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
+    # Whether Bing says the total or what remains of it, reports differ: either is as it should be.
+    if asked.daily >= quota.remaining:
+        return SiteFinding("Bing", good=True, message=f"Bing says {asked.daily:,} for today; {counted}")
+    return SiteFinding(
+        "Bing",
+        good=False,
+        message=f"Bing takes only {asked.daily:,} today; {counted}",
+        advice="Set bingDailyQuota to what Bing allows, or find out what else uses this quota.",
+    )
+
+
+def check_baidu(site: Site, *, quota: QuotaState) -> SiteFinding:
+    """Is the site's name at Baidu the one of its pages? Baidu tells its quota only to a push, so it is not asked."""
+    name = site.baidu.site or site.origin
+    host = urlsplit(name if "://" in name else f"https://{name}").netloc
+    if host != site.host:
+        return SiteFinding(
+            "Baidu",
+            good=False,
+            message=f"baiduSite is {name}, and the pages are of {site.host}: Baidu answers not_same_site",
+            advice="Set baiduSite to the name that Baidu verified, www. included; the sitemap must list the same host.",
+        )
+    source = "as Baidu said" if quota.learned else "until Baidu says otherwise"
+    message = f"{name}: {quota.used:,} of {quota.limit:,} used today ({source}); nothing was sent to find out"
+    return SiteFinding("Baidu", good=True, message=message)

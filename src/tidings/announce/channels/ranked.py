@@ -1,0 +1,186 @@
+"""Channels with a daily quota, as the sender sees them: reserve quota, send, settle. One class for all of them.
+
+A channel's own module has its protocol (`RankedApi`): how a request looks and what an answer means.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.channel import Reservation, Transaction
+from tidings.announce.channels.key_cooldowns import KeyRest, KeyRests
+from tidings.announce.channels.quota import Quota, QuotaTerms
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.channel_settings import RankedFields, RankedSettings
+from tidings.announce.site.site import Engine, Site
+from tidings.core.clock import Clock, to_text
+from tidings.core.logs.logger import get_logger
+
+KEY_REST = timedelta(hours=1)
+# A key that took pages within this time is not refused for good, if the channel's refusals can also mean "too often".
+TRUSTED_FOR = timedelta(days=2)
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedKind:
+    """One channel with a quota."""
+
+    terms: QuotaTerms
+    # Its name in the outbox and in summaries.
+    engine: Engine
+    # The names of its settings, and its settings of a site.
+    fields: RankedFields
+    pick: Callable[[Site], RankedSettings]
+    # It also refuses a good key, when it is asked too often.
+    refusal_may_pass: bool = False
+
+    @property
+    def channel(self) -> Channel:
+        return self.terms.channel
+
+    @property
+    def title(self) -> str:
+        return self.terms.title
+
+
+class RankedApi(Protocol):
+    """The protocol of a channel with a quota."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def host(self) -> str:
+        """The host that requests are paced by."""
+
+    @property
+    def batch_size(self) -> int:
+        """URLs a request, at most."""
+
+    @property
+    def most_split_requests(self) -> int:
+        """Requests for one batch with bad URLs, at most; the rest of it fails as a whole."""
+
+    @property
+    def failures_until_closed(self) -> Mapping[Verdict, int]:
+        """After so many failures in a row, the last one with this verdict, it is not asked again this time."""
+
+    def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest: ...
+
+    async def submit(self, site: Site, request: ChannelRequest, *, count: int) -> Outcome:
+        """Send one batch and judge the answer; a lost connection is judged too. Nothing is retried here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedChannel:
+    """A channel with a quota for one site in one execution.
+
+    A crash between reserving and settling leaves the quota charged and the pages in the outbox: the count may be too
+    high, never too low, and nothing is lost.
+    """
+
+    site: Site
+    kind: RankedKind
+    api: RankedApi
+    quota: Quota
+    rests: KeyRests
+    transaction: Transaction
+
+    has_quota = True
+    slows_down = False
+
+    @property
+    def channel(self) -> Channel:
+        return self.kind.channel
+
+    @property
+    def engine(self) -> Engine:
+        return self.kind.engine
+
+    @property
+    def settings(self) -> RankedSettings:
+        return self.kind.pick(self.site)
+
+    @property
+    def host(self) -> str:
+        return self.api.host
+
+    @property
+    def batch_size(self) -> int:
+        return self.api.batch_size
+
+    @property
+    def most_split_requests(self) -> int:
+        return self.api.most_split_requests
+
+    @property
+    def failures_until_closed(self) -> Mapping[Verdict, int]:
+        return self.api.failures_until_closed
+
+    def count_per_request(self, pages: int) -> int:
+        return self.api.batch_size
+
+    def build_request(self, urls: Sequence[str]) -> ChannelRequest:
+        return self.api.build_request(self.site, urls)
+
+    async def submit(self, request: ChannelRequest, *, count: int) -> Outcome:
+        outcome = await self.api.submit(self.site, request, count=count)
+        if outcome.verdict is Verdict.FORBIDDEN and self.kind.refusal_may_pass:
+            since = self.api.clock.now() - TRUSTED_FOR
+            if await self.quota.was_taken_since(since):
+                return replace(outcome, verdict=Verdict.THROTTLED, advice="Nothing to do: the key rests for an hour.")
+        return outcome
+
+    async def find_rest(self) -> KeyRest | None:
+        """The rest of the site's key, or None if it may be used."""
+        return await self.rests.find(self.settings.require_key(), now=self.api.clock.now())
+
+    async def reserve(self, count: int, *, least: int) -> Reservation:
+        """Reserve quota for up to `count` pages, at least `least`; none once the key rests or the day is full."""
+        rest = await self.find_rest()
+        if rest is not None:
+            return Reservation(0, f"the key rests until {to_text(rest.until)}: {rest.reason}")
+        async with self.transaction() as connection:
+            granted = await self.quota.reserve(connection, count)
+            if 0 < granted < least:
+                await self.quota.release(connection, granted)
+                granted = 0
+        if not granted:
+            self.quota.log_exhausted(self.site.id)
+        return Reservation(granted)
+
+    async def release(self, count: int) -> None:
+        """Give back a reservation that was not used."""
+        async with self.transaction() as connection:
+            await self.quota.release(connection, count)
+
+    async def settle(self, connection: AsyncConnection, outcome: Outcome, *, count: int) -> None:
+        """Settle a reservation by the channel's answer."""
+        match outcome.verdict:
+            case Verdict.ACCEPTED:
+                rejected = len(outcome.rejected)
+                await self.quota.confirm(connection, count, rejected=rejected, remaining=outcome.remaining)
+            case Verdict.UNCERTAIN:
+                await self.quota.keep(connection, count)
+            case Verdict.QUOTA_REMAINING:
+                await self.quota.correct(connection, remaining=outcome.remaining or 0, reserved=count)
+            case Verdict.QUOTA_FULL:
+                await self.quota.close(connection, reserved=count, total=outcome.total)
+            case _:
+                await self.quota.release(connection, count)
+        if outcome.verdict is Verdict.THROTTLED:
+            await self._rest_key(connection, outcome)
+
+    async def _rest_key(self, connection: AsyncConnection, outcome: Outcome) -> None:
+        until = self.api.clock.now() + KEY_REST
+        key = self.settings.require_key()
+        await self.rests.begin(connection, key, until=until, reason=outcome.reason)
+        _log.warning(
+            f"{self.channel}.key_rests", site=self.site.id, key=key.hint, until=to_text(until), reason=outcome.reason
+        )

@@ -1,0 +1,55 @@
+"""Channels with a quota beside Bing: one table of quotas and one of resting keys for all of them, and Baidu's token."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0018"
+down_revision = "0011"
+
+BING = 2
+
+
+def upgrade() -> None:
+    op.add_column("sites", sa.Column("baidu_token", sa.LargeBinary))
+    op.rename_table("bing_key_rests", "key_rests")
+    op.create_table(
+        "channel_quota",
+        sa.Column("site", sa.BigInteger, nullable=False),
+        sa.Column("channel", sa.SmallInteger, nullable=False),
+        sa.Column("day", sa.Text, nullable=False),
+        sa.Column("used", sa.Integer, nullable=False),
+        sa.Column("allowed", sa.Integer),
+        sa.Column("in_flight", sa.Integer, nullable=False),
+        sa.Column("sequence", sa.Integer, nullable=False),
+        sa.Column("full", sa.Boolean, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.Column("submitted_at", sa.BigInteger),
+        sa.PrimaryKeyConstraint("site", "channel", "day"),
+        sqlite_with_rowid=False,
+    )
+    op.execute(
+        'INSERT INTO channel_quota (site, channel, day, used, in_flight, sequence, "full", updated_at, submitted_at) '
+        f'SELECT site, {BING}, day, used, 0, 0, "full", updated_at, submitted_at FROM bing_quota'
+    )
+    op.drop_table("bing_quota")
+
+
+def downgrade() -> None:
+    op.create_table(
+        "bing_quota",
+        sa.Column("site", sa.BigInteger, nullable=False),
+        sa.Column("day", sa.Text, nullable=False),
+        sa.Column("used", sa.Integer, nullable=False),
+        sa.Column("full", sa.Boolean, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.Column("submitted_at", sa.BigInteger),
+        sa.PrimaryKeyConstraint("site", "day"),
+        sqlite_with_rowid=False,
+    )
+    op.execute(
+        'INSERT INTO bing_quota (site, day, used, "full", updated_at, submitted_at) '
+        f'SELECT site, day, used, "full", updated_at, submitted_at FROM channel_quota WHERE channel = {BING}'
+    )
+    op.drop_table("channel_quota")
+    op.rename_table("key_rests", "bing_key_rests")
+    op.drop_column("sites", "baidu_token")
