@@ -199,6 +199,7 @@ async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
 UNCAUGHT = """
 import asyncio, os
 from tidings.announce.channels.bing import BingApi
+from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
 from tidings.core.clock import SystemClock
 from tidings.core.net.client import GuardedClient
@@ -211,7 +212,7 @@ site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="an-index
 if "PLANT" in os.environ:
     raise ValueError(os.environ["CANARY"])
 api = BingApi(GuardedClient(user_agent="tests"), SystemClock())
-asyncio.run(api.submit(site, api.build_request(site, ["https://example.com/"])))
+asyncio.run(api.submit(site, api.build_request(site, ["https://example.com/"]), count=1))
 """
 
 

@@ -55,6 +55,8 @@ async def test_a_new_site_runs_and_has_nothing_behind_it(make_bench: BenchMaker,
             "nextRun": to_text(NOON),
             "bing": {"enabled": False},
             "bingQuota": None,
+            "baidu": {"enabled": False},
+            "baiduQuota": None,
         }
 
 

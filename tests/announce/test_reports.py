@@ -10,6 +10,7 @@ from tidings.announce.channels.channel import PagesFailed, PagesTaken
 from tidings.announce.due.pages import Dropped
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
 from tidings.announce.execution.results import EngineFound, OutboxCounted, Remark, fold
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine
 from tidings.core.executions import ExecutionStatus
 
@@ -161,6 +162,7 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "filesUnchanged": 2,
         "dropped": {"invalid": 11, "foreignHost": 12, "outsideKeyLocation": 13},
         "bingStats": None,
+        "baiduStats": None,
         "cutShort": False,
         "errors": ["news.xml: HTTP 500"],
         "warnings": ["shop.xml: 60,000 URLs"],
@@ -172,8 +174,9 @@ def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
     report = make_full()
     shown = report.to_json()
     assert json.loads(json.dumps(shown)) == shown
-    # All fields, `cached`, which is worked out, and nothing else.
-    assert len(shown) == len(fields(report)) + 1
+    # All fields, a line for each channel with a quota, `cached`, which is worked out, and nothing else.
+    of_channels = sum(channel.has_quota for channel in Channel)
+    assert len(shown) == len(fields(report)) - 1 + of_channels + 1
     assert len(report.engines[ALPHA.endpoint].to_json()) == len(fields(EngineReport)) + 1
 
 

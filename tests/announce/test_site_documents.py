@@ -31,6 +31,11 @@ DEFAULTS: dict[str, Any] = {
     "bingApiKey": None,
     "bingDailyQuota": 100,
     "bingPriority": "newest",
+    "baiduEnabled": False,
+    "baiduToken": None,
+    "baiduDailyQuota": 10,
+    "baiduPriority": "newest",
+    "baiduSite": None,
 }
 # A value for each field that is not its default, and how it is shown.
 FULL: dict[str, tuple[Any, Any]] = {
@@ -50,11 +55,17 @@ FULL: dict[str, tuple[Any, Any]] = {
     "bingApiKey": (BING_KEY, MASK),
     "bingDailyQuota": (500, 500),
     "bingPriority": ("random",) * 2,
+    "baiduEnabled": (True, True),
+    "baiduToken": (BING_KEY, MASK),
+    "baiduDailyQuota": (3_000, 3_000),
+    "baiduPriority": ("random",) * 2,
+    "baiduSite": ("https://www.example.com/", "https://www.example.com"),
 }
-NEEDS = {"bingEnabled": {"bingApiKey": BING_KEY}}
+NEEDS = {"bingEnabled": {"bingApiKey": BING_KEY}, "baiduEnabled": {"baiduToken": BING_KEY}}
 FOLLOWS: dict[str, dict[str, Any]] = {
     "sitemapUrls": {"sitemapUrl": "https://example.com/de.xml"},
     "bingEnabled": {"bingApiKey": MASK},
+    "baiduEnabled": {"baiduToken": MASK},
 }
 
 
@@ -109,7 +120,7 @@ def test_a_change_of_nothing_changes_nothing_keys_included(full: Site) -> None:
     assert change_site(read_site(MINIMAL), {}) == read_site(MINIMAL)
 
 
-@pytest.mark.parametrize("name", sorted(FULL.keys() - {"sitemapUrls", "indexnowKey", "bingApiKey"}))
+@pytest.mark.parametrize("name", sorted(FULL.keys() - {"sitemapUrls", "indexnowKey", "bingApiKey", "baiduToken"}))
 def test_null_sets_a_field_back_to_its_default(full: Site, name: str) -> None:
     """A2: and leaves every other one as it is."""
     changed = describe_site(change_site(full, {name: None}))
@@ -176,7 +187,7 @@ def test_the_id_cannot_be_changed(full: Site) -> None:
     assert change_site(full, {"id": "another"}) == full
 
 
-@pytest.mark.parametrize("name", ["indexnowKey", "bingApiKey", "keyLocation"])
+@pytest.mark.parametrize("name", ["indexnowKey", "bingApiKey", "baiduToken", "keyLocation"])
 def test_a_mask_is_refused_as_a_value(full: Site, name: str) -> None:
     """A4: a client that reads a site and writes all of it back does not replace a key by asterisks."""
     value = f"https://example.com/{MASK}.txt" if name == "keyLocation" else MASK
@@ -216,6 +227,9 @@ def test_a_key_is_masked_wherever_it_stands() -> None:
         ({"bingDailyQuota": 0}, "bingDailyQuota"),
         ({"bingDailyQuota": 501}, "bingDailyQuota"),
         ({"bingApiKey": "two words"}, "bingApiKey"),
+        ({"baiduEnabled": True}, "baiduToken"),
+        ({"baiduToken": "two words"}, "baiduToken"),
+        ({"baiduSite": "https://example.com/shop"}, "baiduSite"),
     ],
 )
 def test_a_value_that_breaks_its_rule_is_refused_by_its_name_at_creation_and_change(
