@@ -227,7 +227,6 @@ def test_a_key_is_masked_wherever_it_stands() -> None:
         ({"bingDailyQuota": 0}, "bingDailyQuota"),
         ({"bingDailyQuota": 501}, "bingDailyQuota"),
         ({"bingApiKey": "two words"}, "bingApiKey"),
-        ({"baiduEnabled": True}, "baiduToken"),
         ({"baiduToken": "two words"}, "baiduToken"),
         ({"baiduSite": "https://example.com/shop"}, "baiduSite"),
     ],

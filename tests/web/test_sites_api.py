@@ -56,6 +56,11 @@ async def test_new_site_is_answered_with_every_field_and_its_default(api: ApiSta
             "bingApiKey": None,
             "bingDailyQuota": 100,
             "bingPriority": "newest",
+            "baiduEnabled": False,
+            "baiduToken": None,
+            "baiduDailyQuota": 10,
+            "baiduPriority": "newest",
+            "baiduSite": None,
         }
     }
     assert await api.read(f"/api/sites/{host}") == answer.json
@@ -77,10 +82,15 @@ async def test_every_field_can_be_set(api: ApiStage) -> None:
         "bingEnabled": True,
         "bingDailyQuota": 500,
         "bingPriority": "random",
+        "baiduEnabled": True,
+        "baiduDailyQuota": 3_000,
+        "baiduPriority": "random",
+        "baiduSite": "https://www.shop.example",
     }
-    answer = await api.ask("POST", "/api/sites", {**given, "indexnowKey": KEY, "bingApiKey": BING_KEY})
+    secrets = {"indexnowKey": KEY, "bingApiKey": BING_KEY, "baiduToken": BING_KEY}
+    answer = await api.ask("POST", "/api/sites", {**given, **secrets})
     assert answer.status == 201
-    shown = {**given, "sitemapUrl": given["sitemapUrls"][0], "indexnowKey": MASK, "bingApiKey": MASK}
+    shown = {**given, "sitemapUrl": given["sitemapUrls"][0], **dict.fromkeys(secrets, MASK)}
     assert answer.json == {"site": shown}
     assert await api.read("/api/sites/shop") == answer.json
 

@@ -40,6 +40,8 @@ async def test_status_of_a_site_that_never_ran(api: ApiStage) -> None:
         "execution": None,
         "bing": {"enabled": False},
         "bingQuota": None,
+        "baidu": {"enabled": False},
+        "baiduQuota": None,
     }
     assert await api.read("/status") == await api.read(f"/status?site={name}")
 

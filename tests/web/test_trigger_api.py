@@ -61,9 +61,11 @@ async def test_trigger_of_bing_on_a_site_without_it_is_refused(api: ApiStage, me
 async def test_unknown_channel_is_refused_with_those_there_are(api: ApiStage) -> None:
     """A35."""
     await api.add_site()
-    answer = await api.ask("GET", "/trigger?channel=google")
+    answer = await api.ask("GET", "/trigger?channel=yahoo")
     assert answer.status == 400
-    assert answer.json["errors"] == [{"field": "channel", "message": "Input should be 'all', 'indexnow' or 'bing'"}]
+    assert answer.json["errors"] == [
+        {"field": "channel", "message": "Input should be 'all', 'indexnow', 'bing' or 'baidu'"}
+    ]
 
 
 async def test_run_in_progress_is_409_with_its_id(api: ApiStage) -> None:

@@ -150,7 +150,7 @@ class PausedAnswer(BaseModel):
 
 
 class DailyAnswer(BaseModel):
-    """Statistics by day, oldest first."""
+    """Statistics by day, oldest first: IndexNow, Bing, and every other channel that did something in these days."""
 
     daily: list[dict[str, Any]]
 

@@ -47,6 +47,7 @@ def make_status_router(
     ) -> DailyAnswer:
         number = None if site is None else (await lookup.require(site)).number
         counts = await read_days(database, today=clock.now().astimezone(UTC).date(), days=days, site=number)
+        worked = {channel for of in counts.values() for channel, count in of.items() if count.total}
         return DailyAnswer(
             daily=[
                 {
@@ -54,6 +55,7 @@ def make_status_router(
                     **{
                         str(channel): {"total": of[channel].total, "successful": of[channel].successful}
                         for channel in Channel
+                        if channel in (Channel.INDEXNOW, Channel.BING) or channel in worked
                     },
                 }
                 for day, of in counts.items()
