@@ -11,7 +11,7 @@ BING = 2
 
 def upgrade() -> None:
     op.add_column("sites", sa.Column("baidu_token", sa.LargeBinary))
-    op.rename_table("bing_key_rests", "key_rests")
+    move_rests("bing_key_rests", "key_rests")
     op.create_table(
         "channel_quota",
         sa.Column("site", sa.BigInteger, nullable=False),
@@ -51,5 +51,19 @@ def downgrade() -> None:
         f'SELECT site, day, used, "full", updated_at, submitted_at FROM channel_quota WHERE channel = {BING}'
     )
     op.drop_table("channel_quota")
-    op.rename_table("key_rests", "bing_key_rests")
+    move_rests("key_rests", "bing_key_rests")
     op.drop_column("sites", "baidu_token")
+
+
+def move_rests(old: str, new: str) -> None:
+    """A new table with the rows of the old one: a renamed one would keep the old name in its constraints."""
+    op.create_table(
+        new,
+        sa.Column("key_fingerprint", sa.Text, primary_key=True),
+        sa.Column("until", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text, nullable=False),
+        sqlite_with_rowid=False,
+    )
+    # Both names are ours.
+    op.execute(f"INSERT INTO {new} SELECT key_fingerprint, until, reason FROM {old}")
+    op.drop_table(old)
