@@ -18,8 +18,8 @@ from tidings.announce.channels.kinds import ApiBases
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import Report
+from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import FailedPage, Outbox
 from tidings.announce.site.channel_settings import BaiduSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionStatus
@@ -57,8 +57,7 @@ class BaiduStage:
         return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
 
     async def list_failed(self) -> list[FailedPage]:
-        outbox = Outbox(self.bench.database, site=self.site.number, channel=Channel.BAIDU)
-        return await outbox.list_failed(limit=10_000)
+        return await FailedPages(self.bench.database, site=self.site.number, channel=Channel.BAIDU).list(limit=10_000)
 
     def list_pushes(self) -> list[int]:
         """The number of URLs of each request, in order."""
