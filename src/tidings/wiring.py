@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from tidings.collect.feishu.mirror import FeishuMirror
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
-    from tidings.collect.write import Keywords, Writer
+    from tidings.collect.write import Keywords, Writer, WriterLimits
     from tidings.collect.write.cookies import CookieRecords
+    from tidings.collect.write.next_stage import NextStage
 
 USER_AGENT = f"Tidings/{__version__}"
 
@@ -201,23 +202,36 @@ class Installation:
 
     @cached_property
     def writer(self) -> "Writer":
-        from tidings.collect.write import Writer, WriterLimits
+        from tidings.collect.write import Writer
 
-        settings, crawl = self.settings.collect, self.settings.crawl
+        settings = self.settings.collect
         return Writer(
             self.database,
             executions=self.executions,
             clock=self.clock,
-            limits=WriterLimits(
-                lock_timeout=settings.lock_timeout,
-                backoff=settings.backoff,
-                batch_time=crawl.batch_timeout,
-                request_time=crawl.request_timeout,
-                platform_interval=crawl.platform_interval,
-                cookie_interval=crawl.cookie_interval,
-            ),
+            limits=self._writer_limits,
             rules=_make_cookie_rules(self.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
+        )
+
+    @cached_property
+    def next_stage(self) -> "NextStage":
+        from tidings.collect.write.next_stage import NextStage
+
+        return NextStage(self.writer, executions=self.executions, clock=self.clock, limits=self._writer_limits)
+
+    @property
+    def _writer_limits(self) -> "WriterLimits":
+        from tidings.collect.write import WriterLimits
+
+        settings, crawl = self.settings.collect, self.settings.crawl
+        return WriterLimits(
+            lock_timeout=settings.lock_timeout,
+            backoff=settings.backoff,
+            batch_time=crawl.batch_timeout,
+            request_time=crawl.request_timeout,
+            platform_interval=crawl.platform_interval,
+            cookie_interval=crawl.cookie_interval,
         )
 
     @cached_property

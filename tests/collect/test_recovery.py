@@ -220,7 +220,9 @@ async def test_a_stale_lock_on_a_source_is_released(writer: Writer, database: Da
     await writer.add_candidates(execution, make_candidates("a"))
     await writer.settle(execution, PLATFORM, collect(await writer.lease(execution)))
     async with database.write() as connection:
-        await connection.execute(update(sources).values(processing_lock="somebody", locked_at=_stamp(clock.now())))
+        await connection.execute(
+            update(sources).values(status="processing", processing_lock="somebody", locked_at=_stamp(clock.now()))
+        )
     clock.advance(LOCK - SECOND)
     assert (await writer.recover()).records == 0
     clock.advance(2 * SECOND)

@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import (
     COLLECT,
-    PENDING_PLATFORMS,
     CandidateStatus,
     candidates,
     collect_minutes,
     platform_pauses,
     watched_keywords,
+    write_pending_platforms,
 )
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.executions import ExecutionRecord, executions, read_record
@@ -32,7 +32,7 @@ _has_failed = text("tbl_candidate.status = 'failed'")
 
 _FIND_WAITING: Final = text(
     f"""
-    WITH RECURSIVE {PENDING_PLATFORMS}
+    WITH RECURSIVE {write_pending_platforms(candidates.name)}
     SELECT platform FROM pending WHERE platform IS NOT NULL
     UNION SELECT platform FROM tbl_candidate WHERE status = 'processing'
     """

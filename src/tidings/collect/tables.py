@@ -259,16 +259,21 @@ mirror_requests = Table(
     PrimaryKeyConstraint("table_id", "record_id"),
 )
 
-# The platforms with pending candidates, as a table expression `pending(platform)`. It jumps from platform to platform
-# in the index, where DISTINCT would read every pending row. The last row is NULL.
-PENDING_PLATFORMS: Final = """
+
+def write_pending_platforms(table: str) -> str:
+    """The platforms with pending records, as a table expression `pending(platform)`. The last row is NULL.
+
+    It jumps from platform to platform in the index, where DISTINCT would read every pending row.
+    """
+    return f"""
     pending(platform) AS (
-        SELECT min(platform) FROM tbl_candidate WHERE status = 'pending'
+        SELECT min(platform) FROM {table} WHERE status = 'pending'
         UNION ALL
-        SELECT (SELECT min(platform) FROM tbl_candidate WHERE status = 'pending' AND platform > pending.platform)
+        SELECT (SELECT min(platform) FROM {table} WHERE status = 'pending' AND platform > pending.platform)
         FROM pending WHERE pending.platform IS NOT NULL
     )
-"""
+    """
+
 
 # One line, as in the migration: SQLite stores the text of a view.
 _EXECUTION_VIEW: Final = (

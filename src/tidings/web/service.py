@@ -218,6 +218,7 @@ def _list_writer_services(installation: Installation) -> WriterServices:
     settings = installation.settings.collect
     return WriterServices(
         writer=installation.writer,
+        next_stage=installation.next_stage,
         keywords=installation.keywords,
         database=installation.database,
         alerts=installation.alerts,

@@ -1,4 +1,4 @@
-"""Candidates and their leases: insert, lease, renew, release, requeue, and take back from dead executions. Each
+"""Candidates, sources and their leases: insert, lease, renew, release, requeue, take back from dead executions. Each
 function is one step of a transaction that the caller has begun and guarded.
 """
 
@@ -6,11 +6,25 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, case, exists, func, or_, select, text, tuple_, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Table,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
-from tidings.collect.tables import PENDING_PLATFORMS, CandidateStatus, candidates, sources
+from tidings.collect.tables import CandidateStatus, candidates, sources, write_pending_platforms
 from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
@@ -23,65 +37,92 @@ CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
 _LOST_WORKER: Final = "the execution that leased it sent no heartbeat, so the lease was taken back"
 
-_key = (candidates.c.platform, candidates.c.note_id)
-_leased = tuple(candidates.c[name] for name in LeasedCandidate.__slots__)
-_is_held = and_(text("tbl_candidate.status = 'processing'"), candidates.c.processing_lock == bindparam("lock"))
 
-_chosen = (
-    select(candidates.c.note_id)
-    .where(
-        candidates.c.platform == bindparam("of_platform"),
-        text("tbl_candidate.status = 'pending'"),
-        candidates.c.due_at <= bindparam("now"),
-    )
-    .order_by(candidates.c.due_at)
-    .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)
-    .cte("chosen")
-)
-# Built once: every batch runs these statements.
-_lease = (
-    update(candidates)
-    .where(candidates.c.platform == bindparam("of_platform"), candidates.c.note_id.in_(select(_chosen.c.note_id)))
-    .values(
-        status=CandidateStatus.PROCESSING.value,
-        processing_lock=bindparam("lock"),
-        locked_at=bindparam("now"),
-        exec_meta=bindparam("meta"),
-        updated_at=bindparam("now"),
-    )
-    .returning(candidates.c.due_at, *_leased)
-)
-_find_held = (
-    select(candidates.c.note_id, candidates.c.retry_count, candidates.c.source_keyword)
-    .where(
-        _is_held,
-        candidates.c.platform == bindparam("of_platform"),
-        candidates.c.note_id.in_(bindparam("note_ids", expanding=True)),
-    )
-    .order_by(candidates.c.note_id)
-    .with_for_update()
-)
+class LeasedTable:
+    """A table whose records executions lease: its columns and statements. A record is named by platform and id.
 
-_FIND_PENDING_PLATFORMS: Final = text(
-    f"WITH RECURSIVE {PENDING_PLATFORMS} SELECT platform FROM pending WHERE platform IS NOT NULL"
-)
-_FIND_DUE_PLATFORMS: Final = text(
-    f"""
-    WITH RECURSIVE {PENDING_PLATFORMS}, oldest AS (
-        SELECT platform, (
-            SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = pending.platform
-        ) AS due_at
-        FROM pending WHERE platform IS NOT NULL
-    )
-    SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform
+    The words of `status` mean the same in every such table: pending, processing, failed. Statements that every batch
+    runs are built once.
     """
+
+    def __init__(self, table: Table, id_column: Column[str], *, shown: Sequence[str], held: Sequence[str]) -> None:
+        self.table = table
+        self.key = (table.c.platform, id_column)
+        self.is_pending = text(f"{table.name}.status = 'pending'")
+        self.is_processing = text(f"{table.name}.status = 'processing'")
+        self.is_held = and_(self.is_processing, table.c.processing_lock == bindparam("lock"))
+        chosen = (
+            select(id_column.label("id"))
+            .where(table.c.platform == bindparam("of_platform"), self.is_pending, table.c.due_at <= bindparam("now"))
+            .order_by(table.c.due_at)
+            .limit(bindparam("most"))
+            .with_for_update(skip_locked=True)
+            .cte("chosen")
+        )
+        self.lease = (
+            update(table)
+            .where(table.c.platform == bindparam("of_platform"), id_column.in_(select(chosen.c.id)))
+            .values(
+                status=CandidateStatus.PROCESSING.value,
+                processing_lock=bindparam("lock"),
+                locked_at=bindparam("now"),
+                exec_meta=bindparam("meta"),
+                **self.touch(bindparam("now")),
+            )
+            .returning(table.c.due_at, id_column.label("lease_id"), *(table.c[name] for name in shown))
+        )
+        self.find_held = (
+            select(id_column.label("id"), *(table.c[name] for name in held))
+            .where(
+                self.is_held,
+                table.c.platform == bindparam("of_platform"),
+                id_column.in_(bindparam("ids", expanding=True)),
+            )
+            .order_by(id_column)
+            .with_for_update()
+        )
+        pending = write_pending_platforms(table.name)
+        self.find_pending_platforms = text(
+            f"WITH RECURSIVE {pending} SELECT platform FROM pending WHERE platform IS NOT NULL"
+        )
+        self.find_due_platforms = text(
+            f"""
+            WITH RECURSIVE {pending}, oldest AS (
+                SELECT platform, (
+                    SELECT min(due_at) FROM {table.name} AS one
+                    WHERE status = 'pending' AND one.platform = pending.platform
+                ) AS due_at
+                FROM pending WHERE platform IS NOT NULL
+            )
+            SELECT platform FROM oldest WHERE due_at <= :now ORDER BY due_at, platform
+            """
+        )
+
+    def touch(self, now: Any) -> dict[str, Any]:
+        """The time of the last change, where the table has it."""
+        return {"updated_at": now} if "updated_at" in self.table.c else {}
+
+    def describe_release(self, at: datetime) -> dict[str, Any]:
+        now = to_milliseconds(at)
+        return {"processing_lock": None, "locked_at": None, "due_at": now, **self.touch(now)}
+
+
+CANDIDATES: Final = LeasedTable(
+    candidates, candidates.c.note_id, shown=LeasedCandidate.__slots__, held=("note_id", "retry_count", "source_keyword")
 )
+# Notes that the next stage works on. Each version is a record.
+SOURCES: Final = LeasedTable(
+    sources,
+    sources.c.idempotency_key,
+    shown=("platform", "note_id", "idempotency_key", "version", "retry_count", "source_keyword", "content"),
+    held=("retry_count",),
+)
+LEASED_TABLES: Final = (CANDIDATES, SOURCES)
 
 
-async def find_due_platforms(connection: AsyncConnection, *, at: datetime) -> list[str]:
-    """The platforms with due candidates, the longest waiting first."""
-    return list((await connection.execute(_FIND_DUE_PLATFORMS, {"now": to_milliseconds(at)})).scalars())
+async def find_due_platforms(connection: AsyncConnection, *, at: datetime, of: LeasedTable = CANDIDATES) -> list[str]:
+    """The platforms with due records, the longest waiting first."""
+    return list((await connection.execute(of.find_due_platforms, {"now": to_milliseconds(at)})).scalars())
 
 
 async def insert_candidates(
@@ -110,14 +151,22 @@ async def insert_candidates(
         return []
     # One order for all: two executions that insert the same notes cannot deadlock.
     ordered = [rows[key] for key in sorted(rows)]
-    statement = database.insert(candidates).on_conflict_do_nothing().returning(*_key)
+    statement = database.insert(candidates).on_conflict_do_nothing().returning(*CANDIDATES.key)
     return [(row.platform, row.note_id) for row in await connection.execute(statement, ordered)]
 
 
 async def lease_candidates(
     connection: AsyncConnection, execution: Execution, *, platform: str, limit: int, at: datetime
 ) -> list[LeasedCandidate]:
-    """Lease at most `limit` due candidates, the longest waiting first. Rows of a lease in progress are skipped."""
+    """Lease at most `limit` due candidates, the longest waiting first."""
+    rows = await lease_records(connection, CANDIDATES, execution, platform=platform, limit=limit, at=at)
+    return [LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows]
+
+
+async def lease_records(
+    connection: AsyncConnection, of: LeasedTable, execution: Execution, *, platform: str, limit: int, at: datetime
+) -> list[Any]:
+    """Lease at most `limit` due records, the longest waiting first. Rows of a lease in progress are skipped."""
     values = {
         "of_platform": platform,
         "most": limit,
@@ -125,26 +174,31 @@ async def lease_candidates(
         "now": to_milliseconds(at),
         "meta": write_meta(execution),
     }
-    rows = sorted(await connection.execute(_lease, values), key=lambda row: (row.due_at, row.note_id))
-    return [LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows]
+    return sorted(await connection.execute(of.lease, values), key=lambda row: (row.due_at, row.lease_id))
 
 
 async def renew_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> int:
     """Renew `locked_at` of everything the execution holds. Returns how many records that is."""
-    statement = update(candidates).where(_is_held).values(locked_at=to_milliseconds(at))
-    return (await connection.execute(statement, {"lock": execution.public_id})).rowcount
+    count = 0
+    for of in LEASED_TABLES:
+        statement = update(of.table).where(of.is_held).values(locked_at=to_milliseconds(at))
+        count += (await connection.execute(statement, {"lock": execution.public_id})).rowcount
+    return count
 
 
-async def release_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> list[Key]:
-    """Give back everything the execution still holds, uncounted."""
-    statement = (
-        update(candidates)
-        .where(_is_held)
-        .values(status=CandidateStatus.PENDING.value, **_describe_release(at))
-        .returning(*_key)
-    )
-    rows = await connection.execute(statement, {"lock": execution.public_id})
-    return [(row.platform, row.note_id) for row in rows]
+async def release_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> dict[str, list[Key]]:
+    """Give back everything the execution still holds, uncounted. Returns the keys by table."""
+    released = {}
+    for of in LEASED_TABLES:
+        statement = (
+            update(of.table)
+            .where(of.is_held)
+            .values(status=CandidateStatus.PENDING.value, **of.describe_release(at))
+            .returning(*of.key)
+        )
+        rows = await connection.execute(statement, {"lock": execution.public_id})
+        released[of.table.name] = [(row[0], row[1]) for row in rows]
+    return released
 
 
 async def requeue_failed(
@@ -162,7 +216,7 @@ async def requeue_failed(
     if note_ids is not None:
         conditions.append(candidates.c.note_id.in_(note_ids))
     chosen = (
-        select(*_key)
+        select(*CANDIDATES.key)
         .where(*conditions)
         .order_by(candidates.c.updated_at)
         .limit(limit)
@@ -171,40 +225,39 @@ async def requeue_failed(
     )
     statement = (
         update(candidates)
-        .where(tuple_(*_key).in_(select(chosen.c.platform, chosen.c.note_id)))
-        .values(status=CandidateStatus.PENDING.value, retry_count=0, **_describe_release(at))
-        .returning(*_key)
+        .where(tuple_(*CANDIDATES.key).in_(select(chosen.c.platform, chosen.c.note_id)))
+        .values(status=CandidateStatus.PENDING.value, retry_count=0, **CANDIDATES.describe_release(at))
+        .returning(*CANDIDATES.key)
     )
     return [(row.platform, row.note_id) for row in await connection.execute(statement)]
 
 
-async def take_back_candidates(
-    connection: AsyncConnection, *, at: datetime, limits: WriterLimits
+async def take_back_records(
+    connection: AsyncConnection, of: LeasedTable, *, at: datetime, limits: WriterLimits
 ) -> list[tuple[Key, CandidateStatus]]:
-    """Free the candidates of dead executions. Each counts as a failed attempt, because it may have killed its worker.
+    """Free the records of dead executions. Each counts as a failed attempt, because it may have killed its worker.
 
     An execution is dead if it has ended, or if its lock is older than the timeout. A row that somebody is writing is
     skipped: its holder lives. Of several callers at once, each record is in one answer.
     """
+    table = of.table
     # Not "is not among the running ones": PostgreSQL re-reads a changed row but not the other table, so an execution
     # that began after this statement would count as ended.
     has_ended = exists().where(
-        executions.c.public_id == candidates.c.processing_lock,
+        executions.c.public_id == table.c.processing_lock,
         executions.c.status != ExecutionStatus.RUNNING.value,
     )
     dead = (
-        select(*_key)
-        .where(
-            text("tbl_candidate.status = 'processing'"), or_(_is_silent(candidates, at=at, limits=limits), has_ended)
-        )
-        .order_by(*_key)
-        .with_for_update(skip_locked=True, of=candidates)
+        select(*of.key)
+        .where(of.is_processing, or_(_is_silent(table, at=at, limits=limits), has_ended))
+        .order_by(*of.key)
+        .with_for_update(skip_locked=True, of=table)
         .cte("dead")
     )
-    failures = candidates.c.retry_count + 1
+    failures = table.c.retry_count + 1
     statement = (
-        update(candidates)
-        .where(tuple_(*_key).in_(select(dead.c.platform, dead.c.note_id)))
+        update(table)
+        .where(tuple_(*of.key).in_(select(*dead.c)))
         .values(
             status=case(
                 (failures <= limits.most_retries, CandidateStatus.PENDING.value), else_=CandidateStatus.FAILED.value
@@ -212,26 +265,11 @@ async def take_back_candidates(
             retry_count=failures,
             last_error_code=ErrorCode.TIMEOUT_ERROR.value,
             last_error=_LOST_WORKER,
-            **_describe_release(at),
+            **of.describe_release(at),
         )
-        .returning(*_key, candidates.c.status)
+        .returning(*of.key, table.c.status)
     )
-    rows = await connection.execute(statement)
-    return [((row.platform, row.note_id), CandidateStatus(row.status)) for row in rows]
-
-
-async def take_back_sources(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> list[Key]:
-    """Free sources whose lock is older than the timeout. Their holder need not be an execution.
-
-    Returns their platforms and idempotency keys.
-    """
-    statement = (
-        update(sources)
-        .where(text("tbl_source.processing_lock IS NOT NULL"), _is_silent(sources, at=at, limits=limits))
-        .values(processing_lock=None, locked_at=None, retry_count=sources.c.retry_count + 1)
-        .returning(sources.c.platform, sources.c.idempotency_key)
-    )
-    return [(row.platform, row.idempotency_key) for row in await connection.execute(statement)]
+    return [((row[0], row[1]), CandidateStatus(row.status)) for row in await connection.execute(statement)]
 
 
 async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:
@@ -241,16 +279,14 @@ async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limit
     """
     now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
     latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max((LONGEST_RETRY_AFTER, *limits.backoff)))
-    is_pending = text("tbl_candidate.status = 'pending'")
-    due = update(candidates).where(is_pending, candidates.c.due_at > latest_due).values(due_at=now)
-    # One range of the index for each platform: the table may have a million pending rows.
-    platforms = (await connection.execute(_FIND_PENDING_PLATFORMS)).scalars()
-    statements = [due.where(candidates.c.platform == platform) for platform in platforms]
-    for table, condition in (
-        (candidates, text("tbl_candidate.status = 'processing'")),
-        (sources, text("tbl_source.processing_lock IS NOT NULL")),
-    ):
-        statements.append(update(table).where(condition, table.c.locked_at > latest).values(locked_at=now))
+    statements = []
+    for of in LEASED_TABLES:
+        due = update(of.table).where(of.is_pending, of.table.c.due_at > latest_due).values(due_at=now)
+        # One range of the index for each platform: the table may have a million pending rows.
+        platforms = (await connection.execute(of.find_pending_platforms)).scalars()
+        statements += [due.where(of.table.c.platform == platform) for platform in platforms]
+        ahead = update(of.table).where(of.is_processing, of.table.c.locked_at > latest)
+        statements.append(ahead.values(locked_at=now))
     is_running = executions.c.status == ExecutionStatus.RUNNING.value
     is_ahead = executions.c.heartbeat_at > latest
     statements.append(update(executions).where(is_running, is_ahead).values(heartbeat_at=now))
@@ -258,17 +294,17 @@ async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limit
 
 
 async def find_held(
-    connection: AsyncConnection, execution: Execution, *, platform: str, note_ids: Collection[str]
+    connection: AsyncConnection,
+    execution: Execution,
+    *,
+    platform: str,
+    note_ids: Collection[str],
+    of: LeasedTable = CANDIDATES,
 ) -> dict[str, Any]:
-    """The candidates among these that the execution still holds, by note id, locked until the transaction ends."""
-    values = {"lock": execution.public_id, "of_platform": platform, "note_ids": sorted(note_ids)}
-    return {row.note_id: row for row in await connection.execute(_find_held, values)}
+    """The records among these that the execution still holds, by id, locked until the transaction ends."""
+    values = {"lock": execution.public_id, "of_platform": platform, "ids": sorted(note_ids)}
+    return {row.id: row for row in await connection.execute(of.find_held, values)}
 
 
 def _is_silent(table: Table, *, at: datetime, limits: WriterLimits) -> ColumnElement[bool]:
     return func.coalesce(table.c.locked_at, 0) < to_milliseconds(at - limits.lock_timeout)
-
-
-def _describe_release(at: datetime) -> dict[str, Any]:
-    now = to_milliseconds(at)
-    return {"processing_lock": None, "locked_at": None, "due_at": now, "updated_at": now}

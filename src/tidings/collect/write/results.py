@@ -15,6 +15,7 @@ from tidings.collect.archive.search import make_terms
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus, SourceStatus, candidates, note_terms, sources
 from tidings.collect.write.values import (
+    LONGEST_ERROR,
     Collected,
     CookieUse,
     Failed,
@@ -32,7 +33,6 @@ from tidings.core.db.database import Database
 from tidings.core.executions import Execution
 
 _MINUTE: Final = 60_000
-_LONGEST_ERROR: Final = 500
 
 _is_processed = and_(candidates.c.platform == bindparam("of_platform"), text("tbl_candidate.status = 'processing'"))
 _set_collected = (
@@ -258,7 +258,7 @@ def _describe_mark(
         "new_count": verdict.retry_count,
         "new_due": to_milliseconds(verdict.retry_at or at),
         "code": failure.code.value,
-        "message": make_storable(failure.message)[:_LONGEST_ERROR],
+        "message": make_storable(failure.message)[:LONGEST_ERROR],
         "new_meta": write_meta(execution, cookie_used=failure.cookie_used),
         "now": to_milliseconds(at),
     }

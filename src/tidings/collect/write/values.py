@@ -17,6 +17,8 @@ from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
 
 BATCH_SIZE: Final = 10
+# Characters of a stored error message.
+LONGEST_ERROR: Final = 500
 
 # PostgreSQL limits the length of a key.
 _LONGEST_NOTE_ID: Final = 256
@@ -225,7 +227,7 @@ class Finished:
     status: ExecutionStatus
     items_processed: int
     items_failed: int
-    # Candidates that it still held, given back uncounted.
+    # Candidates and sources that it still held, given back uncounted.
     released: int
 
 
@@ -237,7 +239,7 @@ class Recovered:
     executions: list[str]
     # Candidates and sources that it unlocked.
     records: int
-    # Candidates among them that failed for good, because their retries were used up.
+    # Those among them that failed for good, because their retries were used up.
     failed: int
 
 

@@ -24,6 +24,7 @@ from tidings.collect.write.cookies import clamp_future_states, judge_code, recor
 from tidings.collect.write.deletion import delete_note
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
+    LEASED_TABLES,
     Key,
     clamp_future_times,
     find_due_platforms,
@@ -33,8 +34,7 @@ from tidings.collect.write.leases import (
     release_leases,
     renew_leases,
     requeue_failed,
-    take_back_candidates,
-    take_back_sources,
+    take_back_records,
 )
 from tidings.collect.write.pauses import PlatformPauses
 from tidings.collect.write.results import (
@@ -182,7 +182,7 @@ class Writer:
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
-            await self._record_changes(connection, candidates.name, created, at=at)
+            await self.record_changes(connection, candidates.name, created, at=at)
         if created or code is not None:
             _log.info(
                 "candidates.added", found=len(new), created=len(created), code=code, execution=execution.public_id
@@ -205,7 +205,7 @@ class Writer:
             for name in due:
                 if name not in paused and not leased:
                     leased = await self._lease(connection, execution, name, limit=limit, progress=progress, at=at)
-            await self._record_changes(connection, candidates.name, _list_keys(leased), at=at)
+            await self.record_changes(connection, candidates.name, _list_keys(leased), at=at)
         if leased:
             _log.info(
                 "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
@@ -288,18 +288,20 @@ class Writer:
     ) -> Finished:
         """End the execution and give back what it still holds, uncounted. Without a status it ends as `partial` if
         something failed, else as `succeeded`."""
-        released: list[Key] = []
+        released: dict[str, list[Key]] = {}
         at = self._clock.now()
 
         async def release(connection: AsyncConnection) -> None:
-            released.extend(await release_leases(connection, execution, at=at))
-            await self._record_changes(connection, candidates.name, released, at=at)
+            released.update(await release_leases(connection, execution, at=at))
+            for table_name, keys in released.items():
+                await self.record_changes(connection, table_name, keys, at=at)
 
         if status is None:
             status = await self._judge_end(execution)
         await self._executions.finish(execution, status, processed=None, failed=None, result=result, also=release)
         record = await self._executions.find(execution.public_id)
         processed, failed = (0, 0) if record is None else (record.items_processed, record.items_failed)
+        count = sum(map(len, released.values()))
         _log.info(
             "workflow.finished",
             workflow=execution.workflow_name,
@@ -307,9 +309,9 @@ class Writer:
             status=status.value,
             processed=processed,
             failed=failed,
-            released=len(released),
+            released=count,
         )
-        return Finished(execution.workflow_name, status, processed, failed, len(released))
+        return Finished(execution.workflow_name, status, processed, failed, count)
 
     async def finish_remote(self, execution_id: str, *, status: ExecutionStatus | None = None) -> Finished:
         """End a remote execution. Repeating the call returns how it ended."""
@@ -332,12 +334,14 @@ class Writer:
             clamped = await clamp_future_times(connection, at=at, limits=self._limits)
             clamped += await clamp_future_states(connection, at=at, rules=self._rules)
             clamped += await self.pauses.clamp_future(connection, at=at)
-            freed = await take_back_candidates(connection, at=at, limits=self._limits)
-            unlocked = await take_back_sources(connection, at=at, limits=self._limits)
+            freed, unlocked = [
+                await take_back_records(connection, of, at=at, limits=self._limits) for of in LEASED_TABLES
+            ]
             await count_minute(connection, at=at, succeeded=0, failed=len(freed))
-            await self._record_changes(connection, candidates.name, [key for key, _ in freed], at=at)
-            await self._record_changes(connection, sources.name, unlocked, at=at)
-        records, failed = len(freed) + len(unlocked), sum(status is CandidateStatus.FAILED for _, status in freed)
+            await self.record_changes(connection, candidates.name, [key for key, _ in freed], at=at)
+            await self.record_changes(connection, sources.name, [key for key, _ in unlocked], at=at)
+        every = [*freed, *unlocked]
+        records, failed = len(every), sum(status is CandidateStatus.FAILED for _, status in every)
         if records:
             _log.warning("records.recovered", records=records, failed=failed)
         if clamped:
@@ -351,7 +355,7 @@ class Writer:
             at = self._clock.now()
             async with self._database.write() as connection:
                 keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform, note_ids=note_ids)
-                await self._record_changes(connection, candidates.name, keys, at=at)
+                await self.record_changes(connection, candidates.name, keys, at=at)
             freed = len(keys)
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
@@ -364,8 +368,8 @@ class Writer:
             versions = await delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
             if versions is None:
                 return False
-            await self._record_changes(connection, candidates.name, [(platform, note_id)], at=at)
-            await self._record_changes(connection, sources.name, [(platform, key) for key in versions], at=at)
+            await self.record_changes(connection, candidates.name, [(platform, note_id)], at=at)
+            await self.record_changes(connection, sources.name, [(platform, key) for key in versions], at=at)
         _log.info("note.deleted", platform=platform, note_id=note_id)
         return True
 
@@ -427,11 +431,11 @@ class Writer:
         held: Mapping[str, Any],
         at: datetime,
     ) -> None:
-        await self._record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
+        await self.record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
         created = [(platform, make_key(each.note_id)) for each in settled if each.action is SettledAction.CREATED]
-        await self._record_changes(connection, sources.name, created, at=at)
+        await self.record_changes(connection, sources.name, created, at=at)
 
-    async def _record_changes(
+    async def record_changes(
         self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
     ) -> None:
         """Record for the mirror that these rows changed, in the transaction that changes them.

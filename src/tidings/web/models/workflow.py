@@ -12,6 +12,7 @@ from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.errors import Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write import LeasedCandidate, SettledAction
+from tidings.collect.write.next_stage import LeasedSource, SettledSource
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteDocument, PlatformName
@@ -128,6 +129,43 @@ class FailBody(ExecutionBody):
     blocked: StrictBool = Field(default=False, description=_BLOCKED)
     asked: StrictBool = Field(default=True, description=_ASKED)
     retry_after: RetryAfter = None
+
+
+class SourceItem(CollectBody):
+    """How the work on one leased note ended: done, or with a `code` after every retry that the code allows."""
+
+    idempotency_key: Annotated[StrictStr, Field(min_length=1, max_length=300, examples=["BV1xx411c7mD_v1"])]
+    success: StrictBool
+    code: ErrorCode | None = None
+    message: Message = ""
+
+    @model_validator(mode="after")
+    def check_code(self) -> Self:
+        if self.success == (self.code is not None):
+            raise ValueError("a failure needs a code, and a success has none")
+        return self
+
+
+class SettleSourcesBody(ExecutionBody):
+    """Results of leased notes of one platform."""
+
+    platform: PlatformName
+    items: Annotated[list[SourceItem], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedSources:
+    """Leased notes, all of one platform."""
+
+    records: Sequence[LeasedSource]
+    locked_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettledSources:
+    """The action for each note."""
+
+    items: Sequence[SettledSource]
 
 
 class ItemError(CollectBody):

@@ -26,6 +26,7 @@ from tidings.collect.write import (
     SettledAction,
     Writer,
 )
+from tidings.collect.write.next_stage import NextStage, SourceResult
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
@@ -53,6 +54,7 @@ class WriterServices:
     """Services and settings that the writer's routes use."""
 
     writer: Writer
+    next_stage: NextStage
     keywords: Keywords
     # For the alert that a workflow failed as a whole.
     database: Database
@@ -74,6 +76,7 @@ def make_workflow_router(services: WriterServices) -> APIRouter:
     _add_execution_routes(routes, services)
     _add_candidate_routes(routes, services)
     _add_result_routes(routes, services)
+    _add_source_routes(routes, services)
     _add_failure_routes(routes, services)
     return router
 
@@ -212,6 +215,27 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
         uses = [CookieUse(cookie_name=each.cookie_name, code=each.code, captcha=each.captcha) for each in body.uses]
         await writer.count_cookie_uses(await writer.resume(body.execution_id), uses)
         return shapes.CountedOutcomes(len(uses))
+
+
+def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
+    writer, stage, redact = services.writer, services.next_stage, services.redact
+
+    @routes.add("POST", "/sources/lease", "Lease collected notes", responses=_LOST)
+    async def lease_sources(body: shapes.LeaseBody) -> shapes.LeasedSources:
+        """For a next stage: the same leases as for candidates. All of one platform."""
+        execution = await writer.resume(body.execution_id)
+        leased = await stage.lease(execution, limit=body.limit or services.batch_size, platform=body.platform)
+        return shapes.LeasedSources(leased, len(leased))
+
+    @routes.add("POST", "/sources/settle", "Report work on collected notes", responses=_LOST)
+    async def settle_sources(body: shapes.SettleSourcesBody) -> shapes.SettledSources:
+        """All or nothing, and once, also if repeated. A note that you no longer hold has the action `lost`."""
+        results = [
+            SourceResult(idempotency_key=item.idempotency_key, code=item.code, message=redact(item.message))
+            for item in body.items
+        ]
+        execution = await writer.resume(body.execution_id)
+        return shapes.SettledSources(await stage.settle(execution, body.platform, results))
 
 
 def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:

@@ -1,0 +1,215 @@
+"""The next stage: collected notes are leased and settled as candidates are, by whoever works on them further.
+
+Same locks, fencing, retries and recovery; the rules are in `leases` and `values`. A note is done, due again, or failed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import bindparam, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.errors import ErrorCode
+from tidings.collect.tables import SourceStatus, sources
+from tidings.collect.write.leases import SOURCES, find_due_platforms, find_held, lease_records
+from tidings.collect.write.values import (
+    BATCH_SIZE,
+    LONGEST_ERROR,
+    Failed,
+    Settled,
+    WriterLimits,
+    judge_failure,
+    make_storable,
+    write_meta,
+)
+from tidings.collect.write.writer import Writer
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.executions import Execution, Executions
+from tidings.core.logs.logger import get_logger
+
+_log = get_logger(__name__)
+
+_set_settled = (
+    update(sources)
+    .where(
+        SOURCES.is_processing,
+        sources.c.platform == bindparam("of_platform"),
+        sources.c.idempotency_key == bindparam("of_key"),
+    )
+    .values(
+        status=bindparam("new_status"),
+        processing_lock=None,
+        locked_at=None,
+        retry_count=bindparam("new_count"),
+        due_at=bindparam("new_due"),
+        last_error_code=bindparam("code"),
+        last_error=bindparam("message"),
+        exec_meta=bindparam("new_meta"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedSource:
+    """A collected note that is leased to an execution."""
+
+    platform: str
+    note_id: str
+    # Names the record; each version of a note has its own.
+    idempotency_key: str
+    version: int
+    # Failed attempts of this stage so far.
+    retry_count: int
+    # The keyword that found the note first.
+    source_keyword: str
+    # The note as the crawl API answers it.
+    note: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceResult:
+    """How the work on a leased note ended."""
+
+    idempotency_key: str
+    # None: it is done.
+    code: ErrorCode | None = None
+    # For a person.
+    message: str = ""
+
+
+class SourceAction(StrEnum):
+    """The writer's action for one note."""
+
+    DONE = "done"
+    # The failure was counted; the note is due again later.
+    RETRY = "retry"
+    # The note failed for good.
+    FAILED = "failed"
+    # The note was given back uncounted, because the failure is not its own.
+    RELEASED = "released"
+    # This execution no longer holds the note; nothing was written.
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledSource:
+    """The result of one note."""
+
+    idempotency_key: str
+    action: SourceAction
+    # Failed attempts so far.
+    retry_count: int | None = None
+    # When it is due again.
+    retry_at: datetime | None = None
+
+
+_STATUSES: Final = {
+    SourceAction.DONE: SourceStatus.DONE,
+    SourceAction.RETRY: SourceStatus.PENDING,
+    SourceAction.RELEASED: SourceStatus.PENDING,
+    SourceAction.FAILED: SourceStatus.FAILED,
+}
+
+
+class NextStage:
+    """Leases of collected notes. Every method raises ExecutionLostError."""
+
+    def __init__(self, writer: Writer, *, executions: Executions, clock: Clock, limits: WriterLimits) -> None:
+        self._writer = writer
+        self._executions = executions
+        self._clock = clock
+        self._limits = limits
+
+    async def lease(
+        self, execution: Execution, *, limit: int = BATCH_SIZE, platform: str | None = None
+    ) -> list[LeasedSource]:
+        """Lease notes of one platform: the named one, or the one whose notes wait longest."""
+        at = self._clock.now()
+        async with self._executions.guard(execution) as connection:
+            due = [platform] if platform else await find_due_platforms(connection, at=at, of=SOURCES)
+            rows: list[Any] = []
+            for name in due:
+                if not rows:
+                    rows = await lease_records(connection, SOURCES, execution, platform=name, limit=limit, at=at)
+            leased = [_read_leased(row) for row in rows]
+            keys = [(each.platform, each.idempotency_key) for each in leased]
+            await self._writer.record_changes(connection, sources.name, keys, at=at)
+        _log.info("sources.leased", count=len(leased), execution=execution.public_id)
+        return leased
+
+    async def settle(self, execution: Execution, platform: str, results: Sequence[SourceResult]) -> list[SettledSource]:
+        """Write the results of leased notes in one transaction; of two results for one note the first counts.
+
+        Repeating the same results changes nothing: a note that is no longer held is answered with `lost`.
+        """
+        at = self._clock.now()
+        first = {each.idempotency_key: each for each in reversed(results)}
+        async with self._executions.guard(execution) as connection:
+            held = await find_held(connection, execution, platform=platform, note_ids=first, of=SOURCES)
+            settled = [self._judge(each, held.get(key), at=at) for key, each in first.items()]
+            mine = [each for each in settled if each.action is not SourceAction.LOST]
+            await self._write(connection, execution, platform, mine, results=first, at=at)
+            await self._executions.count_items(
+                connection,
+                execution,
+                processed=sum(each.action is SourceAction.DONE for each in mine),
+                failed=sum(each.action in (SourceAction.RETRY, SourceAction.FAILED) for each in mine),
+            )
+        _log.info("sources.settled", platform=platform, count=len(mine), execution=execution.public_id)
+        by_key = {each.idempotency_key: each for each in settled}
+        return [by_key[key] for key in dict.fromkeys(each.idempotency_key for each in results)]
+
+    def _judge(self, result: SourceResult, held: Any, *, at: datetime) -> SettledSource:
+        key = result.idempotency_key
+        if held is None:
+            return SettledSource(idempotency_key=key, action=SourceAction.LOST)
+        if result.code is None:
+            return SettledSource(idempotency_key=key, action=SourceAction.DONE, retry_count=held.retry_count)
+        failure = Failed(note_id=key, code=result.code, message=result.message)
+        judged: Settled = judge_failure(failure, retry_count=held.retry_count, at=at, limits=self._limits)
+        return SettledSource(
+            idempotency_key=key,
+            action=SourceAction(judged.action.value),
+            retry_count=judged.retry_count,
+            retry_at=judged.retry_at,
+        )
+
+    async def _write(
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        platform: str,
+        settled: Sequence[SettledSource],
+        *,
+        results: Mapping[str, SourceResult],
+        at: datetime,
+    ) -> None:
+        if not settled:
+            return
+        rows = []
+        for each in settled:
+            result = results[each.idempotency_key]
+            rows.append(
+                {
+                    "of_platform": platform,
+                    "of_key": each.idempotency_key,
+                    "new_status": _STATUSES[each.action].value,
+                    "new_count": each.retry_count,
+                    "new_due": to_milliseconds(each.retry_at or at),
+                    "code": None if result.code is None else result.code.value,
+                    "message": make_storable(result.message)[:LONGEST_ERROR] or None,
+                    "new_meta": write_meta(execution),
+                }
+            )
+        await connection.execute(_set_settled, rows)
+        keys = [(platform, each.idempotency_key) for each in settled]
+        await self._writer.record_changes(connection, sources.name, keys, at=at)
+
+
+def _read_leased(row: Any) -> LeasedSource:
+    names = ("platform", "note_id", "idempotency_key", "version", "retry_count", "source_keyword")
+    return LeasedSource(**{name: getattr(row, name) for name in names}, note=json.loads(row.content))
