@@ -115,10 +115,14 @@ class NoteArchive:
             row = (await connection.execute(statement)).first()
         return None if row is None else _read_row(row)
 
-    async def count(self, wanted: NoteFilter) -> int:
-        """How many notes match."""
+    async def count(self, wanted: NoteFilter, *, most: int | None = None) -> int:
+        """How many notes match; counting ends at `most`."""
+        statement = self._select(wanted, func.count())
+        if most is not None:
+            some = self._select(wanted, sources.c.id).limit(most).subquery()
+            statement = select(func.count()).select_from(some)
         async with self._database.read() as connection:
-            return int((await connection.execute(self._select(wanted, func.count()))).scalar_one())
+            return int((await connection.execute(statement)).scalar_one())
 
     async def stream(self, wanted: NoteFilter) -> AsyncIterator[Sequence[StoredNote]]:
         """All notes that match, the oldest collected first, in blocks: constant memory for any number.

@@ -181,6 +181,8 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
             failed=[
                 {
                     "title": each.title or each.note_id,
+                    "note_id": each.note_id,
+                    "platform_id": each.platform,
                     "url": each.note_url,
                     "platform": name_platform(each.platform, formats),
                     "code": each.code,
@@ -196,7 +198,8 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
     async def retry_candidates(request: Request) -> Response:
         require_scope(request, Scope.WORKFLOW)
         form = await read_form(request)
-        count = await installation.writer.requeue(form.get("platform") or None)
+        chosen = [form.get("note_id")] if form.has("note_id") else None
+        count = await installation.writer.requeue(form.get("platform") or None, note_ids=chosen)
         installation.wake()
         return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
 

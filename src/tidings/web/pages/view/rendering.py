@@ -96,6 +96,7 @@ _MENU: Final[Sequence[tuple[str, Sequence[tuple[str, str, str, tuple[Scope, ...]
     (
         "collect",
         (
+            ("notes", "/notes", "note", (Scope.WORKFLOW,)),
             ("candidates", "/candidates", "inbox", (Scope.WORKFLOW,)),
             ("keywords", "/keywords", "lines", (Scope.WORKFLOW,)),
             ("cookies", "/cookies", "cookie", ()),

@@ -1,0 +1,240 @@
+"""Collected notes: search, filters and pages; one note with its counts and the addresses of its images; deletion.
+
+Images are never loaded: their addresses belong to platforms, which would learn who reads.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from markupsafe import Markup, escape
+
+from tidings.collect.archive.archive import CURSOR, NoteFilter, StoredNote
+from tidings.collect.archive.export import ExportFormat
+from tidings.collect.notes import NoteKind
+from tidings.core.clock import to_text
+from tidings.core.secrets.scopes import Scope
+from tidings.web.errors import problem
+from tidings.web.pages.collect import name_platform
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.forms import FormState, read_form
+from tidings.web.pages.view.rendering import PageMessage
+from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
+
+_PAGE: Final = 25
+# Counting stops here: "1,000+" says enough, and a page never reads the whole archive.
+_MOST_COUNTED: Final = 1_000
+_EXCERPT: Final = 90
+_LONGEST: Final = 256
+_PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
+COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "danmaku")
+
+
+def make_notes_pages_router(dashboard: Dashboard) -> APIRouter:
+    router = make_page_router(dashboard)
+    _add_list(router, dashboard)
+    _add_deletion(router, dashboard)
+    _add_note(router, dashboard)
+    return router
+
+
+def locate_note(platform: str, note_id: str) -> str:
+    """The address of a note's page; an id may hold any sign."""
+    return f"/notes/{quote(platform, safe='')}/{quote(note_id, safe='')}"
+
+
+def _add_list(router: APIRouter, dashboard: Dashboard) -> None:
+    installation, renderer = dashboard.installation, dashboard.renderer
+
+    @router.get("/notes")
+    async def show_notes(
+        request: Request,
+        q: str = Query("", max_length=_LONGEST),
+        platform: str = Query("", max_length=32),
+        keyword: str = Query("", max_length=_LONGEST),
+        author: str = Query("", max_length=_LONGEST),
+        kind: str = Query("", max_length=32),
+        days: str = Query("", max_length=3),
+        after: str | None = Query(None, pattern=CURSOR),
+    ) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        formats = renderer.formats(request)
+        query = {"q": q.strip(), "platform": platform, "keyword": keyword, "author": author, "kind": kind, "days": days}
+        wanted = read_query(query, formats)
+        page = await installation.notes.list_page(wanted, limit=_PAGE, cursor=after)
+        found = await installation.notes.count(wanted, most=_MOST_COUNTED)
+        watched = await installation.keywords.list_all()
+        return await dashboard.render(
+            request,
+            "notes.html",
+            query=query,
+            rows=[_describe_row(each, formats, words=q.split()) for each in page.notes],
+            found=f"{formats.number(found)}{'+' if found == _MOST_COUNTED else ''}",
+            is_filtered=any(query.values()),
+            keywords=[(each, each) for each in sorted({each.keyword for each in watched})],
+            kinds=[(each.value, formats.texts(f"note.kind.{each.value}")) for each in NoteKind],
+            periods=[(each, formats.texts(f"notes.days.{each}")) for each in _PERIODS],
+            segments=_make_segments(query, [each.platform for each in watched], formats),
+            next=None if page.next is None else _make_link(query, after=page.next),
+            newest=_make_link(query) if after else None,
+            exports=_make_exports(query, wanted),
+        )
+
+
+def read_query(query: Mapping[str, str], formats: Formats) -> NoteFilter:
+    """The filter that the fields name; unknown values filter nothing."""
+    period = _PERIODS.get(query["days"])
+    return NoteFilter(
+        platform=query["platform"] or None,
+        keyword=query["keyword"] or None,
+        author=query["author"] or None,
+        kind=NoteKind(query["kind"]) if query["kind"] in set(NoteKind) else None,
+        since=None if period is None else formats.now - period,
+        text=query["q"] or None,
+    )
+
+
+def _describe_row(stored: StoredNote, formats: Formats, *, words: Sequence[str]) -> dict[str, Any]:
+    note = stored.note
+    return {
+        "href": locate_note(note.platform, note.note_id),
+        "title": mark_words(note.title or note.note_id, words),
+        "excerpt": mark_words(cut_excerpt(note.text, words), words),
+        "platform": name_platform(note.platform, formats),
+        "kind": formats.texts(f"note.kind.{note.kind.value}"),
+        "author": note.author.name,
+        "keyword": stored.keyword,
+        "counts": [(name, formats.compact(getattr(note.counts, name))) for name in ("views", "likes", "comments")],
+        "published": formats.time(note.published_at),
+        "collected": formats.relative(stored.collected_at),
+    }
+
+
+def cut_excerpt(text: str, words: Sequence[str]) -> str:
+    """The part of a text around the first of these words; its beginning without any."""
+    flat = " ".join(text.split())
+    found = [at for word in words if (at := flat.lower().find(word.lower())) >= 0]
+    start = max(0, min(found, default=0) - _EXCERPT // 3)
+    part = flat[start : start + _EXCERPT]
+    return f"{'…' if start else ''}{part}{'…' if start + _EXCERPT < len(flat) else ''}"
+
+
+def mark_words(text: str, words: Sequence[str]) -> Markup:
+    """The text, escaped, with every one of these words marked."""
+    if not words:
+        return escape(text)
+    pattern = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)), re.IGNORECASE)
+    parts, at = [], 0
+    for hit in pattern.finditer(text):
+        parts += [escape(text[at : hit.start()]), Markup("<mark>{}</mark>").format(hit.group())]
+        at = hit.end()
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def _make_link(query: Mapping[str, str], **more: str) -> str:
+    fields = {name: value for name, value in {**query, **more}.items() if value}
+    return f"/notes?{urlencode(fields)}" if fields else "/notes"
+
+
+def _make_segments(query: Mapping[str, str], platforms: Sequence[str], formats: Formats) -> list[dict[str, Any]]:
+    names = ["", *dict.fromkeys([*sorted(platforms), *([query["platform"]] if query["platform"] else [])])]
+    return [
+        {
+            "href": _make_link({**query, "platform": each}),
+            "title": name_platform(each, formats) if each else formats.texts("sites.segment.all"),
+            "current": query["platform"] == each,
+        }
+        for each in names
+    ]
+
+
+def _make_exports(query: Mapping[str, str], wanted: NoteFilter) -> list[tuple[str, str]]:
+    """Name and address of each format: the API's own export, which a session may read."""
+    fields = {name: query[name] for name in ("q", "platform", "keyword", "author", "kind") if query[name]}
+    if wanted.since is not None:
+        fields["since"] = to_text(wanted.since)
+    paths = {each.value: urlencode({**fields, "format": each.value}) for each in ExportFormat}
+    return [(name.upper(), f"/api/notes/export?{path}") for name, path in paths.items()]
+
+
+def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
+    installation = dashboard.installation
+
+    @router.get("/notes/{platform}/{note_id:path}")
+    async def show_note(request: Request, platform: str, note_id: str) -> Response:
+        grant = require_scope(request, Scope.WORKFLOW)
+        stored = await installation.notes.find(platform, note_id)
+        if stored is None:
+            problem(404, "unknown_note", "there is no collected note of this platform and id")
+        formats = dashboard.renderer.formats(request)
+        return await dashboard.render(
+            request,
+            "note.html",
+            note=stored.note,
+            web_url=stored.note.url if stored.note.url.startswith(("https://", "http://")) else "",
+            numbers=_describe_counts(stored, formats),
+            facts=_describe_facts(stored, formats),
+            deletion=_locate_deletion(platform, note_id) if grant.allows(()) else "",
+        )
+
+
+def _describe_counts(stored: StoredNote, formats: Formats) -> list[tuple[str, str]]:
+    values = [(name, getattr(stored.note.counts, name)) for name in COUNTS]
+    return [(formats.texts(f"note.count.{name}"), formats.number(value)) for name, value in values if value is not None]
+
+
+def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any]]:
+    note, texts = stored.note, formats.texts
+    facts: list[tuple[str, Any]] = [
+        ("platform", f"{name_platform(note.platform, formats)} · {texts(f'note.kind.{note.kind.value}')}"),
+        ("author", note.author.name),
+        ("keyword", stored.keyword),
+        ("published", formats.time(note.published_at)),
+        ("updated", formats.time(note.updated_at) if note.updated_at else None),
+        ("collected", formats.relative(stored.collected_at)),
+        ("duration", formats.duration(note.duration) if note.duration else None),
+        ("place", note.place),
+        ("tags", ", ".join(note.tags)),
+        ("version", f"v{stored.version}"),
+        ("key", stored.idempotency_key),
+    ]
+    return [(texts(f"note.fact.{name}"), value) for name, value in facts if value]
+
+
+def _locate_deletion(platform: str, note_id: str) -> str:
+    return f"/notes/delete/confirm?{urlencode({'platform': platform, 'note_id': note_id})}"
+
+
+def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
+    installation, renderer = dashboard.installation, dashboard.renderer
+
+    @router.get("/notes/delete/confirm")
+    async def ask_deletion(request: Request, platform: str, note_id: str) -> Response:
+        require_scope(request)
+        stored = await installation.notes.find(platform, note_id)
+        if stored is None:
+            problem(404, "unknown_note", "there is no collected note of this platform and id")
+        texts = renderer.texts(request)
+        confirm = {
+            "title": texts("confirm.delete_note.title", title=stored.note.title or note_id),
+            "text": texts("confirm.delete_note.text"),
+            "button": texts("confirm.delete_note.button"),
+            "action": "/notes/delete",
+            "back": locate_note(platform, note_id),
+            "crumb": note_id,
+            "hidden": {"platform": platform, "note_id": note_id},
+            "type_name": "",
+        }
+        return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
+
+    @router.post("/notes/delete")
+    async def delete_note(request: Request) -> Response:
+        require_scope(request)
+        form = await read_form(request)
+        if not await installation.writer.delete_note(form.get("platform"), form.get("note_id")):
+            problem(404, "unknown_note", "there is no collected note of this platform and id")
+        return renderer.redirect("/notes", PageMessage("note_deleted"))

@@ -1,0 +1,135 @@
+"""Pages of collected notes: search, filters, one note, export and deletion; candidates that were given up."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.web.api_stage import ApiStage, open_api
+from tests.web.pages.browser import Browser
+from tidings.collect.errors import ErrorCode
+from tidings.collect.notes import Author, Counts, Note, NoteKind
+from tidings.collect.write.values import Collected, Failed, NewCandidate
+from tidings.wiring import Installation
+
+ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
+NOTE = Note(
+    platform="bilibili",
+    note_id="BV1",
+    url="https://www.bilibili.com/video/BV1",
+    kind=NoteKind.VIDEO,
+    title="手冲咖啡入门：水温与研磨度",
+    text="从磨豆到注水，每一步都会影响萃取。先说结论。\n水温 92 °C。",
+    author=Author(author_id="7", name="豆子与水"),
+    published_at=datetime(2026, 11, 1, 8, 30, tzinfo=UTC),
+    counts=Counts(views=60_033, likes=2_991, comments=39),
+    tags=("咖啡",),
+    images=("https://i0.hdslb.com/bfs/one.jpg", "javascript:alert(1)"),
+    duration=timedelta(seconds=242),
+)
+
+
+async def store(installation: Installation, *notes: Note, failed: str = "") -> None:
+    """Collect these notes, and give one candidate up."""
+    writer = installation.writer
+    execution = (await writer.acquire("collect")).execution
+    assert execution is not None
+    for note in notes:
+        found = {"note_url": note.url, "title": note.title, "source_keyword": "咖啡"}
+        await writer.add_candidates(execution, [NewCandidate(platform=note.platform, note_id=note.note_id, **found)])
+        await writer.lease(execution, platform=note.platform)
+        await writer.settle(execution, note.platform, [Collected(note_id=note.note_id, note=note)])
+    if failed:
+        found = {"note_url": "javascript:alert(1)", "title": failed, "source_keyword": failed}
+        await writer.add_candidates(execution, [NewCandidate(platform="weibo", note_id="lost", **found)])
+        await writer.lease(execution, platform="weibo")
+        gone = Failed(note_id="lost", code=ErrorCode.INVALID_INPUT, message=f"gone {failed}")
+        await writer.settle(execution, "weibo", [gone])
+    await writer.finish(execution)
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with open_api(sqlite_url, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def browser(api: ApiStage) -> Browser:
+    opened = Browser(api)
+    await opened.sign_in()
+    return opened
+
+
+async def test_notes_are_searched_filtered_and_exported(api: ApiStage, browser: Browser) -> None:
+    """C28: a word of two characters is found and marked; filters keep the search; the export has the same notes."""
+    tea = replace(
+        NOTE, platform="weibo", note_id="W/2?x", kind=NoteKind.TEXT, title="喝茶的讲究", text="先喝茶。", tags=()
+    )
+    await store(api.installation, NOTE, tea)
+    found = (await browser.get("/notes?q=%E5%92%96%E5%95%A1")).text
+    assert "手冲<mark>咖啡</mark>入门" in found
+    assert "喝茶的讲究" not in found
+    assert "喝茶的讲究" in (await browser.get("/notes?platform=weibo&kind=text&days=365")).text
+    assert "No note matches." in (await browser.get("/notes?kind=article")).text
+    assert 'href="/notes/weibo/W%2F2%3Fx"' in (await browser.get("/notes")).text
+    assert "喝茶的讲究" in (await browser.get("/notes/weibo/W%2F2%3Fx")).text
+    exported = await browser.get("/api/notes/export?q=%E5%92%96%E5%95%A1&format=jsonl")
+    assert exported.text.count("\n") == 1
+    assert "手冲咖啡入门" in exported.text
+
+
+async def test_a_note_shows_its_text_counts_and_image_addresses(api: ApiStage, browser: Browser) -> None:
+    """Images are text with a copy button: the page loads nothing from elsewhere."""
+    await store(api.installation, NOTE)
+    page = (await browser.get("/notes/bilibili/BV1")).text
+    for shown in ("水温 92 °C", "60,033", "豆子与水", "https://i0.hdslb.com/bfs/one.jpg", "4 min 02 s", "BV1_v1"):
+        assert shown in page
+    assert "<img" not in page
+    assert 'href="javascript' not in page
+    assert (await browser.get("/notes/bilibili/unknown")).status == 404
+
+
+async def test_a_note_is_deleted_after_a_question(api: ApiStage, browser: Browser) -> None:
+    await store(api.installation, NOTE)
+    asked = (await browser.get("/notes/delete/confirm?platform=bilibili&note_id=BV1")).text
+    assert "is not collected again" in asked
+    answer = await browser.post("/notes/delete", platform="bilibili", note_id="BV1")
+    assert answer.headers["location"] == "/notes"
+    assert (await browser.get("/notes/bilibili/BV1")).status == 404
+    assert "No notes yet" in (await browser.get("/notes")).text
+
+
+async def test_what_a_platform_writes_is_text_and_never_markup(api: ApiStage, browser: Browser) -> None:
+    """XSS: title, text, author, tags, place, id and image of a note; title, keyword and error of a candidate."""
+    evil = replace(
+        NOTE,
+        note_id="evil<b>",
+        title=ATTACK,
+        text=ATTACK,
+        author=Author(author_id=ATTACK, name=ATTACK),
+        tags=(ATTACK,),
+        place=ATTACK,
+        images=(ATTACK,),
+        url="javascript:alert(1)",
+    )
+    await store(api.installation, evil, failed=ATTACK)
+    for path in ("/notes", "/notes?q=script", "/notes/bilibili/evil%3Cb%3E", "/candidates", "/"):
+        text = (await browser.get(path)).text
+        assert "<script>alert" not in text, path
+        assert "<img src=x" not in text, path
+        assert "<b>" not in text, path
+        assert 'href="javascript' not in text, path
+
+
+async def test_a_candidate_that_was_given_up_is_tried_again_alone(api: ApiStage, browser: Browser) -> None:
+    """C30: its last error is shown, and its button asks for it alone."""
+    await store(api.installation, failed="a note")
+    page = (await browser.get("/candidates")).text
+    assert "INVALID_INPUT" in page
+    assert "gone a note" in page
+    answer = await browser.post("/candidates/retry", platform="weibo", note_id="lost")
+    assert "1 candidates are tried again" in (await browser.get(answer.headers["location"])).text
+    assert "No candidate was given up" in (await browser.get("/candidates")).text
