@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -10,6 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
+from tidings.announce.channels.kinds import find_kind as find_channel_kind
+from tidings.announce.channels.quota import QuotaState
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, read_days
@@ -122,7 +124,7 @@ async def _make_list(
         limit=PAGE_SIZE,
     )
     query = {"q": search, "state": state, "sort": "" if order is SiteOrder.URGENT else order.value}
-    midnight = datetime.combine(formats.now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+    channels = _list_channels(page)
     return {
         "path": path,
         "page": page,
@@ -131,10 +133,10 @@ async def _make_list(
         "order": order.value,
         "orders": [each.value for each in SiteOrder],
         "segments": _make_segments(page, formats, path=path, query=query),
-        "rows": [_describe_row(site, formats) for site in page.sites],
+        "columns": [_describe_column(channel, formats) for channel in channels],
+        "rows": [_describe_row(site, channels, formats) for site in page.sites],
         "found": page.found,
         "total": page.total,
-        "resets": formats.span(midnight - formats.now),
         "is_filtered": bool(search.strip() or conditions),
         "pager": make_pager(path, query, start=start, shown=len(page.sites), total=page.found, size=PAGE_SIZE),
     }
@@ -180,7 +182,7 @@ def _make_segments(page: SitePage, formats: Formats, *, path: str, query: Mappin
     return segments
 
 
-def _describe_row(site: SiteSummary, formats: Formats) -> dict[str, Any]:
+def _describe_row(site: SiteSummary, channels: Sequence[Channel], formats: Formats) -> dict[str, Any]:
     accepted = site.last_result.get("submitted")
     if site.running_since is not None:
         last: Markup | str = formats.texts("time.now")
@@ -201,13 +203,29 @@ def _describe_row(site: SiteSummary, formats: Formats) -> dict[str, Any]:
         "last_text": last_text,
         "next": formats.relative(site.next_at),
         "overdue": overdue,
-        "channels": [_describe_channel(site, channel, formats) for channel in _list_channels(site)],
+        "channels": [_describe_channel(site, channel, formats) for channel in channels],
     }
 
 
-def _list_channels(site: SiteSummary) -> list[Channel]:
-    """IndexNow and Bing for every site, and the others that the site has switched on."""
-    return [channel for channel in Channel if channel <= Channel.BING or channel in site.channels]
+def _list_channels(page: SitePage) -> list[Channel]:
+    """The columns of the table: IndexNow and Bing, and every other channel that a site on this page has on."""
+    used = {channel for site in page.sites for channel in site.channels}
+    return [channel for channel in Channel if channel <= Channel.BING or channel in used]
+
+
+def _describe_column(channel: Channel, formats: Formats) -> tuple[str, str]:
+    """A channel's name, and what stands below its chart."""
+    texts = formats.texts
+    if channel is Channel.INDEXNOW:
+        return texts(f"channel.{channel}"), texts("sites.column.accepted")
+    resets = find_reset(channel, formats.now)
+    return texts(f"channel.{channel}"), texts("sites.column.resets", span=formats.span(resets - formats.now))
+
+
+def find_reset(channel: Channel, now: datetime) -> datetime:
+    """When the channel's quota begins anew: each channel has a day of its own."""
+    terms = find_channel_kind(channel).terms
+    return QuotaState(terms.find_day(now), 0, zone=terms.zone).resets_at
 
 
 def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> ChannelCell:

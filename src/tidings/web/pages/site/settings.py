@@ -24,8 +24,11 @@ LABELS = {
     "indexnowKey": "field.indexnow_key",
     "bingApiKey": "field.bing_key",
     "bingDailyQuota": "field.bing_quota",
+    "baiduToken": "field.baidu_token",
+    "baiduSite": "field.baidu_site",
+    "baiduDailyQuota": "field.baidu_quota",
 }
-_SECRETS = frozenset({"indexnowKey", "bingApiKey"})
+_SECRETS = frozenset({"indexnowKey", "bingApiKey", "baiduToken"})
 
 
 def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
@@ -70,12 +73,15 @@ def read_changes(form: FormValues) -> dict[str, Any]:
         "searchEngines": [part.strip() for part in form.get("searchEngines").split(",") if part.strip()] or None,
         "announceRemoved": form.has("announceRemoved"),
         "bingEnabled": form.has("bingEnabled"),
+        "baiduEnabled": form.has("baiduEnabled"),
+        "baiduSite": form.get("baiduSite") or None,
     }
-    quota = form.get("bingDailyQuota")
-    if quota and not (quota.isascii() and quota.isdigit() and len(quota) < 9):
-        raise SiteError("bingDailyQuota", "it must be a whole number")
-    if quota:
-        changes["bingDailyQuota"] = int(quota)
+    for name in ("bingDailyQuota", "baiduDailyQuota"):
+        quota = form.get(name)
+        if quota and not (quota.isascii() and quota.isdigit() and len(quota) < 9):
+            raise SiteError(name, "it must be a whole number")
+        if quota:
+            changes[name] = int(quota)
     return changes | {name: form.get(name) for name in _SECRETS if form.get(name)}
 
 
@@ -94,4 +100,7 @@ def _show_values(document: Mapping[str, Any]) -> dict[str, str]:
         "announceRemoved": "on" if document["announceRemoved"] else "",
         "bingEnabled": "on" if document["bingEnabled"] else "",
         "bingDailyQuota": str(document["bingDailyQuota"]),
+        "baiduEnabled": "on" if document["baiduEnabled"] else "",
+        "baiduSite": document["baiduSite"] or "",
+        "baiduDailyQuota": str(document["baiduDailyQuota"]),
     }

@@ -7,12 +7,11 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tidings.announce.channels.kinds import find_kind
-from tidings.announce.channels.quota import QuotaState
 from tidings.announce.ledger.statistics import DayCount
 from tidings.announce.overview import DAYS, SiteSummary
 from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
+from tidings.web.pages.overview import find_reset
 from tidings.web.pages.site.failed import list_failed
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.charts import draw_large_bars
@@ -87,8 +86,7 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
 def _describe_quotas(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
     described = []
     for channel, quota in summary.quotas.items():
-        terms = find_kind(channel).terms
-        resets = QuotaState(terms.find_day(formats.now), quota.limit, zone=terms.zone).resets_at
+        resets = find_reset(channel, formats.now)
         time = f"{resets.astimezone(formats.zone):%H:%M}"
         text = formats.texts("site.quota_resets", span=formats.span(resets - formats.now), time=time)
         name = formats.texts(f"channel.{channel}")
@@ -99,15 +97,16 @@ def _describe_quotas(summary: SiteSummary, formats: Formats) -> list[dict[str, A
 def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[tuple[str, Any, str]]:
     """Name, value, and how it is shown: beside the name, below it (`long`), or not at all (`secret`)."""
     texts = formats.texts
-    bing: list[tuple[str, Any, str]] = [(texts("site.fact.bing"), texts("word.off"), "")]
-    if site.bing.enabled:
-        bing = [(texts("site.fact.bing_key"), "", "secret")]
+    keys: list[tuple[str, Any, str]] = [
+        (texts(f"site.fact.{name}_key"), "", "secret") if enabled else (texts(f"channel.{name}"), texts("word.off"), "")
+        for name, enabled in (("bing", site.bing.enabled), ("baidu", site.baidu.enabled))
+    ]
     return [
         *((texts("site.fact.sitemap"), url, "long") for url in site.sitemap_urls),
         (texts("site.fact.schedule"), f"{site.schedule} UTC", ""),
         (texts("site.fact.next"), formats.time(summary.next_at), ""),
         (texts("site.fact.key"), "", "secret"),
         (texts("site.fact.engines"), ", ".join(engine.host for engine in site.engines), "long"),
-        *bing,
+        *keys,
         (texts("site.fact.removed"), texts("site.removed.yes" if site.announce_removed else "site.removed.no"), ""),
     ]

@@ -73,15 +73,16 @@ def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, width: in
     """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high."""
     left, top, plot, below = 48, 8, 88, 20
     ceiling = find_ceiling(max(*accepted, 1))
-    step = (width - left) // max(len(accepted), 1)
-    bar, baseline = max(step - 2, 2), top + plot
+    room, count = width - left, max(len(accepted), 1)
+    starts = [left + at * room // count for at in range(count + 1)]
+    bar, baseline = max(room // count - 2, 2), top + plot
     up = tuple(
-        Rectangle(at, left + at * step, baseline - height, bar, height)
+        Rectangle(at, starts[at + 1] - bar, baseline - height, bar, height)
         for at, value in enumerate(accepted)
         if (height := _scale(value, ceiling, plot) if value else 0)
     )
     down = tuple(
-        Rectangle(at, left + at * step, baseline + 1, bar, max(3, min(18, round(value / ceiling * plot))))
+        Rectangle(at, starts[at + 1] - bar, baseline + 1, bar, max(3, min(18, round(value / ceiling * plot))))
         for at, value in enumerate(failed)
         if value
     )
