@@ -24,11 +24,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from benchmarks.child import CORE, TOKEN, Child
-from tidings.announce.schedule.scheduler import Scheduler
-from tidings.announce.schedule.table import ScheduleClaim, Schedules
+from tidings.announce.schedule.table import Schedules
 from tidings.cli.session import Session
 from tidings.core.clock import SystemClock
-from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
 from tidings.web.service import Service
 from tidings.wiring import Installation, open_crawler
@@ -80,19 +78,16 @@ class _LaterClock(SystemClock):
 
 
 async def _make_rounds(installation: Installation, *, times: int, hours: int, late: bool) -> float:
-    """What a scheduler does each minute. The runs themselves are left out, and so each is due as long as it is."""
-
-    async def run(_: ScheduleClaim) -> None:
-        return
-
+    """What a tick does. The runs themselves are left out, and so each is due as long as it is."""
     clock = _LaterClock(hours)
     schedules = Schedules(installation.database, clock=clock)
-    scheduler = Scheduler(schedules, Runner(installation.settings.max_executions), clock=clock, run=run)
     service = dataclasses.replace(installation.service, schedules=schedules) if late else installation.service
     began = time.process_time()
     for _ in range(times):
         await service.watch_over()
-        await scheduler.tick()
+        await installation.executions.recover()
+        async with installation.dispatcher.open_tick() as connection:
+            await schedules.list_due(connection, limit=installation.settings.max_executions)
     return (time.process_time() - began) / times * 1000
 
 

@@ -7,7 +7,9 @@ ends. A test that needs a database with other tables, or with none, makes its ow
 
 import fcntl
 import os
+import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,6 +67,7 @@ class Server:
                 with (folder / "postgres" / "postgresql.conf").open("a") as file:
                     file.write(_SETTINGS)
             server.start()
+            self._server = server
             self.url: str = server.get_uri()
             if is_new:
                 self._execute("CREATE DATABASE {}", _TEMPLATE)
@@ -79,6 +82,18 @@ class Server:
             else:
                 self._execute("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", name, _TEMPLATE)
         return self._name_url(name)
+
+    def restart(self) -> None:
+        """Restart it at once, as after a crash. Only for a server of the test's own."""
+        self.stop()
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop it at once. Only for a server of the test's own."""
+        pid = int((self._folder / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, signal.SIGQUIT)
+        while Path(f"/proc/{pid}").exists():
+            time.sleep(0.01)
 
     def drop_database(self, url: str) -> None:
         self._execute("DROP DATABASE {} WITH (FORCE)", url.partition("?")[0].rpartition("/")[2])

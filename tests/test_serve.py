@@ -28,6 +28,7 @@ from tidings.core.alerts import new_webhook_secret
 from tidings.core.clock import SystemClock, to_milliseconds
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
+from tidings.core.process_lock import find_process
 from tidings.core.secrets.keyring import KeyRing
 from tidings.sandbox import Fault, FaultKind, Recorded, SandboxEngine, SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
@@ -57,10 +58,12 @@ class Served:
     said: list[str]
     client: ClientSession
 
-    async def ask(self, path: str, *, method: str = "GET", token: str = TOKEN) -> tuple[int, Any]:
-        """Status and document of an answer."""
-        url = self.said[-1].split()[3] + path
-        async with self.client.request(method, url, headers={"Authorization": f"Bearer {token}"}) as answer:
+    async def ask(
+        self, path: str, *, method: str = "GET", token: str = TOKEN, document: object = None
+    ) -> tuple[int, Any]:
+        """Status and document of an answer; `document` is the JSON body of the request."""
+        url, headers = self.said[-1].split()[3] + path, {"Authorization": f"Bearer {token}"}
+        async with self.client.request(method, url, headers=headers, json=document) as answer:
             return answer.status, await answer.json()
 
     async def trigger(self, site: str) -> dict[str, Any]:
@@ -87,7 +90,11 @@ class Server:
         self._client = client
 
     async def start(self, **variables: str | None) -> Served:
-        process = await self._terminal.start("serve", "--port", "0", "--quiet", **variables)
+        return await self.start_with(**variables)
+
+    async def start_with(self, *words: str, **variables: str | None) -> Served:
+        """Start it with further options."""
+        process = await self._terminal.start("serve", "--port", "0", "--quiet", *words, **variables)
         said: list[str] = []
         async with asyncio.timeout(PATIENCE.total_seconds()):
             while not said or not said[-1].startswith("Tidings listens on "):
@@ -295,7 +302,7 @@ async def test_two_services_on_one_postgresql_share_thirty_due_sites_and_run_eac
         ended = await house.wait_for_ends(30)
         await asyncio.gather(*(served.end() for served in both))
         async with house.database.read() as connection:
-            holders = Counter((await connection.execute(select(executions.c.holder))).scalars())
+            holders = Counter(map(find_process, (await connection.execute(select(executions.c.holder))).scalars()))
         assert sorted(ended) == sorted((f"announce:{name}", "succeeded") for name in names)
         assert await house.list_statuses() == ended
         assert dict(house.engine.accepted) == dict.fromkeys(house.web.urls(), 30)

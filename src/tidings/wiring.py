@@ -5,12 +5,15 @@ services and what each is built from. A service is built when it is first used, 
 `tidings announce` and `tidings run` do without it.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings import __version__
 from tidings.announce.due.rules import DueRules
@@ -19,7 +22,7 @@ from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
-from tidings.announce.site.site import Site, make_site
+from tidings.announce.site.site import ANNOUNCE, Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import (
     AlertKind,
@@ -37,14 +40,22 @@ from tidings.core.db.database import (
     open_database,
     open_read_only_database,
     prepare_database,
+    wait_for_revision,
 )
+from tidings.core.execution_requests import ExecutionRequests
+from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
-from tidings.core.queue.jobs import Jobs
+from tidings.core.queue.alerts import QueueAlert, watch_workers
+from tidings.core.queue.dispatcher import Dispatcher
+from tidings.core.queue.embedded import EmbeddedDispatcher
+from tidings.core.queue.periodic import PeriodicJobs
+from tidings.core.queue.tick import Ticker
 from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
@@ -65,6 +76,8 @@ if TYPE_CHECKING:
     from tidings.collect.write.next_stage import NextStage
 
 USER_AGENT = f"Tidings/{__version__}"
+# Each job of collect has a place of its own: a long one keeps no other waiting.
+COLLECT_PLACES = 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,7 +115,67 @@ class Installation:
             clock=self.clock,
             process_lock=self.process_lock,
             silent_for=self.settings.collect.lock_timeout,
+            find_dead=self.dispatcher.find_dead,
+            on_lost=self._put_back,
         )
+
+    @cached_property
+    def requests(self) -> ExecutionRequests:
+        return ExecutionRequests(self.database, clock=self.clock, executions=self.executions)
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """Hands jobs to the workers: of this process on SQLite, of all machines on PostgreSQL."""
+        places = {"announce": self.settings.max_executions, "collect": COLLECT_PLACES}
+        if self.database.dialect == "postgresql":
+            from tidings.core.queue.postgresql import PostgresDispatcher
+
+            return PostgresDispatcher(
+                self.database, clock=self.clock, process_lock=self.process_lock, places=places, release=__version__
+            )
+        return EmbeddedDispatcher(
+            self.database,
+            clock=self.clock,
+            process_lock=self.process_lock,
+            places=places,
+            release=__version__,
+            on_free=self.wake,
+        )
+
+    @cached_property
+    def ticker(self) -> Ticker:
+        """Submits what is due."""
+        from tidings.collect.run.jobs import CollectSchedule
+
+        ticker = Ticker(
+            self.dispatcher,
+            clock=self.clock,
+            periodic=self.periodic,
+            prepare=self.schedules.sync,
+            recover=self.executions.recover,
+            requested=self.service.list_requested,
+            due={
+                "announce": self.service.list_due,
+                "collect": CollectSchedule(self.periodic, _list_intervals(self.settings)).list_due,
+            },
+            chores={
+                "announce.watch": (timedelta(minutes=1), self.service.watch_over),
+                "queue.watch": (timedelta(minutes=1), self._watch_workers),
+            },
+            find_next_due=self.schedules.find_next_due,
+        )
+        self.wakers.append(ticker.wake)
+        return ticker
+
+    async def _watch_workers(self) -> None:
+        queues = ("announce", "collect")
+        await watch_workers(self.dispatcher, queues=queues, database=self.database, alerts=self.alerts)
+
+    async def _put_back(self, connection: AsyncConnection, lost: LostExecution) -> None:
+        """What a dead holder did is to be done again; collect frees its records."""
+        await self.service.put_back(connection, lost)
+        if lost.kind != ANNOUNCE:
+            await self.periodic.make_due(connection, "collect.recover")
 
     @cached_property
     def destinations(self) -> Sequence[Destination]:
@@ -130,8 +203,8 @@ class Installation:
         return Sessions(self.database, clock=self.clock)
 
     @cached_property
-    def jobs(self) -> Jobs:
-        return Jobs(self.database, clock=self.clock)
+    def periodic(self) -> PeriodicJobs:
+        return PeriodicJobs(self.database, clock=self.clock)
 
     # Announce.
 
@@ -172,12 +245,14 @@ class Installation:
             schedules=self.schedules,
             announcer=self.announcer,
             executions=self.executions,
+            requests=self.requests,
+            dispatcher=self.dispatcher,
             alerts=self.alerts,
             clock=self.clock,
             budget=self.settings.run_budget,
-            limit=self.settings.max_executions,
             live=LiveExecutions(clock=self.clock),
             know=self.know,
+            wake=self.wake,
         )
 
     # Collect.
@@ -313,11 +388,12 @@ class Installation:
 
 @asynccontextmanager
 async def open_installation(
-    settings: Settings, *, redactor: Redactor | None = None, clock: Clock | None = None
+    settings: Settings, *, redactor: Redactor | None = None, clock: Clock | None = None, migrate: bool = True
 ) -> AsyncIterator[Installation]:
     """Open an installation and end what dead processes left running. Raises DestinationError, KeyRingError.
 
     The data directory, the master key and the tables are created at first start; older tables are brought up to date.
+    Unless `migrate`, it waits until another process has done so, and raises OlderDatabaseError.
     `redactor` learns every secret; pass the one that logging was configured with. `clock`: the system's by default.
     """
     prepare_data_dir(settings.data_dir)
@@ -330,7 +406,10 @@ async def open_installation(
         keys, made_key = open_key_ring(settings, redactor=redactor)
         database = open_database(find_database_url(settings))
         stack.push_async_callback(database.close)
-        await prepare_tables(database)
+        if migrate:
+            await prepare_tables(database)
+        else:
+            await wait_for_revision(database, clock=clock or SystemClock())
         client = await stack.enter_async_context(
             GuardedClient(
                 user_agent=USER_AGENT,
@@ -349,8 +428,28 @@ async def open_installation(
             database=database,
             client=client,
         )
-        await installation.service.recover()
+        await installation.executions.recover()
         yield installation
+
+
+async def check_stored_secrets(installation: Installation) -> None:
+    """Check that one stored secret of each master key can be opened. Raises KeyRingError.
+
+    A process that cannot open them would take work from the others and fail at it. A master key that was created just
+    now is removed again.
+    """
+    from tidings.collect.crawl.cookies.table import check_cookie_keys
+
+    try:
+        await installation.sites.check_keys()
+        await check_cookie_keys(installation.database, keys=installation.keys)
+    except KeyRingError as error:
+        if installation.made_key is not None:
+            installation.made_key.unlink()
+        raise KeyRingError(
+            f"the stored keys and cookies cannot be opened ({error}); nothing was changed. Set it to the master key of "
+            "the machine that stored them"
+        ) from None
 
 
 @asynccontextmanager
@@ -427,21 +526,27 @@ def make_collect_monitor(installation: Installation, *, crawler: "Crawler") -> "
 
 
 def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "CollectJobs":
-    """The jobs of collect that a service repeats."""
-    from tidings.collect.run.jobs import CollectJobs, Intervals
+    """The jobs of collect that a worker does."""
+    from tidings.collect.run.jobs import CollectJobs
 
-    settings = installation.settings.collect
     return CollectJobs(
-        installation.jobs,
+        installation.database,
+        installation.periodic,
         runner=make_collect_runner(installation, crawler=crawler),
         monitor=make_collect_monitor(installation, crawler=crawler),
-        clock=installation.clock,
-        intervals=Intervals(
-            discover=settings.discover_interval, collect=settings.collect_interval, recover=settings.recovery_interval
-        ),
-        drives=settings.runs,
-        mirror=None if installation.mirror is None else installation.mirror.run,
+        intervals=_list_intervals(installation.settings),
+        wake=installation.wake,
     )
+
+
+def _list_intervals(settings: Settings) -> Mapping[str, timedelta]:
+    from tidings.collect.run.jobs import Intervals, list_intervals
+
+    collect = settings.collect
+    intervals = Intervals(
+        discover=collect.discover_interval, collect=collect.collect_interval, recover=collect.recovery_interval
+    )
+    return list_intervals(intervals, drives=collect.runs)
 
 
 def _make_cookie_rules(settings: Settings) -> "CookieRules":
@@ -456,7 +561,8 @@ def _make_cookie_rules(settings: Settings) -> "CookieRules":
 
 
 def _list_alert_kinds() -> Iterator[AlertKind]:
-    """The kinds of both pipelines. Those of collect are imported when an alert is looked up."""
+    """The kinds of the queue and of both pipelines. Those of collect are imported when an alert is looked up."""
+    yield from QueueAlert
     yield from AnnounceAlert
     from tidings.collect.alert_kinds import CollectAlert
 
@@ -485,4 +591,5 @@ async def prepare_tables(database: Database) -> None:
 def load_tables() -> None:
     """Import the modules that define tables. Those of announce and of the core are imported with this one."""
     import tidings.collect.crawl.cookies.table
-    import tidings.collect.tables  # noqa: F401
+    import tidings.collect.tables
+    import tidings.core.queue.schema  # noqa: F401

@@ -1,6 +1,7 @@
 """What the tests of the service play on: one or more sites of the sandbox with a schedule, an engine, Bing, and a sink
 that gets every alert; between them the real service, on a clock that the test chooses."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +17,8 @@ from tidings.announce.channels.kinds import ApiBases
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
-from tidings.announce.schedule.table import ScheduleClaim, Schedules
-from tidings.announce.service import MOST_WAITING, AnnounceService
+from tidings.announce.schedule.table import Schedules
+from tidings.announce.service import MOST_WAITING, RUN, AnnounceService, Started
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
@@ -25,8 +26,9 @@ from tidings.core.alerts import new_webhook_secret
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord
-from tidings.core.queue.dispatch import Runner
+from tidings.core.queue.dispatcher import Call
 from tidings.core.secrets.secret import Secret
+from tidings.core.stop import Stop
 from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
 
@@ -38,11 +40,42 @@ AT_ONCE = timedelta(0)
 Told = tuple[str, str, str]
 
 
+class KeptReports(LiveExecutions):
+    """Keeps the last report of every execution, for the test to look at."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock=clock)
+        self.kept: dict[str, Report] = {}
+
+    def record(self, report: Report) -> None:
+        super().record(report)
+        self.kept[report.execution_id] = report
+
+
+class StageWorker:
+    """The worker of the stage's process; a test can end it and start the next."""
+
+    def __init__(self, service: AnnounceService) -> None:
+        self._service = service
+        self.start()
+
+    def start(self) -> None:
+        self.stop = Stop(clock=self._service.clock)
+        work = self._service.dispatcher.work({RUN: self._service.run}, self.stop, drain=timedelta(seconds=SOON))
+        self._task = asyncio.create_task(work)
+
+    async def end(self, reason: str = "the test says so") -> None:
+        self.stop.request(reason)
+        await self._task
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceStage:
     """A stored site, all that it is announced to, and the service that runs it."""
 
     service: AnnounceService
+    worker: StageWorker
+    reports: KeptReports
     bench: Bench
     web: SandboxSite
     engine: SandboxEngine
@@ -64,16 +97,38 @@ class ServiceStage:
 
     async def run(self, site: Site | None = None) -> Report:
         """A triggered execution to its end."""
-        return await (await self.service.trigger(site or self.site)).wait()
+        return await self.finish(await self.service.trigger(site or self.site))
 
     async def announce(self, *urls: str) -> Report:
         """An execution for these URLs to its end."""
-        return await (await self.service.announce_urls(self.site, urls)).wait()
+        return await self.finish(await self.service.announce_urls(self.site, urls))
 
-    async def claim(self) -> ScheduleClaim:
-        """The claim on the one run that is due."""
-        (claim,) = await self.schedules.claim_due(limit=10)
-        return claim
+    async def finish(self, started: Started) -> Report:
+        """The last report of an execution, once it has ended."""
+        async with asyncio.timeout(SOON):
+            return self.reports.kept[(await started.wait()).public_id]
+
+    async def list_due(self) -> list[int]:
+        """The sites that the next tick would submit."""
+        async with self.database.read() as connection:
+            return [job.arguments["site"] for job in await self.service.list_due(connection, 10)]
+
+    async def run_due(self) -> int:
+        """Do every execution that is due, as a worker does; how many were due."""
+        due = await self.list_due()
+        for site in due:
+            await self.call(site=site)
+        return len(due)
+
+    async def call(self, *, stopped: bool = False, **arguments: Any) -> None:
+        """A worker's call of the task, in this process; with a stop signal from its begin on, if it is `stopped`."""
+        lock = self.bench.installation.process_lock
+        stop, ending = Stop(clock=self.service.clock), Stop(clock=self.service.clock)
+        if stopped:
+            stop.request("the test says so")
+        call = Call(arguments, f"{lock.id}#test", stop, ending)
+        with lock.hold(call.holder):
+            await self.service.run(call)
 
     async def add_site(self, name: str) -> Site:
         """Another site that has the same pages."""
@@ -115,11 +170,6 @@ class ServiceStage:
         self.engine.on_request = held.wait
         return held
 
-    def restart(self) -> "ServiceStage":
-        """The service as a new process would have it: nothing is known but what is stored."""
-        live = LiveExecutions(clock=self.service.clock)
-        return replace(self, service=replace(self.service, live=live, triggered=Runner(MOST_WAITING)))
-
 
 @asynccontextmanager
 async def open_service(
@@ -147,7 +197,8 @@ async def open_service(
             webhook_url=Secret(sink.url),
             webhook_secret=new_webhook_secret(),
         )
-        service = replace(bench.installation.service, triggered=Runner(waiting))
+        reports = KeptReports(clock)
+        service = replace(bench.installation.service, live=reports, most_waiting=waiting)
         site = make_site(
             sitemap_urls=[served.sitemap_url],
             key=served.key,
@@ -156,10 +207,11 @@ async def open_service(
             **{"schedule": DAILY, **settings},
         )
         stored = await bench.store(site)
+        worker = StageWorker(service)
         try:
-            yield ServiceStage(service, bench, served, engine, bing, sink, stored)
+            yield ServiceStage(service, worker, reports, bench, served, engine, bing, sink, stored)
         finally:
-            await service.drain(AT_ONCE)
+            await worker.end()
 
 
 def _read_told(document: Any) -> Told:

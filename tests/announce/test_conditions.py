@@ -262,13 +262,15 @@ async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clo
         told = await stage.list_told()
         stage.web.recover()
         list_pages(stage, 20)
-        stopped = stage.restart()
-        stopped.service.live.stop_all("the test says so")
-        assert (await stopped.run()).status is ExecutionStatus.INTERRUPTED
+        await stage.worker.end()
+        started = await stage.service.trigger(stage.site)
+        await stage.call(stopped=True, execution=started.execution.public_id)
+        stage.worker.start()
+        assert (await stage.finish(started)).status is ExecutionStatus.INTERRUPTED
         assert {kind for kind, _ in holding} == {"no_urls", "sitemap_shrank", "execution_failed"}
         assert await stage.list_open() == holding
         assert await stage.list_told() == told
-        assert (await stage.restart().run()).status is ExecutionStatus.SUCCEEDED
+        assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
         assert await stage.list_open() == set()
         assert len(await stage.list_told()) == 2 * len(told)
 

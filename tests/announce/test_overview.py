@@ -82,7 +82,7 @@ async def test_the_last_execution_is_the_one_that_ended_while_another_is_at_work
         await held.arrive()
         during = await read(stage)
         held.let_go()
-        second = await started.wait()
+        second = await stage.finish(started)
         after = await read(stage)
         assert during["lastExecution"]["executionId"] == first.execution_id
         assert during["lastExecution"]["result"]["submitted"] == 20

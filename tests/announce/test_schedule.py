@@ -1,4 +1,4 @@
-"""When sites run: due once however long it was missed, claimed once by however many ask, paused, planned anew."""
+"""When sites run: due once however long it was missed, begun once by however many ask, paused, planned anew."""
 
 import asyncio
 import json
@@ -16,10 +16,7 @@ from sqlalchemy import event, func, insert, select, update
 from tests.fakes import FakeClock
 from tests.processes import FORKED
 from tidings.announce.schedule.table import (
-    LEASE,
-    ClaimLostError,
     LateSite,
-    ScheduleClaim,
     Schedules,
     ScheduleState,
     schedules,
@@ -28,6 +25,8 @@ from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords, sites
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
+from tidings.core.executions import Executions, ExecutionStatus
+from tidings.core.process_lock import ProcessLock
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"
 DAY = timedelta(days=1)
@@ -96,17 +95,19 @@ async def store_sites(database: Database, count: int, *, cron: str = DAILY, **va
         await connection.execute(insert(sites), rows)
 
 
-async def begin(database: Database, planned: Schedules, claim: ScheduleClaim) -> None:
+async def list_due(database: Database, planned: Schedules, limit: int = ALL) -> list[int]:
+    async with database.read() as connection:
+        return await planned.list_due(connection, limit=limit)
+
+
+async def begin(database: Database, planned: Schedules, site: int) -> bool:
     async with database.write() as connection:
-        await planned.begin(connection, claim)
+        return await planned.begin(connection, site)
 
 
 async def run_due(database: Database, planned: Schedules) -> list[int]:
-    """ScheduleClaim and begin all that is due; returns the sites."""
-    claims = await planned.claim_due(limit=ALL)
-    for claim in claims:
-        await begin(database, planned, claim)
-    return [claim.site for claim in claims]
+    """Begin all that is due; returns the sites."""
+    return [site for site in await list_due(database, planned) if await begin(database, planned, site)]
 
 
 @asynccontextmanager
@@ -256,19 +257,29 @@ async def test_a_time_that_never_comes_is_never_due_nor_late(
     assert await planned.find_next_due() is None
 
 
-async def test_two_that_claim_at_once_share_200_due_sites(database_url: str, clock: FakeClock) -> None:
-    """A38, A39: each site is in one answer, none in two, and no answer is longer than it may be."""
+async def test_two_that_begin_at_once_share_200_due_sites(database_url: str, clock: FakeClock) -> None:
+    """A38, A39: each site is begun by one of them; a list is no longer than it may be, the longest due first."""
     async with open_several(database_url, 2) as databases:
         workers = [Schedules(database, clock=clock) for database in databases]
         await store_sites(databases[0], 200)
         assert await workers[0].sync() == 200
         clock.advance(2 * DAY)
-        claimed: list[int] = []
-        for _ in range(20):
-            answers = await asyncio.gather(*(worker.claim_due(limit=17) for worker in workers for _ in range(2)))
-            assert all(len(answer) <= 17 for answer in answers)
-            claimed += [claim.site for answer in answers for claim in answer]
-        assert len(claimed) == len(set(claimed)) == 200
+        assert len(await list_due(databases[0], workers[0], 17)) == 17
+        answers = await asyncio.gather(*map(run_due, databases, workers))
+        assert sorted(site for answer in answers for site in answer) == list(range(1, 201))
+
+
+async def test_a_site_that_somebody_executes_is_not_listed(
+    database: Database, planned: Schedules, desk: Desk, clock: FakeClock, process_lock: ProcessLock
+) -> None:
+    """A39: its due execution is made up once, after the one that runs."""
+    site = await desk.add(DAILY)
+    clock.advance(DAY)
+    executions = Executions(database, clock=clock, process_lock=process_lock)
+    execution = await executions.acquire(site.workflow_name, kind="announce")
+    assert await list_due(database, planned) == []
+    await executions.finish(execution, ExecutionStatus.SUCCEEDED)
+    assert await list_due(database, planned) == [site.number]
 
 
 def keep_barrier(barrier: Any) -> None:
@@ -284,20 +295,20 @@ def pool() -> Iterator[Pool]:
         made.join()
 
 
-def claim_in_process(url: str) -> list[int]:
-    """In another process: claim until nothing is left."""
+def begin_in_process(url: str) -> list[int]:
+    """In another process: begin until nothing is left."""
 
     async def run() -> list[int]:
         database = open_database(url)
         planned = Schedules(database, clock=SystemClock())
-        claimed: list[int] = []
+        begun: list[int] = []
         try:
             _KEPT["barrier"].wait(SOON)
-            while answer := await planned.claim_due(limit=5):
-                claimed += [claim.site for claim in answer]
+            while await list_due(database, planned):
+                begun += await run_due(database, planned)
         finally:
             await database.close()
-        return claimed
+        return begun
 
     return asyncio.run(run())
 
@@ -311,84 +322,45 @@ async def store_overdue(url: str, count: int) -> None:
     await database.close()
 
 
-def test_two_processes_claim_each_due_site_once(pool: Pool, database_url: str) -> None:
+def test_two_processes_begin_each_due_site_once(pool: Pool, database_url: str) -> None:
     """A38, A39: the same with real processes."""
     asyncio.run(store_overdue(database_url, 200))
-    answers = pool.map(claim_in_process, [database_url] * PROCESSES, chunksize=1)
-    claimed = [site for answer in answers for site in answer]
-    assert len(claimed) == len(set(claimed)) == 200
-
-
-async def test_a_claim_that_came_to_nothing_is_due_again_after_its_lease_once(
-    database: Database, planned: Schedules, desk: Desk, clock: FakeClock
-) -> None:
-    """A38: the process crashed between claim and begin; the run is made up, by one."""
-    site = await desk.add(DAILY)
-    clock.advance(DAY)
-    [crashed] = await planned.claim_due(limit=ALL)
-    assert await planned.find_next_due() is None
-    clock.advance(LEASE - SECOND)
-    assert await planned.claim_due(limit=ALL) == []
-    clock.advance(SECOND)
-    [claim] = await planned.claim_due(limit=ALL)
-    assert (claim.site, claim.due_at) == (site.number, crashed.due_at)
-    await begin(database, planned, claim)
-    clock.advance(2 * LEASE)
-    assert await planned.claim_due(limit=ALL) == []
-
-
-async def test_of_two_claims_on_one_run_one_can_begin_it(
-    database: Database, planned: Schedules, desk: Desk, clock: FakeClock
-) -> None:
-    """A38, A39: a process that slept over its lease must not run what another has run."""
-    await desk.add(DAILY)
-    clock.advance(DAY)
-    [slow] = await planned.claim_due(limit=ALL)
-    clock.advance(LEASE)
-    [quick] = await planned.claim_due(limit=ALL)
-    await begin(database, planned, quick)
-    for late in (begin(database, planned, slow), planned.skip(slow)):
-        with pytest.raises(ClaimLostError):
-            await late
-    await planned.release(slow)
-    assert await run_due(database, planned) == []
+    answers = pool.map(begin_in_process, [database_url] * PROCESSES, chunksize=1)
+    assert sorted(site for answer in answers for site in answer) == list(range(1, 201))
 
 
 @pytest.mark.parametrize("change", [{"enabled": False}, {"schedule": "0 5 1 1 *"}], ids=["disabled", "another cron"])
-async def test_a_claim_on_a_site_that_was_changed_is_lost(
+async def test_a_site_that_was_changed_since_the_tick_does_not_begin(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock, change: dict[str, Any]
 ) -> None:
     """A38: what is planned now holds, not what was due before."""
     site = await desk.add(DAILY)
     clock.advance(DAY)
-    [claim] = await planned.claim_due(limit=ALL)
+    assert await list_due(database, planned) == [site.number]
     await desk.save(replace(site, **change))
     expected = await desk.find_next(site)
-    with pytest.raises(ClaimLostError, match="2026-11-16"):
-        await begin(database, planned, claim)
+    assert not await begin(database, planned, site.number)
     assert await desk.find_next(site) == expected
 
 
-async def test_a_claim_given_back_is_due_at_once_and_one_claimed_again_is_not_given_back(
-    planned: Schedules, desk: Desk, clock: FakeClock
+async def test_a_run_that_was_put_off_is_due_later(
+    database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
-    """A38: a process that stops leaves its claims to others, and takes none of theirs."""
-    await desk.add(DAILY)
+    """A38: it could not begin; what is not due is not put off."""
+    site = await desk.add(DAILY)
+    before = await desk.find_next(site)
+    await planned.put_off(site.number, 2 * MINUTE)
+    assert await desk.find_next(site) == before
     clock.advance(DAY)
-    [first] = await planned.claim_due(limit=ALL)
-    await planned.release(first)
-    assert await planned.find_next_due() == first.due_at
-    clock.advance(SECOND)
-    [second] = await planned.claim_due(limit=ALL)
-    await planned.release(first)
-    assert await planned.claim_due(limit=ALL) == []
-    await planned.release(second)
-    assert len(await planned.claim_due(limit=ALL)) == 1
+    await planned.put_off(site.number, 2 * MINUTE)
+    assert await list_due(database, planned) == []
+    clock.advance(2 * MINUTE)
+    assert await run_due(database, planned) == [site.number]
 
 
-async def begin_and_break(database: Database, planned: Schedules, claim: ScheduleClaim) -> None:
+async def begin_and_break(database: Database, planned: Schedules, site: int) -> None:
     async with database.write() as connection:
-        await planned.begin(connection, claim)
+        await planned.begin(connection, site)
         raise ZeroDivisionError
 
 
@@ -396,23 +368,23 @@ async def test_a_begin_that_is_rolled_back_leaves_the_run_due(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
     """A38: it belongs to the caller's transaction, with whatever else is in it."""
-    await desk.add(DAILY)
+    site = await desk.add(DAILY)
     clock.advance(DAY)
-    [claim] = await planned.claim_due(limit=ALL)
     with pytest.raises(ZeroDivisionError):
-        await begin_and_break(database, planned, claim)
-    await begin(database, planned, claim)
+        await begin_and_break(database, planned, site.number)
+    assert await begin(database, planned, site.number)
+    assert not await begin(database, planned, site.number)
 
 
 async def test_a_clock_that_was_set_back_does_not_repeat_a_run(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
-    """A38: between claim and begin, the clock jumps to before the cron time that is being run."""
+    """A38: after the run, the clock jumps to before the cron time that was run."""
     site = await desk.add(HOURLY)
     clock.advance(HOUR + timedelta(minutes=5))
-    [claim] = await planned.claim_due(limit=ALL)
+    assert await run_due(database, planned) == [site.number]
     clock.advance(timedelta(minutes=-30))
-    await begin(database, planned, claim)
+    assert await run_due(database, planned) == []
     planned_for = await desk.find_next(site)
     assert planned_for is not None
     assert planned_for >= datetime(2026, 11, 15, 14, 0, tzinfo=UTC)
@@ -513,7 +485,7 @@ async def test_a_start_gives_every_stored_site_the_schedule_that_fits_it(
     assert await planned.is_paused(None)
     await planned.resume(None)
     clock.advance(HOUR + 5 * MINUTE)
-    assert len(await planned.claim_due(limit=ALL)) == 1_597
+    assert len(await list_due(database, planned)) == 1_597
 
 
 async def count_runs(database: Database) -> int:
@@ -531,13 +503,13 @@ async def test_each_look_at_10_000_sites_goes_by_an_index(
     async with database.write() as connection:
         await connection.exec_driver_sql("ANALYZE")
     for look, index in (
-        (planned.claim_due(limit=10), "schedules_due"),
+        (list_due(database, planned, 10), "schedules_due"),
         (planned.find_next_due(), "schedules_due"),
         (planned.list_late(), "schedules_late"),
     ):
         plan = await explain(database, look)
         assert index in plan
-        assert not re.search(r"SCAN schedules(?! USING)|Seq Scan", plan), plan
+        assert not re.search(r"SCAN schedules(?! USING)|Seq Scan on s", plan), plan
 
 
 async def explain(database: Database, look: Coroutine[Any, Any, Any]) -> str:

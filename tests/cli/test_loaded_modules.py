@@ -14,7 +14,7 @@ HEAVY = {"sqlalchemy", "aiohttp", "rich", "structlog", "cryptography", "pydantic
 NOT_FOR_ANNOUNCING = {
     *("tidings.web", "tidings.collect", "tidings.audit", "tidings.sandbox"),
     *("apprise", "alembic", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
-    *("trafilatura", "lxml", "feedparser"),
+    *("trafilatura", "lxml", "feedparser", "procrastinate"),
 }
 # A new database gets the tables of both pipelines.
 TABLES = {"tidings.collect", "tidings.collect.crawl", "tidings.collect.crawl.cookies"}

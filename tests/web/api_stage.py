@@ -15,6 +15,7 @@ from typing import Any, Final
 from tests.stage import open_stage
 from tests.web.stage import ADMIN, SOON, Answer, Stage
 from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.service import RUN
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -36,6 +37,7 @@ class ApiStage:
 
     installation: Installation
     service: Service
+    worker: "StageWorker"
     stage: Stage
     web: SandboxSite
     engines: Sequence[SandboxEngine]
@@ -129,17 +131,26 @@ async def open_api(
             "bases": ApiBases(bing=bing.base_url),
         }
         installation = await stack.enter_async_context(open_stage(database_url, folder, **{**given, **settings}))
-        stack.push_async_callback(_end_executions, installation)
         stop = Stop(clock=installation.clock)
         crawler = await stack.enter_async_context(open_crawler(installation))
         service = Service(installation, crawler=crawler, stop=stop)
+        worker = StageWorker(installation)
+        stack.push_async_callback(worker.end)
         stage = Stage(app=service.make_app(), stop=stop, tokens=installation.tokens)
-        yield ApiStage(installation, service, stage, web, asked, bing)
+        yield ApiStage(installation, service, worker, stage, web, asked, bing)
 
 
-async def _end_executions(installation: Installation) -> None:
-    installation.service.live.stop_all("the test is over")
-    await installation.service.drain(_PATIENCE)
+class StageWorker:
+    """Does what is asked for, without the schedule, until it ends or the whole service is served."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._stop = Stop(clock=installation.clock)
+        work = installation.dispatcher.work({RUN: installation.service.run}, self._stop, drain=_PATIENCE)
+        self._task = asyncio.create_task(work)
+
+    async def end(self) -> None:
+        self._stop.request("the test is over")
+        await self._task
 
 
 @asynccontextmanager
@@ -161,6 +172,7 @@ async def hold(engine: SandboxEngine) -> AsyncIterator[None]:
 @asynccontextmanager
 async def serve(api: ApiStage) -> AsyncIterator[int]:
     """The whole service on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
+    await api.worker.end()
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         api.service.run(host="127.0.0.1", port=0, on_listening=lambda _host, port: listening.set_result(port))

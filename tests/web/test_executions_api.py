@@ -188,3 +188,21 @@ async def test_failed_urls_are_listed_with_why_and_how_often(api: ApiStage) -> N
     await api.run()
     assert await api.read(f"/api/sites/{name}/failed") == {"failed": []}
     assert (await api.ask("GET", "/api/sites/none/failed")).status == 404
+
+
+async def test_an_execution_can_be_stopped_and_the_workers_are_listed(sqlite_url: str, tmp_path: Path) -> None:
+    """A20, A36: it ends in good order, 409 after that; the list says who does it."""
+    async with open_api(sqlite_url, tmp_path) as api:
+        name = (await api.add_site(submitMethod="get"))["id"]
+        async with hold(api.engine):
+            running = await api.start_held()
+            workers = (await api.read("/api/workers"))["workers"]
+            stopped = await api.ask("POST", f"/api/sites/{name}/executions/{running}/stop")
+        ended = await api.wait_for_end(name, running)
+        again = await api.ask("POST", f"/api/sites/{name}/executions/{running}/stop")
+        scraped = (await api.ask("GET", "/metrics")).body.decode()
+    assert [(worker["jobs"], worker["queues"]) for worker in workers] == [(1, ["announce"])]
+    assert (stopped.status, stopped.json["status"]) == (202, "stopping")
+    assert (ended["status"], api.engine.accepted.total() < 20) == ("interrupted", True)
+    assert (again.status, again.json["code"]) == (409, "not_running")
+    assert "tidings_workers 1.0" in scraped

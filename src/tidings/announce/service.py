@@ -1,38 +1,59 @@
-"""The work of a running installation: sites run by schedule, on request, or with URLs that are given.
+"""The work of a running installation: sites executed by schedule, on request, or with URLs that are given.
 
-Everything here may be called by the HTTP API, the command line and the scheduler alike. What an execution does is in
-`pipeline`; who may call this is not known here.
+Everything here may be called by the HTTP API, the command line and the tick alike. A request is stored and answered at
+once; a worker adopts it, in this process or another. `pipeline` says what an execution does.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.pipeline import AnnounceExecution, Announcer, choose_channels
-from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.schedule.table import ClaimLostError, LateSite, ScheduleClaim, Schedules
+from tidings.announce.schedule.table import LateSite, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
-from tidings.announce.site.table import SiteRecords
+from tidings.announce.site.table import SiteRecords, sites
 from tidings.core.alerts import Alert, Alerts
-from tidings.core.clock import Clock, to_text
+from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
 from tidings.core.db.database import Database
-from tidings.core.executions import AlreadyRunningError, Execution, Executions, ExecutionStatus
-from tidings.core.logs.logger import bind_request_id, get_logger
-from tidings.core.queue.dispatch import Runner
+from tidings.core.execution_requests import ExecutionRequests
+from tidings.core.execution_table import AdoptedExecution, LostExecution
+from tidings.core.execution_table import executions as execution_table
+from tidings.core.executions import (
+    AlreadyRunningError,
+    Execution,
+    ExecutionLostError,
+    ExecutionRecord,
+    Executions,
+    ExecutionStatus,
+)
+from tidings.core.logs.logger import get_logger
+from tidings.core.queue.dispatcher import Call, Dispatcher, Job
+
+RUN = "announce.run"
 
 MOST_WAITING = 1_000
 # A minute's round tells people of so many late sites at the most.
 MOST_LATE = 100
 # A site whose executions end with their process so many times in a row may be the cause of it.
 MOST_CUT_OFF = 3
+# A due execution that could not begin is tried again after this.
+PUT_OFF = timedelta(minutes=2)
+# An execution that ends in another process is seen after this at the latest.
+_LOOK_EVERY = timedelta(seconds=1)
 
 _CUT_OFF = (ExecutionStatus.INTERRUPTED, ExecutionStatus.TIMEOUT)
 
@@ -46,114 +67,202 @@ class BusyError(Exception):
         super().__init__(f"{MOST_WAITING:,} executions are waiting; try again later")
 
 
+class _BusySiteError(Exception):
+    """Another execution of the site runs: the due one stays due."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnnounceService:
-    """Runs sites in this process, at most `limit` at once."""
+    """Stores what is asked for, and does it as a worker."""
 
     database: Database
     sites: SiteRecords
     schedules: Schedules
     announcer: Announcer
     executions: Executions
+    requests: ExecutionRequests
+    dispatcher: Dispatcher
     alerts: Alerts
     clock: Clock
     budget: timedelta
-    limit: int
     live: LiveExecutions
     know: Callable[[Site], Site]
-    triggered: Runner = field(default_factory=lambda: Runner(MOST_WAITING))
-    slots: asyncio.Semaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", asyncio.Semaphore(self.limit))
+    # Called after a change that gives somebody something to do.
+    wake: Callable[[], None]
+    # The most executions that may wait for a worker.
+    most_waiting: int = MOST_WAITING
 
     async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
-        """Begin an execution now. Raises AlreadyRunningError, ChannelDisabledError, BusyError."""
-        channels = choose_channels(site, channel)
-
-        async def prepare(execution: Execution) -> AnnounceExecution:
-            return self.announcer.prepare(execution, site, channels=channels)
-
-        return await self._start(site, prepare)
+        """Ask for an execution now. Raises AlreadyRunningError, ChannelDisabledError, BusyError."""
+        choose_channels(site, channel)
+        return await self._request(site, {"channel": channel.value})
 
     async def announce_urls(
         self, site: Site, urls: Sequence[str], *, channel: ChannelChoice = ChannelChoice.ALL
     ) -> "Started":
-        """Put these URLs into the outbox, as changed just now, and begin an execution that sends them.
+        """Store these URLs, as changed just now, and ask for an execution that sends them.
 
-        When this returns, no crash loses them: the next execution sends what this one does not. Raises as `trigger`
-        does.
+        When this returns, no crash loses them: an execution that dies is asked for again. Raises as `trigger` does.
         """
-        channels = choose_channels(site, channel)
-        given = GivenPages(urls, at=self.clock.now())
-        return await self._start(
-            site, lambda execution: self.announcer.plan_given(execution, site, given, channels=channels)
-        )
+        choose_channels(site, channel)
+        at = self.clock.now()
+        GivenPages(urls, at=at)
+        return await self._request(site, {"channel": channel.value, "urls": list(urls), "at": to_milliseconds(at)})
 
-    async def run_claim(self, claim: ScheduleClaim) -> None:
-        """Do the run that is due, as soon as there is room for it. Raises ClaimLostError.
+    async def _request(self, site: Site, request: Mapping[str, Any]) -> "Started":
+        """Store what is asked for, and wake a worker, in one transaction."""
+        await self.executions.recover(workflow_name=site.workflow_name)
+        async with self.database.write() as connection:
+            if await self.requests.count_queued(connection) >= self.most_waiting:
+                raise BusyError
+            execution = await self.requests.reserve(connection, site.workflow_name, kind=ANNOUNCE, request=request)
+            await self.dispatcher.submit(connection, [_make_request_job(execution.public_id)])
+        self.wake()
+        return Started(execution, executions=self.executions, live=self.live)
 
-        A site that is busy otherwise stays due, and is run once it is free; so does one whose run is cut off.
-        """
-        bind_request_id()
-        site = await self.sites.find_by_number(claim.site)
+    async def stop(self, execution_id: str) -> bool:
+        """Ask an execution to end in good order, wherever it runs. False if it does not run."""
+        holder = await self.requests.request_stop(execution_id)
+        if holder:
+            await self.dispatcher.stop(holder)
+        if holder == "":
+            self.live.forget(execution_id)
+        self.wake()
+        return holder is not None
+
+    async def list_requested(self, connection: AsyncConnection, limit: int) -> list[Job]:
+        """Jobs for executions that somebody asked for and nobody has adopted."""
+        waiting = await self.requests.list_queued(connection, kind=ANNOUNCE, limit=limit)
+        return [_make_request_job(public_id) for public_id in waiting]
+
+    async def list_due(self, connection: AsyncConnection, limit: int) -> list[Job]:
+        """Jobs for sites whose time has come."""
+        due = await self.schedules.list_due(connection, limit=limit)
+        return [Job(RUN, f"{RUN}:{number}", {"site": number}) for number in due]
+
+    async def run(self, call: Call) -> None:
+        """The task of a worker: do what a job names, if it is still to be done."""
+        try:
+            if "execution" in call.arguments:
+                await self._run_requested(call, call.arguments["execution"])
+            else:
+                await self._run_due(call, call.arguments["site"])
+        except ExecutionLostError as error:
+            _log.warning("execution.lost", reason=str(error))
+
+    async def _run_due(self, call: Call, number: int) -> None:
+        """Do the execution that is due. A site that is busy stays due, and so does one whose execution is cut off."""
+        try:
+            site = await self.sites.find_by_number(number)
+            execution = None if site is None else await self._begin(self.know(site), call)
+        except BaseException as error:
+            if not isinstance(error, asyncio.CancelledError):
+                # Not at once, or a lasting fault would be tried without end.
+                await self.schedules.put_off(number, PUT_OFF)
+            raise
+        if site is not None and execution is not None:
+            work = self.announcer.prepare(execution, site, channels=choose_channels(site, ChannelChoice.ALL))
+            await self._run(work, call)
+
+    async def _begin(self, site: Site, call: Call) -> Execution | None:
+        """Begin the due execution and plan the next, in one transaction. None if it is not due, or the site is busy."""
+        await self.executions.recover(workflow_name=site.workflow_name)
+        try:
+            async with self.database.write() as connection:
+                if not await self.schedules.begin(connection, site.number):
+                    return None
+                execution = await self.executions.insert(
+                    connection, site.workflow_name, kind=ANNOUNCE, holder=call.holder
+                )
+                if execution is None:
+                    raise _BusySiteError
+                await self.alerts.resolve_alert(connection, AnnounceAlert.NOT_RUN, site.id)
+                return execution
+        except _BusySiteError:
+            _log.info("run.put_off", site=site.id, reason="another execution of the site runs")
+            return None
+
+    async def _run_requested(self, call: Call, public_id: str) -> None:
+        adopted = await self.requests.adopt(public_id, holder=call.holder)
+        if adopted is None:
+            return
+        try:
+            work = await self._prepare_requested(adopted)
+        except Exception as error:
+            result = {"status": ExecutionStatus.FAILED.value, "errors": [f"it could not begin: {error}"]}
+            await self.executions.finish(adopted.execution, ExecutionStatus.FAILED, result=result)
+            self.live.forget(public_id)
+            raise
+        await self._run(work, call)
+
+    async def _prepare_requested(self, adopted: AdoptedExecution) -> AnnounceExecution:
+        execution, request = adopted.execution, adopted.request
+        site = await self.sites.find(execution.workflow_name.removeprefix(WORKFLOW_PREFIX))
         if site is None:
-            raise ClaimLostError(claim)
+            raise LookupError("the site was removed")
         site = self.know(site)
-        async with self.slots:
-            try:
-                execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
-            except AlreadyRunningError as error:
-                _log.info("run.put_off", site=site.id, reason=str(error))
-                return
-            await self._begin(claim, site, execution)
-            await self._run_on(execution, site)
+        channels = choose_channels(site, ChannelChoice(request["channel"]))
+        if "urls" not in request:
+            return self.announcer.prepare(execution, site, channels=channels)
+        given = GivenPages(request["urls"], at=from_milliseconds(request["at"]))
+        return await self.announcer.plan_given(execution, site, given, channels=channels)
 
-    async def _run_on(self, execution: Execution, site: Site) -> None:
-        """Do the work; where the end of the process cuts it off, it is due again at once."""
+    async def _run(self, work: AnnounceExecution, call: Call) -> None:
+        """Do the work. If the end of the worker cuts it off, it is to be done again at once."""
+        call.stop.limit(self.budget)
         status = ExecutionStatus.INTERRUPTED
         try:
-            channels = choose_channels(site, ChannelChoice.ALL)
-            report = await self._run(self.announcer.prepare(execution, site, channels=channels))
-            status = report.status
+            status = (await work.run(stop=call.stop, on_progress=self.live.record)).status
         finally:
-            if status is ExecutionStatus.INTERRUPTED and self.live.is_stopping:
-                await self._make_due(site.number)
+            self.live.forget(work.execution.public_id)
+            if status is ExecutionStatus.INTERRUPTED and call.ending.requested:
+                await self._put_back_cut_off(work.execution)
 
-    async def _begin(self, claim: ScheduleClaim, site: Site, execution: Execution) -> None:
-        try:
-            async with self.executions.guard(execution) as connection:
-                await self.schedules.begin(connection, claim)
-                await self.alerts.resolve_alert(connection, AnnounceAlert.NOT_RUN, site.id)
-        except BaseException:
-            # After any error the site must not count as running.
-            await self.executions.abandon(execution)
-            raise
-
-    async def recover(self) -> None:
-        """End what dead holders left. What they were doing is due at once, unless it has ended like that again and
-        again."""
-        for public_id in await self.executions.recover():
-            record = await self.executions.find(public_id)
-            if record is None or not record.workflow_name.startswith(WORKFLOW_PREFIX):
-                continue
-            recent = await self.executions.list_recent(record.workflow_name, limit=MOST_CUT_OFF)
-            if len(recent) == MOST_CUT_OFF and all(each.status in _CUT_OFF for each in recent):
-                _log.warning(
-                    "run.given_up", workflow=record.workflow_name, reason=f"cut off {MOST_CUT_OFF} times in a row"
-                )
-                continue
-            number = await self.sites.find_number(record.workflow_name.removeprefix(WORKFLOW_PREFIX))
-            if number:
-                await self._make_due(number)
-
-    async def _make_due(self, number: int) -> None:
+    async def _put_back_cut_off(self, execution: Execution) -> None:
         async with self.database.write() as connection:
+            row = (await connection.execute(select(execution_table).where(execution_table.c.id == execution.id))).one()
+            # One that still runs could not be ended: `recover` does that, and puts it back.
+            if row.status == ExecutionStatus.INTERRUPTED and row.stop_requested_at is None:
+                request = None if row.request is None else json.loads(row.request)
+                await self.put_back(
+                    connection, LostExecution(row.public_id, row.workflow_name, row.kind, request), again=True
+                )
+
+    async def put_back(self, connection: AsyncConnection, lost: LostExecution, *, again: bool = False) -> None:
+        """In the caller's transaction: what this execution was to do is to be done again.
+
+        Unless `again`, a site whose executions were cut off several times in a row is left to its schedule: it may be
+        the cause.
+        """
+        if lost.kind != ANNOUNCE or not (again or await self._may_repeat(connection, lost)):
+            return
+        if lost.request is not None:
+            with suppress(AlreadyRunningError):
+                await self.requests.reserve(connection, lost.workflow_name, kind=ANNOUNCE, request=lost.request)
+            moved = update(execution_table).where(execution_table.c.public_id == lost.public_id)
+            await connection.execute(moved.values(request=None))
+            return
+        site_id = lost.workflow_name.removeprefix(WORKFLOW_PREFIX)
+        number = (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar()
+        if number is not None:
             await self.schedules.make_due(connection, number)
 
+    async def _may_repeat(self, connection: AsyncConnection, lost: LostExecution) -> bool:
+        recent = (
+            select(execution_table.c.status)
+            .where(execution_table.c.workflow_name == lost.workflow_name)
+            .order_by(execution_table.c.id.desc())
+            .limit(MOST_CUT_OFF)
+        )
+        statuses = (await connection.execute(recent)).scalars().all()
+        if len(statuses) < MOST_CUT_OFF or any(status not in _CUT_OFF for status in statuses):
+            return True
+        reason = f"cut off {MOST_CUT_OFF} times in a row"
+        _log.warning("run.given_up", workflow=lost.workflow_name, reason=reason)
+        return False
+
     async def watch_over(self) -> None:
-        """Once a minute: end executions of dead processes, and raise alerts for sites that missed their schedule."""
-        await self.recover()
+        """Once a minute: raise alerts for sites that missed their schedule."""
         late = await self.schedules.list_late(limit=MOST_LATE)
         raised = {each.id for each in late}
         async with self.database.write() as connection:
@@ -192,56 +301,9 @@ class AnnounceService:
         """How many pages failed at an engine or channel and wait for the next execution."""
         return await FailedPages(self.database, site=site.number).count()
 
-    async def drain(self, timeout: timedelta) -> None:
-        """Let what was triggered end."""
-        await self.triggered.drain(timeout)
 
-    async def _start(self, site: Site, prepare: Callable[[Execution], Awaitable[AnnounceExecution]]) -> "Started":
-        execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
-        try:
-            if not self.triggered.free:
-                raise BusyError
-            work = await prepare(execution)
-        except BaseException:
-            await self.executions.abandon(execution)
-            raise
-        result: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
-
-        async def do() -> None:
-            try:
-                result.set_result(await self._wait_for_slot(work))
-            except BaseException as error:
-                if not result.done():
-                    result.set_exception(error)
-                    # Nobody may be waiting for it; then the log is all there is.
-                    result.exception()
-                raise
-
-        if not self.triggered.start(execution.public_id, do):
-            await self.executions.abandon(execution)
-            raise BusyError
-        return Started(execution, result)
-
-    async def _wait_for_slot(self, work: AnnounceExecution) -> Report:
-        """Run it as soon as there is room; while it waits, it sends heartbeats."""
-        try:
-            async with self.executions.keep_alive(work.execution):
-                await self.slots.acquire()
-        except BaseException:
-            # It ends before anything was sent: the site must not count as running.
-            await self.executions.abandon(work.execution)
-            raise
-        try:
-            return await self._run(work)
-        finally:
-            self.slots.release()
-
-    async def _run(self, work: AnnounceExecution) -> Report:
-        try:
-            with self.live.watch(budget=self.budget) as stop:
-                return await work.run(stop=stop, on_progress=self.live.record)
-        finally:
-            self.live.forget(work.execution.public_id)
+def _make_request_job(public_id: str) -> Job:
+    return Job(RUN, f"{RUN}:{public_id}", {"execution": public_id}, urgent=True)
 
 
 def describe_lateness(late: LateSite) -> Alert:
@@ -256,11 +318,21 @@ def describe_lateness(late: LateSite) -> Alert:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An execution that has begun, and its report to be."""
+    """An execution that somebody asked for."""
 
     execution: Execution
-    result: "asyncio.Future[Report]"
+    executions: Executions
+    live: LiveExecutions
 
-    async def wait(self) -> Report:
-        """Wait for its report. A caller that stops waiting does not stop the execution."""
-        return await asyncio.shield(self.result)
+    async def wait(self) -> ExecutionRecord:
+        """Wait for its end, in whichever process. A caller that stops waiting does not stop the execution.
+
+        Raises ExecutionLostError if it was taken back before it began.
+        """
+        while True:
+            record = await self.executions.find(self.execution.public_id)
+            if record is None:
+                raise ExecutionLostError(self.execution.public_id, self.execution.workflow_name)
+            if record.status is not ExecutionStatus.RUNNING:
+                return record
+            await self.live.wait_for_end(record.public_id, at_most=_LOOK_EVERY)

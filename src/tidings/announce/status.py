@@ -121,7 +121,7 @@ def _select_standing() -> Select[Any]:
         everything.c.paused_at.label("everything_paused_at"),
         exists().where(broken_engines.c.site == sites.c.number).label("refused"),
         exists().where(key_rests.c.until > bindparam("now")).label("rests"),
-        *(column for column in executions.c if column.name not in ("id", "holder")),
+        *(column for column in executions.c if column.name not in ("id", "request")),
     ]
     tables = (
         sites.outerjoin(schedules, schedules.c.site == sites.c.number)
@@ -194,12 +194,15 @@ def _judge(
 
 
 def describe_execution(record: ExecutionRecord, *, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One execution for people and scripts. `live` is how far it is, where it runs in this process."""
+    """One execution for people and scripts. `live` is how far it is, while it runs."""
     return {
         "executionId": record.public_id,
         "site": record.workflow_name.partition(":")[2],
         "status": record.status.value,
         "startedAt": to_text(record.started_at),
         "completedAt": None if record.completed_at is None else to_text(record.completed_at),
-        "result": live or record.result or record.progress or None,
+        "result": (live if record.status is ExecutionStatus.RUNNING else None)
+        or record.result
+        or record.progress
+        or None,
     }

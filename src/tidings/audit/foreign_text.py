@@ -18,4 +18,5 @@ FOREIGN_COLUMNS: Final[Mapping[str, frozenset[str]]] = {
     "mirror_intents": frozenset({"body"}),
     "site_pages": frozenset({"url"}),
     "batches": frozenset({"pages"}),
+    "executions": frozenset({"request"}),
 }

@@ -6,7 +6,7 @@ import sys
 import typer
 
 from tidings import __version__
-from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens
+from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens, worker
 from tidings.cli.announce import announce, check, ledger, pause, sites, status
 from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror, notes
 from tidings.cli.collect import run as workflows
@@ -18,8 +18,11 @@ from tidings.core.heap import return_large_blocks
 app = typer.Typer(name="tidings", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.command("worker")(worker.worker)
+app.command("workers")(worker.workers)
 app.command("announce")(announce.announce)
 app.command("run")(announce.run)
+app.command("stop")(announce.stop)
 app.command("check")(check.check)
 app.command("status")(status.status)
 app.add_typer(sites.app, name="sites")

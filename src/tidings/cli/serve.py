@@ -1,10 +1,10 @@
-"""`tidings serve`: the API and the scheduler, until Ctrl-C or SIGTERM."""
+"""`tidings serve`: the API and the work, until Ctrl-C or SIGTERM."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.session import Session, command, stop_on_signals
+from tidings.cli.session import Session, command, fail, stop_on_signals
 from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop
 
@@ -19,22 +19,31 @@ async def serve(
     port: Annotated[
         int | None, typer.Option("--port", help="The port; 0: any free one. [TIDINGS_PORT, 8080]", min=0, max=65_535)
     ] = None,
+    no_work: Annotated[
+        bool, typer.Option("--no-work", help="Only answer; `tidings worker` does the work. Needs PostgreSQL.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
 ) -> None:
-    """Run the service: HTTP API and scheduler.
+    """Run the service: HTTP API, dashboard, schedule and work.
 
     Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
     from tidings.web.service import Service
-    from tidings.wiring import open_crawler
+    from tidings.wiring import check_stored_secrets, open_crawler
+    from tidings.worker import QUEUES
 
     settings = session.settings
     installation = await session.open(verbose=not quiet)
+    if no_work and installation.database.dialect == "sqlite":
+        fail("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work")
+    if installation.made_key is not None or installation.database.dialect == "postgresql":
+        await check_stored_secrets(installation)
     await prepare(installation)
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:
         with stop_on_signals(stop):
-            await Service(installation, crawler=crawler, stop=stop).run(
+            queues = () if no_work else QUEUES
+            await Service(installation, crawler=crawler, stop=stop, queues=queues).run(
                 host=settings.host if host is None else host,
                 port=settings.port if port is None else port,
                 on_listening=_show_address,

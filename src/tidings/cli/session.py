@@ -65,10 +65,13 @@ class Session:
             typer.echo(f"tidings: warning: {escape_controls(warning)}", err=True)
         return settings
 
-    async def open(self, settings: "Settings | None" = None, *, verbose: bool = False) -> "Installation":
+    async def open(
+        self, settings: "Settings | None" = None, *, verbose: bool = False, migrate: bool = True
+    ) -> "Installation":
         """The installation of these settings (by default the environment's).
 
-        Its log goes to the data directory and, if `verbose`, to the terminal too.
+        Its log goes to the data directory and, if `verbose`, to the terminal too. Unless `migrate`, it waits until
+        another process has brought the tables up to date.
         """
         from tidings.core.heap import spare_the_collector
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
@@ -136,13 +139,13 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     from tidings.announce.execution.pipeline import ChannelDisabledError
     from tidings.announce.site.errors import SiteError
     from tidings.core.alerts import DestinationError
-    from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError
+    from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
     from tidings.core.executions import ExecutionError
     from tidings.core.logs.logger import get_logger
     from tidings.core.secrets.master_key import KeyFileError, KeyRingError
 
     match error:
-        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | KeyFileError():
+        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | OlderDatabaseError() | KeyFileError():
             return str(error), Exit.BAD_INPUT
         case KeyRingError():
             return f"COOKIE_MASTER_KEY: {error}", Exit.BAD_INPUT

@@ -19,6 +19,11 @@ from tidings.core.db.database import RowId, metadata
 
 is_running = text("status = 'running'")
 
+# The holder of an execution that waits for a worker.
+QUEUED = "queue"
+# The reason of a stop that somebody asked for.
+STOPPED_BY_PERSON = "somebody stopped it"
+
 executions = Table(
     "executions",
     metadata,
@@ -36,6 +41,10 @@ executions = Table(
     Column("result", Text),
     # What the execution does, in its pipeline's own words. The default is for rows from before this column.
     Column("kind", Text, nullable=False, server_default=text("''")),
+    # What somebody asked for, as JSON, in the pipeline's own words. NULL where the schedule or a command began it.
+    Column("request", Text),
+    # When somebody asked it to stop.
+    Column("stop_requested_at", BigInteger),
     Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
     Index("executions_history", "workflow_name", "id"),
     sqlite_autoincrement=True,
@@ -87,6 +96,28 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptedExecution:
+    """A requested execution that a worker has taken over."""
+
+    execution: Execution
+    # What was asked for, in the pipeline's own words.
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LostExecution:
+    """An execution whose holder died."""
+
+    # exec-{milliseconds}-{random}, as users see it.
+    public_id: str
+    workflow_name: str
+    # What it did, in its pipeline's own words.
+    kind: str
+    # What was asked for; None where nobody asked.
+    request: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionRecord:
     """One row of the history."""
 
@@ -106,6 +137,10 @@ class ExecutionRecord:
     # The last saved progress, and the result once it ended; both have the pipeline's own shape.
     progress: Mapping[str, Any]
     result: Mapping[str, Any]
+    # It waits for a worker.
+    is_queued: bool = False
+    # Somebody asked it to stop.
+    is_stopping: bool = False
 
 
 def read_execution(row: Any) -> Execution:
@@ -127,4 +162,6 @@ def read_record(row: Any) -> ExecutionRecord:
         items_failed=row.items_failed,
         progress=json.loads(row.progress or "{}"),
         result=json.loads(row.result or "{}"),
+        is_queued=row.holder == QUEUED,
+        is_stopping=row.stop_requested_at is not None,
     )

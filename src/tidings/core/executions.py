@@ -8,8 +8,8 @@ was declared dead and wakes up again can therefore change nothing. `execution_ta
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -19,12 +19,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import (
+    QUEUED,
     AlreadyRunningError,
     Execution,
     ExecutionError,
     ExecutionLostError,
     ExecutionRecord,
     ExecutionStatus,
+    LostExecution,
     executions,
     is_running,
     read_execution,
@@ -44,6 +46,7 @@ __all__ = [
     "ExecutionRecord",
     "ExecutionStatus",
     "Executions",
+    "LostExecution",
     "executions",
     "read_record",
 ]
@@ -74,17 +77,33 @@ _add_items = (
 # A holder ends its own execution with one of these; `recover` sets the others.
 _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
 
+FindDead = Callable[[Collection[str]], Awaitable[frozenset[str]]]
+OnLost = Callable[[AsyncConnection, LostExecution], Awaitable[None]]
+
 
 class Executions:
-    """Acquires, guards, ends and lists executions."""
+    """Acquires, guards, ends and lists executions.
+
+    `find_dead`: says which holders are dead; by default those whose process lock is free. `on_lost`: called in the
+    transaction that ends the execution of a dead holder.
+    """
 
     def __init__(
-        self, database: Database, *, clock: Clock, process_lock: ProcessLock, silent_for: timedelta = SILENT_FOR
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        process_lock: ProcessLock,
+        silent_for: timedelta = SILENT_FOR,
+        find_dead: FindDead | None = None,
+        on_lost: OnLost | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
         self._process_lock = process_lock
         self._silent_for = silent_for
+        self._find_dead = find_dead or self._find_dead_here
+        self._on_lost = on_lost
 
     async def acquire(
         self, workflow_name: str, *, kind: str, remote: bool = False, idempotency_key: str | None = None
@@ -95,10 +114,11 @@ class Executions:
         `remote`: driven by an external client; survives this process.
         `idempotency_key`: repeating it while the execution runs returns the same execution.
         """
-        holder = _name_remote(idempotency_key) if remote else self._process_lock.id
+        holder = _name_remote(idempotency_key) if remote else self._process_lock.holder
         while True:
             await self.recover(workflow_name=workflow_name)
-            execution = await self._insert(workflow_name, kind=kind, holder=holder)
+            async with self._database.write() as connection:
+                execution = await self.insert(connection, workflow_name, kind=kind, holder=holder)
             if execution is not None:
                 return execution
             running = await self._find_running(workflow_name)
@@ -110,8 +130,19 @@ class Executions:
             since = from_milliseconds(running.started_at)
             raise AlreadyRunningError(workflow_name, execution_id=running.public_id, since=since)
 
-    async def _insert(self, workflow_name: str, *, kind: str, holder: str) -> Execution | None:
-        """Insert a running row; None if another execution of this workflow runs."""
+    async def insert(
+        self,
+        connection: AsyncConnection,
+        workflow_name: str,
+        *,
+        kind: str,
+        holder: str | None = None,
+        request: Mapping[str, Any] | None = None,
+    ) -> Execution | None:
+        """In the caller's transaction: insert a running row; None if another execution of this workflow runs.
+
+        `holder`: by default the present work of this process. `request`: what somebody asked for.
+        """
         started_at = self._clock.now()
         milliseconds = to_milliseconds(started_at)
         public_id = f"exec-{milliseconds}-{secrets.token_hex(4)}"
@@ -120,16 +151,22 @@ class Executions:
             "workflow_name": workflow_name,
             "kind": kind,
             "status": ExecutionStatus.RUNNING.value,
-            "holder": holder,
+            "holder": holder or self._process_lock.holder,
             "started_at": milliseconds,
             "heartbeat_at": milliseconds,
+            "request": None if request is None else json.dumps(request),
         }
         statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
-        async with self._database.write() as connection:
-            token = (await connection.execute(statement.returning(executions.c.id))).scalar_one_or_none()
+        token = (await connection.execute(statement.returning(executions.c.id))).scalar_one_or_none()
         if token is None:
             return None
         return Execution(id=token, public_id=public_id, workflow_name=workflow_name, started_at=started_at)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """An execution that is acquired in this block is dead after it, if the database was away at its end."""
+        with self._process_lock.hold(f"{self._process_lock.id}#{secrets.token_hex(4)}"):
+            yield
 
     async def _find_running(self, workflow_name: str) -> Any:
         statement = select(executions).where(executions.c.workflow_name == workflow_name, is_running)
@@ -216,6 +253,8 @@ class Executions:
         `processed` or `failed` of None keeps the counted number. Raises ExecutionLostError.
         """
         counts = {"items_processed": processed, "items_failed": failed}
+        # The result replaces the progress. What was asked for is done, unless the execution was cut off.
+        replaced = {"progress": None} | ({"request": None} if status in _FINISHED else {})
         async with self.guard(execution) as connection:
             if also is not None:
                 await also(connection)
@@ -226,6 +265,7 @@ class Executions:
                     status=status.value,
                     completed_at=to_milliseconds(self._clock.now()),
                     result=json.dumps(result or {}),
+                    **replaced,
                     **{name: count for name, count in counts.items() if count is not None},
                 )
             )
@@ -283,54 +323,67 @@ class Executions:
         execution is in one answer.
         """
         too_old = to_milliseconds(self._clock.now() - self._silent_for)
-        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(is_running)
+        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(
+            is_running, executions.c.holder != QUEUED
+        )
         if workflow_name is not None:
             found = found.where(executions.c.workflow_name == workflow_name)
         if kinds is not None:
             found = found.where(executions.c.kind.in_(kinds))
         async with self._database.read() as connection:
             running = (await connection.execute(found)).all()
-        recovered = []
+        if not running:
+            return []
+        silent = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
+        dead = await self._find_dead({row.holder for row in running})
+        ended: list[LostExecution] = []
         for row in running:
+            # Each statement repeats its condition: the execution may have ended, or sent a heartbeat, since.
             if row.heartbeat_at < too_old:
-                recovered += await self._end_silent(row.id, before=too_old)
-            elif self._process_lock.is_dead(row.holder):
-                recovered += await self._end(
-                    row.id, ExecutionStatus.INTERRUPTED, "its process ended without finishing it"
-                )
-        return recovered
+                ended += await self._end(row.id, ExecutionStatus.TIMEOUT, silent, executions.c.heartbeat_at < too_old)
+            elif row.holder in dead:
+                reason = "its process ended without finishing it"
+                ended += await self._end(row.id, ExecutionStatus.INTERRUPTED, reason, executions.c.holder == row.holder)
+        return [each.public_id for each in ended]
 
-    async def _end_silent(self, execution_id: int, *, before: int) -> list[str]:
-        # The statement repeats the condition: a heartbeat may have come since the row was read.
-        reason = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
-        return await self._end(execution_id, ExecutionStatus.TIMEOUT, reason, executions.c.heartbeat_at < before)
+    async def _find_dead_here(self, holders: Collection[str]) -> frozenset[str]:
+        return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
 
-    async def _end(self, execution_id: int, status: ExecutionStatus, reason: str, *conditions: Any) -> list[str]:
+    async def _end(
+        self, execution_id: int, status: ExecutionStatus, reason: str, condition: ColumnElement[bool]
+    ) -> list[LostExecution]:
         statement = (
             update(executions)
-            .where(executions.c.id == execution_id, is_running, *conditions)
-            .values(
-                status=status.value,
-                completed_at=to_milliseconds(self._clock.now()),
-            )
-            .returning(executions.c.id, executions.c.public_id, executions.c.workflow_name, executions.c.progress)
+            .where(executions.c.id == execution_id, is_running, condition)
+            .values(status=status.value, completed_at=to_milliseconds(self._clock.now()))
+            .returning(*executions.c)
         )
         async with self._database.write() as connection:
-            ended = (await connection.execute(statement)).all()
-            for row in ended:
-                # The saved progress is the best known result.
-                result = {**json.loads(row.progress or "{}"), "status": status.value, "errors": [reason]}
-                await connection.execute(
-                    update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
-                )
-        for row in ended:
-            _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
-        return [row.public_id for row in ended]
+            row = (await connection.execute(statement)).first()
+            if row is None:
+                return []
+            # The saved progress is the best known result.
+            result = {**json.loads(row.progress or "{}"), "status": status.value, "errors": [reason]}
+            await connection.execute(
+                update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
+            )
+            request = None if row.request is None else json.loads(row.request)
+            lost = LostExecution(row.public_id, row.workflow_name, row.kind, request)
+            # Somebody who stopped it does not want it again.
+            if self._on_lost is not None and row.stop_requested_at is None:
+                await self._on_lost(connection, lost)
+        _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
+        return [lost]
 
     async def count_running(self) -> int:
         async with self._database.read() as connection:
             statement = select(func.count()).select_from(executions).where(is_running)
             return int((await connection.execute(statement)).scalar_one())
+
+    async def find_running(self, workflow_name: str) -> ExecutionRecord | None:
+        """The execution of this workflow that runs, or waits for a worker."""
+        row = await self._find_running(workflow_name)
+        return None if row is None else read_record(row)
 
     async def find(self, public_id: str) -> ExecutionRecord | None:
         """The execution of this public id, running or ended."""

@@ -3,19 +3,26 @@
 Each process locks a file of its own in the data directory for as long as it lives. The operating system drops the lock
 when the process ends, even by kill -9. A process that can take the lock therefore knows that its owner is dead.
 This works for processes that share a data directory. A holder elsewhere is judged by its heartbeat.
+
+A holder is the id of a process, or a piece of work of it: `{place}/{process}#{work}`, with the id of a worker between
+them on PostgreSQL (`{place}/{process}@{worker}#{job}`).
 """
 
 import fcntl
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 _FOLDER = "processes"
+# The holder of the work that the present task does.
+_present: ContextVar[str | None] = ContextVar("holder", default=None)
 
 
 class ProcessLock:
-    """The lock of this process. `id` is stored as the holder of its executions."""
+    """The lock of this process. `id` is what the holder of each of its executions begins with."""
 
     def __init__(self, data_dir: Path) -> None:
         """Create and lock this process's file in `data_dir`, which must exist."""
@@ -27,13 +34,40 @@ class ProcessLock:
         self._descriptor = _create_locked(self._path)
         self._remove_dead()
         self.id = f"{self._place}/{name}"
+        self._held: set[str] = set()
+
+    @property
+    def holder(self) -> str:
+        """The holder of what the present task acquires: the piece of work that `hold` named, else the process."""
+        present = _present.get()
+        return present if present in self._held else self.id
+
+    @contextmanager
+    def hold(self, holder: str) -> Iterator[None]:
+        """The work of this block, and of the tasks that it starts, has this name. After the block it is dead."""
+        self._held.add(holder)
+        token = _present.set(holder)
+        try:
+            yield
+        finally:
+            _present.reset(token)
+            self._held.discard(holder)
+
+    def holds(self, holder: str) -> bool:
+        """Whether this process does the work of this name now."""
+        return holder in self._held
+
+    def owns(self, holder: str) -> bool:
+        """Whether this is the name of this process, or of a piece of its work."""
+        return find_process(holder) == self.id
 
     def is_dead(self, holder: str) -> bool:
-        """True only if the process of `holder` has certainly ended."""
-        place, _, name = holder.partition("/")
-        if place != self._place or holder == self.id or not name.isalnum():
-            return False
-        return _take_lock(self._folder / name)
+        """True only if the process of `holder` has certainly ended, or is this one and has ended that work."""
+        if self.owns(holder):
+            # A name without work is that of the process itself, or of a worker in it.
+            return "#" in holder and holder not in self._held
+        place, _, name = find_process(holder).partition("/")
+        return place == self._place and name.isalnum() and _take_lock(self._folder / name)
 
     def _remove_dead(self) -> None:
         """Delete the files of processes that were killed."""
@@ -45,6 +79,11 @@ class ProcessLock:
         """Release the lock. Other processes may then recover executions that this one still holds."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+def find_process(holder: str) -> str:
+    """The id of the process that a holder belongs to."""
+    return holder.partition("#")[0].partition("@")[0]
 
 
 def _create_locked(path: Path) -> int:

@@ -31,6 +31,10 @@ class Stop:
             self.reason = reason
         self._event.set()
 
+    def limit(self, budget: timedelta) -> None:
+        """Set the time budget, before anything waits for this signal."""
+        self._budget, self._ends_at = budget, self._clock.monotonic() + budget.total_seconds()
+
     @property
     def requested(self) -> bool:
         """Whether the signal is set, or the budget has run out."""

@@ -20,6 +20,7 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.logs.logger import get_logger
+from tidings.core.queue.dispatcher import Dispatcher
 
 CollectMetrics = Callable[[], Awaitable[Iterable[Metric]]]
 
@@ -106,3 +107,20 @@ class AnnounceMetrics:
             GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
             GaugeMetricFamily("tidings_alerts_open", "Open alerts.", value=await self._alerts.count_open()),
         ]
+
+
+class QueueMetrics:
+    """Collects the metrics of the queue, over all machines."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    async def __call__(self) -> Iterable[Metric]:
+        living = [worker for worker in await self._dispatcher.list_workers() if not worker.dead]
+        waiting = GaugeMetricFamily("tidings_jobs_waiting", "Jobs that no worker has taken yet.", labels=["queue"])
+        oldest = GaugeMetricFamily("tidings_job_oldest_seconds", "Age of the oldest waiting job.", labels=["queue"])
+        for state in await self._dispatcher.list_queues():
+            waiting.add_metric([state.queue], state.waiting)
+            oldest.add_metric([state.queue], state.oldest.total_seconds())
+        processes = len({worker.name for worker in living})
+        return [GaugeMetricFamily("tidings_workers", "Processes that take jobs.", value=processes), waiting, oldest]

@@ -1,27 +1,22 @@
-"""The service: the application with all routes, the scheduler, the jobs of collect and the delivery of alerts, which
-start and end together."""
+"""The service: the application with all routes and, unless it only answers, the worker; they start and end together."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from fastapi import APIRouter, FastAPI
 
 from tidings import __version__
 from tidings.announce.execution.pipeline import ChannelDisabledError
-from tidings.announce.schedule.scheduler import Scheduler
 from tidings.announce.service import BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.write import WorkflowNameError
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
-from tidings.core.logs.logger import get_logger
-from tidings.core.queue.dispatch import Runner
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
-from tidings.web.metrics import AnnounceMetrics
+from tidings.web.metrics import AnnounceMetrics, QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage
@@ -35,15 +30,13 @@ from tidings.web.routes.site_lookup import SiteLookup
 from tidings.web.routes.sites import SiteServices, make_sites_router
 from tidings.web.routes.status import make_status_router
 from tidings.web.routes.trigger import make_trigger_router
+from tidings.web.routes.workers import make_workers_router
 from tidings.web.routes.workflow import WriterServices, make_workflow_router
 from tidings.web.server import serve
-from tidings.wiring import Installation, make_collect_jobs
+from tidings.wiring import Installation
+from tidings.worker import QUEUES, Worker
 
-# Open requests have five seconds of their own; everything must end within ten.
-DRAIN = timedelta(seconds=8)
-SILENT_SCHEDULER = timedelta(minutes=3)
-
-_log = get_logger(__name__)
+SILENT_TICKER = timedelta(minutes=3)
 
 PROBLEMS: tuple[ProblemRow, ...] = (
     (SiteError, lambda error: Problem(400, "invalid_site", str(error), [FieldError(error.field, error.rule)])),
@@ -59,22 +52,15 @@ PROBLEMS: tuple[ProblemRow, ...] = (
 
 
 class Service:
-    """One process of the service."""
+    """One process of the service. `queues`: the queues that it takes jobs from."""
 
-    def __init__(self, installation: Installation, *, crawler: Crawler, stop: Stop) -> None:
+    def __init__(
+        self, installation: Installation, *, crawler: Crawler, stop: Stop, queues: Collection[str] = QUEUES
+    ) -> None:
         self._installation = installation
         self._crawler = crawler
         self._stop = stop
-        self._runner = Runner(installation.settings.max_executions)
-        self._scheduler = Scheduler(
-            installation.schedules,
-            self._runner,
-            clock=installation.clock,
-            run=installation.service.run_claim,
-            beat=installation.service.watch_over,
-        )
-        installation.wakers.append(self._scheduler.wake)
-        self._collect = make_collect_jobs(installation, crawler=crawler)
+        self._worker = Worker(installation, crawler=crawler, queues=queues)
 
     def make_app(self) -> FastAPI:
         installation = self._installation
@@ -84,7 +70,7 @@ class Service:
                 clock=installation.clock,
                 stop=self._stop,
                 version=__version__,
-                checks={"database": check_database(installation.database), "scheduler": self._check_scheduler},
+                checks={"database": check_database(installation.database), "scheduler": self._check_ticker},
                 # FastAPI looks through them in this order: the routes that are asked most often come first.
                 routers=(
                     *make_monitoring_routers(installation),
@@ -105,6 +91,7 @@ class Service:
                         executions=installation.executions,
                         alerts=installation.alerts,
                     ),
+                    QueueMetrics(installation.dispatcher),
                 ),
                 dashboard=Dashboard(
                     installation,
@@ -140,31 +127,14 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self, started: asyncio.Event) -> None:
-        """Run sites, collect and deliver alerts, from the first accepted request until all have ended."""
+        """Work from the first accepted request until everything has ended."""
         await started.wait()
-        if self._stop.requested:
-            return
-        await asyncio.gather(
-            self._scheduler.run(self._stop),
-            self._collect.run(self._stop, drain=DRAIN),
-            self._installation.alerts.run(self._stop),
-            self._end_executions(),
-        )
-        # Alerts of the last executions go out now, or at the next start.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await self._installation.alerts.deliver()
+        if not self._stop.requested:
+            await self._worker.run(self._stop)
 
-    async def _end_executions(self) -> None:
-        await self._stop.wait()
-        service = self._installation.service
-        service.live.stop_all(self._stop.reason or "the service ends")
-        await asyncio.gather(self._runner.drain(DRAIN), service.drain(DRAIN))
-        _log.info("service.ended", reason=self._stop.reason)
-
-    async def _check_scheduler(self) -> bool:
-        alive_at = self._scheduler.alive_at
-        return alive_at is not None and self._installation.clock.now() - alive_at < SILENT_SCHEDULER
+    async def _check_ticker(self) -> bool:
+        alive_at = self._installation.ticker.alive_at
+        return alive_at is not None and self._installation.clock.now() - alive_at < SILENT_TICKER
 
 
 def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
@@ -201,7 +171,14 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
         make_sites_router(lookup, services),
         make_ledger_router(lookup, database=installation.database, executions=installation.executions),
         make_pause_router(lookup, schedules=installation.schedules, service=service, wake=installation.wake),
-        make_executions_router(lookup, executions=installation.executions, live=service.live, clock=installation.clock),
+        make_executions_router(
+            lookup,
+            executions=installation.executions,
+            live=service.live,
+            clock=installation.clock,
+            stop=service.stop,
+        ),
+        make_workers_router(installation.dispatcher),
     ]
 
 

@@ -1,55 +1,82 @@
-"""Executions at work in this process: the newest report of each, and the stop signal for all of them."""
+"""Executions at work: the newest report of each. Those of this process are exact, those of others a second old."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from tidings.announce.execution.report import Report
 from tidings.core.clock import Clock
-from tidings.core.stop import Stop
+
+# After somebody asked, progress of other processes is received for so long.
+WATCHED_FOR = timedelta(seconds=60)
 
 
 class LiveExecutions:
-    """The executions that run in this process. Those of other processes are known only by what they saved."""
+    """The executions that run in this process, and what others told of theirs."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._reports: dict[str, Report] = {}
-        self._stops: set[Stop] = set()
-        self._reason: str | None = None
-
-    @contextmanager
-    def watch(self, *, budget: timedelta) -> Iterator[Stop]:
-        """The stop signal of one execution: its own budget, or the end of the whole process."""
-        stop = Stop(clock=self._clock, budget=budget)
-        self._stops.add(stop)
-        if self._reason is not None:
-            stop.request(self._reason)
-        try:
-            yield stop
-        finally:
-            self._stops.discard(stop)
+        self._changed: set[str] = set()
+        self._received: dict[str, Mapping[str, Any]] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._asked = asyncio.Event()
+        self._asked_at: float | None = None
 
     def record(self, report: Report) -> None:
         """Keep the newest report of an execution."""
         self._reports[report.execution_id] = report
+        self._changed.add(report.execution_id)
 
     def forget(self, execution_id: str) -> None:
+        """The execution has ended here."""
         self._reports.pop(execution_id, None)
+        self._changed.discard(execution_id)
+        for event in self._waiting.get(execution_id, ()):
+            event.set()
 
     def describe(self, execution_id: str) -> Mapping[str, Any] | None:
-        """The newest report of an execution as JSON; None if it does not run here."""
+        """The newest report of an execution as JSON; None if none is known here. Use it while the execution runs."""
         report = self._reports.get(execution_id)
-        return None if report is None else report.to_json()
+        if report is not None:
+            return report.to_json()
+        self._asked_at = self._clock.monotonic()
+        self._asked.set()
+        return self._received.get(execution_id)
+
+    async def wait_for_end(self, execution_id: str, *, at_most: timedelta) -> None:
+        """Return once the execution has ended in this process, or after `at_most`."""
+        event = asyncio.Event()
+        self._waiting.setdefault(execution_id, set()).add(event)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), at_most.total_seconds())
+        finally:
+            self._waiting[execution_id].discard(event)
+            if not self._waiting[execution_id]:
+                del self._waiting[execution_id]
+
+    def take_changes(self) -> list[dict[str, Any]]:
+        """The reports that changed since this was last called, as JSON."""
+        changed, self._changed = self._changed, set()
+        return [dict(self._reports[each].to_json()) for each in changed if each in self._reports]
+
+    def receive(self, report: Mapping[str, Any]) -> None:
+        """Keep what another process told of an execution."""
+        self._received[str(report.get("executionId"))] = report
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether all of them have to end."""
-        return self._reason is not None
+    def is_watched(self) -> bool:
+        """Whether somebody asked lately for an execution that does not run here. If not, what was received goes."""
+        asked_at = self._asked_at
+        if asked_at is not None and self._clock.monotonic() - asked_at < WATCHED_FOR.total_seconds():
+            return True
+        self._received.clear()
+        return False
 
-    def stop_all(self, reason: str) -> None:
-        """End them in good order, and those that begin later at once."""
-        self._reason = reason
-        for stop in self._stops:
-            stop.request(reason)
+    async def wait_until_watched(self) -> None:
+        """Return when somebody asks for an execution that does not run here."""
+        self._asked.clear()
+        await self._asked.wait()

@@ -106,16 +106,17 @@ async def _correct(
     database: Database,
     executions: Executions,
 ) -> int:
-    execution = await executions.acquire(site.workflow_name, kind=CORRECTION)
     result: dict[str, Any] = {"forgotten": 0, **done}
 
     async def correct(connection: AsyncConnection) -> None:
         await SitemapValidators(database, site=site.number).forget(connection)
         result["forgotten"] = await work(connection)
 
-    try:
-        await executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result, also=correct)
-    except BaseException:
-        await executions.abandon(execution)
-        raise
+    with executions.hold():
+        execution = await executions.acquire(site.workflow_name, kind=CORRECTION)
+        try:
+            await executions.finish(execution, ExecutionStatus.SUCCEEDED, result=result, also=correct)
+        except BaseException:
+            await executions.abandon(execution)
+            raise
     return int(result["forgotten"])

@@ -1,1 +1,1 @@
-"""When sites are executed: cron times, due times in the database, the scheduler, and pauses."""
+"""When sites are executed: cron times, due times in the database, and pauses."""

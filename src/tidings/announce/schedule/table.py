@@ -1,6 +1,7 @@
-"""When each site is executed: due times, claims on them, and pauses. One row per site; the row of site 0 stands for all
-sites. `scheduler` claims due sites and starts them. An execution stays due until it begins, whatever crashes before
-that. Several missed cron times are made up by one execution.
+"""When each site is executed: due times and pauses. One row per site; the row of site 0 stands for all sites.
+
+The tick submits a job for each due site that nobody executes. An execution stays due until it begins, whatever crashes
+before that. Several missed cron times are made up by one execution.
 """
 
 import functools
@@ -13,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Index,
     Table,
     Text,
@@ -20,6 +22,7 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    literal,
     or_,
     select,
     text,
@@ -28,16 +31,16 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.schedule.cron import CronTimes, find_start, find_times
-from tidings.announce.site.site import Site
+from tidings.announce.site.site import WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import Origin, sites
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, metadata
+from tidings.core.execution_table import executions, is_running
 from tidings.core.logs.logger import get_logger
 
 # The site number that means all sites.
 EVERYTHING = 0
 
-LEASE = timedelta(minutes=2)
 SPREAD = timedelta(minutes=5)
 
 _SYNC_BATCH = 1_000
@@ -58,7 +61,7 @@ schedules = Table(
     # When two periods without an execution have passed, and the length of the two in milliseconds.
     Column("late_at", BigInteger),
     Column("late_after", BigInteger),
-    # Until then, one process alone may begin the execution.
+    # Not used any more; the release before this one writes it.
     Column("claimed_until", BigInteger),
     # When the last scheduled execution began.
     Column("last_run_at", BigInteger),
@@ -72,25 +75,6 @@ _PLANNED = ("next_at", "late_at", "late_after")
 _everything = schedules.alias("everything")
 _nothing_paused = ~exists().where(_everything.c.site == EVERYTHING, _everything.c.paused_at.is_not(None))
 _has_schedule = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
-
-
-class ClaimLostError(Exception):
-    """The execution is no longer due: another process began it, or the site was changed, disabled or removed."""
-
-    def __init__(self, claim: "ScheduleClaim") -> None:
-        due_at = f"{claim.due_at:%Y-%m-%d %H:%M:%S} UTC"
-        super().__init__(f"the execution of site {claim.site} due at {due_at} was begun elsewhere or dropped")
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleClaim:
-    """The right to begin one due execution."""
-
-    # The number of the site.
-    site: int
-    due_at: datetime
-    # After this, another process may claim the same execution.
-    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,70 +169,53 @@ class Schedules:
                 misfits.append({"site": row.number, "cron": cron, **planned})
         return misfits, batch[-1].number if len(batch) == _SYNC_BATCH else None
 
-    async def claim_due(self, *, limit: int) -> list[ScheduleClaim]:
-        """Claim due executions that are not paused, the longest due first. No two callers get the same one."""
-        now = to_milliseconds(self._clock.now())
-        until = now + LEASE // _MILLISECOND
+    async def list_due(self, connection: AsyncConnection, *, limit: int) -> list[int]:
+        """The numbers of due sites that are not paused and that nobody executes, the longest due first."""
+        workflow = literal(WORKFLOW_PREFIX).concat(sites.c.id)
+        nobody_runs = ~exists().where(executions.c.workflow_name == workflow, is_running)
         due = (
             select(schedules.c.site)
-            .where(_can_be_due, schedules.c.next_at <= now, _is_unclaimed(now), _nothing_paused)
+            .join(sites, sites.c.number == schedules.c.site)
+            .where(self._is_due(), nobody_runs)
             .order_by(schedules.c.next_at)
             .limit(limit)
-            .with_for_update(skip_locked=True, of=schedules)
-            .cte("due")
         )
-        claim = (
-            update(schedules)
-            .where(schedules.c.site.in_(select(due.c.site)))
-            .values(claimed_until=until)
-            .returning(schedules.c.site, schedules.c.next_at)
-        )
-        async with self._database.write() as connection:
-            rows = sorted((await connection.execute(claim)).all(), key=lambda row: (row.next_at, row.site))
-        return [
-            ScheduleClaim(site=row.site, due_at=from_milliseconds(row.next_at), until=from_milliseconds(until))
-            for row in rows
-        ]
+        return list((await connection.execute(due)).scalars())
 
-    async def begin(self, connection: AsyncConnection, claim: ScheduleClaim) -> None:
-        """In the caller's transaction: record that the execution began, and plan the next one.
+    async def begin(self, connection: AsyncConnection, site: int) -> bool:
+        """In the transaction that begins the execution: plan the next one. False if none is due.
 
-        Where several processes hold a claim on one execution, one can begin it. The others get ClaimLostError.
+        Of several processes that begin one execution, one gets True.
         """
-        await self._move_on(connection, claim, last_run_at=to_milliseconds(self._clock.now()))
-
-    async def skip(self, claim: ScheduleClaim) -> None:
-        """Drop this execution, because the site is still being executed, and plan the next. Raises ClaimLostError."""
-        async with self._database.write() as connection:
-            await self._move_on(connection, claim)
-
-    async def _move_on(self, connection: AsyncConnection, claim: ScheduleClaim, **values: int) -> None:
-        mine = and_(schedules.c.site == claim.site, schedules.c.next_at == to_milliseconds(claim.due_at))
-        cron = (await connection.execute(select(schedules.c.cron).where(mine).with_for_update())).scalar()
-        if cron is None:
-            raise ClaimLostError(claim)
+        mine = and_(schedules.c.site == site, self._is_due())
+        found = select(schedules.c.cron, schedules.c.next_at).where(mine).with_for_update(of=schedules)
+        row = (await connection.execute(found)).first()
+        if row is None:
+            return False
         # A clock that was set back must not repeat the same cron time.
-        now = max(self._clock.now(), claim.due_at)
-        planned = self._plan_next(find_times(cron, at=now), site=claim.site, now=now)
-        await connection.execute(
-            update(schedules).where(schedules.c.site == claim.site).values(claimed_until=None, **planned, **values)
-        )
+        now = max(self._clock.now(), from_milliseconds(row.next_at))
+        planned = self._plan_next(find_times(row.cron, at=now), site=site, now=now)
+        begun = update(schedules).where(schedules.c.site == site)
+        await connection.execute(begun.values(**planned, last_run_at=to_milliseconds(self._clock.now())))
+        return True
 
-    async def release(self, claim: ScheduleClaim) -> None:
-        """Release a claim: the execution is due as before. Does nothing where it has begun or was claimed again."""
-        mine = and_(
-            schedules.c.site == claim.site,
-            schedules.c.next_at == to_milliseconds(claim.due_at),
-            schedules.c.claimed_until == to_milliseconds(claim.until),
-        )
+    async def put_off(self, site: int, delay: timedelta) -> None:
+        """Make a due execution due later: it could not begin."""
+        later = to_milliseconds(self._clock.now() + delay)
         async with self._database.write() as connection:
-            await connection.execute(update(schedules).where(mine).values(claimed_until=None))
+            await connection.execute(
+                update(schedules).where(schedules.c.site == site, self._is_due()).values(next_at=later)
+            )
+
+    def _is_due(self) -> ColumnElement[bool]:
+        now = to_milliseconds(self._clock.now())
+        return and_(_can_be_due, schedules.c.next_at <= now, _nothing_paused)
 
     async def make_due(self, connection: AsyncConnection, number: int) -> None:
         """In the caller's transaction: make an interrupted execution due at once, where the site has a schedule."""
         now = to_milliseconds(self._clock.now())
         cut_off = and_(schedules.c.site == number, schedules.c.next_at > now)
-        await connection.execute(update(schedules).where(cut_off).values(next_at=now, claimed_until=None))
+        await connection.execute(update(schedules).where(cut_off).values(next_at=now))
 
     async def pause(self, number: int | None) -> bool:
         """Stop scheduled executions of this site (None: of all sites) until `resume`. False where nothing changed."""
@@ -288,11 +255,11 @@ class Schedules:
         return read_state(rows.get(number), paused_everything=paused_everything)
 
     async def find_next_due(self) -> datetime | None:
-        """When the next unclaimed execution is due. None where there is none, or everything is paused."""
+        """When the next execution after now is due. None where there is none, or everything is paused."""
         now = to_milliseconds(self._clock.now())
         first = (
             select(schedules.c.next_at)
-            .where(_can_be_due, _is_unclaimed(now), _nothing_paused)
+            .where(_can_be_due, schedules.c.next_at > now, _nothing_paused)
             .order_by(schedules.c.next_at)
             .limit(1)
         )
@@ -348,10 +315,6 @@ class Schedules:
         upsert = insert.on_conflict_do_update(index_elements=["site"], set_=values, where=changed)
         # With RETURNING, SQLAlchemy sends many rows in one statement; without it, one statement per row.
         await connection.execute(upsert.returning(schedules.c.site), list(rows))
-
-
-def _is_unclaimed(now: int) -> Any:
-    return or_(schedules.c.claimed_until.is_(None), schedules.c.claimed_until <= now)
 
 
 def read_state(row: Any, *, paused_everything: bool) -> ScheduleState:

@@ -147,6 +147,13 @@ class SiteRecords:
             row = (await connection.execute(select(sites).where(_is_there, sites.c.number == number))).first()
         return None if row is None else self._read(row)
 
+    async def check_keys(self) -> None:
+        """Open the keys of one site for each master key. Raises KeyRingError."""
+        first = select(func.min(sites.c.number)).where(_is_there).group_by(sites.c.encryption_key_id)
+        async with self._database.read() as connection:
+            for row in await connection.execute(select(sites).where(sites.c.number.in_(first))):
+                self._read(row)
+
     async def list_page(self, *, after: str | None = None, limit: int = 50) -> list[Site]:
         """The next configured sites, by id."""
         statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)

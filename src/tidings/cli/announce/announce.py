@@ -8,7 +8,7 @@ import typer
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, VerboseOption
-from tidings.cli.output import make_console, print_json
+from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, require_site, stop_on_signals
 from tidings.core.net.addresses import is_allowed_address, parse_url
 from tidings.core.stop import Stop
@@ -80,6 +80,27 @@ async def run(
     installation = await session.open(verbose=verbose)
     found = await require_site(installation, site)
     return await announce_site(installation, found, channel=channel, as_json=as_json, quiet=verbose)
+
+
+@command
+async def stop(
+    session: Session,
+    site: Annotated[str | None, typer.Argument(help="The site's id. [the only site]")] = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Stop the running execution of a site, wherever it runs.
+
+    It ends in good order: what it did is saved, and the next execution continues from there.
+    """
+    installation = await session.open()
+    found = await require_site(installation, site)
+    running = await installation.executions.find_running(found.workflow_name)
+    if running is None or not await installation.service.stop(running.public_id):
+        print_answer({"stopped": None}, f"{found.id} does not run.", as_json=as_json)
+        return Exit.FAILED
+    answer = f"{found.id}: {running.public_id} was asked to stop."
+    print_answer({"stopped": running.public_id}, answer, as_json=as_json)
+    return Exit.DONE
 
 
 async def announce_site(

@@ -1,27 +1,24 @@
-"""The jobs of collect in a running service: discover, collect, recover and monitor, each when it is due, and the mirror
-all the time. Of several processes on one database, one does each job.
-"""
+"""The jobs of collect: discover, collect, recover and monitor, each when it is due. One worker does each."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.alerts import CollectMonitor
 from tidings.collect.run.runner import CollectRunner
-from tidings.core.clock import Clock
+from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
-from tidings.core.logs.request_id import request_id_scope
-from tidings.core.loop import Loop
-from tidings.core.queue.jobs import Jobs
+from tidings.core.queue.dispatcher import Call, Job, Task
+from tidings.core.queue.periodic import PeriodicJobs
 from tidings.core.stop import Stop, StopRequestedError
 
 MONITOR_EVERY: Final = timedelta(minutes=1)
-# How often a job asks whether it is due: another process that owned it may have died.
-_CHECK_EVERY: Final = timedelta(minutes=1)
+COLLECT_JOB: Final = "collect.collect"
+RECOVER_JOB: Final = "collect.recover"
 
 _log = get_logger(__name__)
 
@@ -36,105 +33,89 @@ class Intervals:
     monitor: timedelta = MONITOR_EVERY
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Work that is due at an interval, and at once when its loop is woken."""
+def list_intervals(intervals: Intervals, *, drives: bool) -> Mapping[str, timedelta]:
+    """Each job with its interval. `drives`: this installation discovers and collects by itself; otherwise n8n does."""
+    own = {"collect.discover": intervals.discover, COLLECT_JOB: intervals.collect} if drives else {}
+    return {**own, RECOVER_JOB: intervals.recover, "collect.monitor": intervals.monitor}
 
-    name: str
-    every: timedelta
-    work: Callable[[Stop], Awaitable[None]]
-    loop: Loop
+
+class CollectSchedule:
+    """Finds the jobs of collect that are due. It needs no crawler, so every process can tick."""
+
+    def __init__(self, periodic: PeriodicJobs, intervals: Mapping[str, timedelta]) -> None:
+        self._periodic = periodic
+        self._intervals = intervals
+
+    async def list_due(self, connection: AsyncConnection, limit: int) -> list[Job]:
+        due = await self._periodic.list_due(connection, self._intervals)
+        return [Job(name, name) for name in due[:limit]]
 
 
 class CollectJobs:
-    """The jobs of one process.
-
-    `drives`: whether this installation discovers and collects by itself; otherwise n8n does. `mirror`: keeps the
-    Feishu mirror up to date until the stop signal.
-    """
+    """The tasks of a worker. `wake` is called when another job became due."""
 
     def __init__(
         self,
-        jobs: Jobs,
+        database: Database,
+        periodic: PeriodicJobs,
         *,
         runner: CollectRunner,
         monitor: CollectMonitor,
-        clock: Clock,
-        intervals: Intervals,
-        drives: bool = True,
-        mirror: Callable[[Stop], Awaitable[None]] | None = None,
+        intervals: Mapping[str, timedelta],
+        wake: Callable[[], None],
     ) -> None:
-        self._jobs = jobs
+        self._database = database
+        self._periodic = periodic
         self._runner = runner
         self._monitor = monitor
-        self._clock = clock
-        self._mirror = mirror
-        self._collect = _Job("collect", intervals.collect, self._do_collect, Loop(clock=clock))
-        recover = _Job("recover", intervals.recover, self._do_recover, Loop(clock=clock))
-        # Recover at the start: the process before this one may just have died.
-        recover.loop.wake()
-        monitoring = _Job("monitor", intervals.monitor, self._do_monitor, Loop(clock=clock))
-        discover = _Job("discover", intervals.discover, self._do_discover, Loop(clock=clock))
-        self._all = (discover, self._collect, recover, monitoring) if drives else (recover, monitoring)
+        self._intervals = intervals
+        self._wake = wake
 
-    async def run(self, stop: Stop, *, drain: timedelta) -> None:
-        """Do the jobs until the stop signal. Jobs that run then have `drain` to end; the rest is cancelled."""
-        loops: list[Coroutine[Any, Any, None]] = [self._repeat(job, stop) for job in self._all]
-        if self._mirror is not None:
-            loops.append(self._keep_mirror(self._mirror, stop))
-        tasks = [asyncio.create_task(loop) for loop in loops]
-        try:
-            await stop.wait()
-            await asyncio.wait(tasks, timeout=drain.total_seconds())
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def list_tasks(self) -> Mapping[str, Task]:
+        """The tasks by name."""
+        works: Mapping[str, Callable[[Stop], Awaitable[None]]] = {
+            "collect.discover": self._discover,
+            COLLECT_JOB: self._collect,
+            RECOVER_JOB: self._recover,
+            "collect.monitor": self._check,
+        }
+        return {name: self._make_task(name, work) for name, work in works.items() if name in self._intervals}
 
-    async def _repeat(self, job: _Job, stop: Stop) -> None:
-        async def step() -> timedelta:
-            await self._do_if_due(job, stop)
-            return min(job.every, _CHECK_EVERY)
-
-        await job.loop.run(step, stop)
-
-    async def _do_if_due(self, job: _Job, stop: Stop) -> None:
-        """Do the job if this process gets it. An error is logged; the job runs again when it is next due."""
-        with request_id_scope():
+    def _make_task(self, name: str, work: Callable[[Stop], Awaitable[None]]) -> Task:
+        async def do(call: Call) -> None:
+            """Do the job if it is due. An error is logged; the job runs again when it is next due."""
             try:
-                if await self._jobs.claim(f"collect.{job.name}", every=job.every) or job.loop.was_woken:
-                    await job.work(stop)
+                if await self._periodic.begin(name, every=self._intervals[name]):
+                    await work(call.stop)
             except StopRequestedError:
-                raise
+                return
             except SQLAlchemyError as error:
-                _log.warning("job.failed", job=job.name, reason=type(error).__name__)
-            except Exception:  # noqa: BLE001 - no error of one job may end its loop
-                _log.exception("job.failed", job=job.name)
+                _log.warning("job.failed", job=name, reason=type(error).__name__)
+            except Exception:  # noqa: BLE001 - it is logged, and done again at its next time
+                _log.exception("job.failed", job=name)
 
-    async def _keep_mirror(self, mirror: Callable[[Stop], Awaitable[None]], stop: Stop) -> None:
-        async def step() -> timedelta:
-            try:
-                await mirror(stop)
-            except Exception:  # noqa: BLE001 - the tables are the truth; an error of their copy ends nothing else
-                _log.exception("job.failed", job="mirror")
-            return _CHECK_EVERY
+        return do
 
-        await Loop(clock=self._clock).run(step, stop)
+    async def make_due(self, name: str) -> None:
+        """This job is due at once."""
+        async with self._database.write() as connection:
+            await self._periodic.make_due(connection, name)
+        self._wake()
 
-    async def _do_discover(self, stop: Stop) -> None:
+    async def _discover(self, stop: Stop) -> None:
         report = await self._runner.discover(stop)
         if report.created:
-            self._collect.loop.wake()
+            await self.make_due(COLLECT_JOB)
         if report.ended is not None:
             await self._monitor.record_end(report.ended)
 
-    async def _do_collect(self, stop: Stop) -> None:
+    async def _collect(self, stop: Stop) -> None:
         for report in await self._runner.collect(stop):
             await self._monitor.record_end(report.ended)
 
-    async def _do_recover(self, _stop: Stop) -> None:
+    async def _recover(self, _stop: Stop) -> None:
         await self._runner.recover()
         await self._monitor.record_recovery()
 
-    async def _do_monitor(self, _stop: Stop) -> None:
+    async def _check(self, _stop: Stop) -> None:
         await self._monitor.check()

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from tidings.core.clock import Clock
 from tidings.core.db.short_cut import ShortCut
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ _POSTGRESQL_READERS = 15
 _POSTGRESQL_ONLY_READERS = 30
 _READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
 MIGRATIONS = Path(__file__).parent / "migrations"
+# How long a worker waits for the tables of its release.
+PATIENCE = timedelta(seconds=60)
+_LOOK_EVERY = timedelta(seconds=1)
 
 
 class DatabaseUrlError(ValueError):
@@ -58,6 +63,17 @@ class NewerDatabaseError(Exception):
         super().__init__(
             f"the tables are at revision {revision}, this release knows {newest_revision()}; nothing was changed. "
             "Use the newer release, or restore a backup"
+        )
+
+
+class OlderDatabaseError(Exception):
+    """The tables are older than this release, and this process does not migrate them."""
+
+    def __init__(self, revision: str | None) -> None:
+        found = "there are no tables" if revision is None else f"the tables are at revision {revision}"
+        super().__init__(
+            f"{found}, this release needs {newest_revision()}; nothing was changed. Start `tidings serve` of this "
+            "release, or run `tidings database upgrade`, then start this again"
         )
 
 
@@ -286,6 +302,17 @@ async def prepare_database(database: Database) -> None:
         raise NewerDatabaseError(revision)
     if revision < newest_revision():
         await upgrade_database(database)
+
+
+async def wait_for_revision(database: Database, *, clock: Clock, patience: timedelta = PATIENCE) -> None:
+    """Wait until another process has brought the tables to this release. Raises OlderDatabaseError."""
+    give_up_at = clock.monotonic() + patience.total_seconds()
+    while (revision := await find_revision(database)) is None or revision < newest_revision():
+        if clock.monotonic() >= give_up_at:
+            raise OlderDatabaseError(revision)
+        await clock.sleep(_LOOK_EVERY)
+    if revision > newest_revision():
+        raise NewerDatabaseError(revision)
 
 
 async def upgrade_database(database: Database, *, revision: str = "head") -> None:

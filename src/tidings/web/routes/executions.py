@@ -1,6 +1,6 @@
 """Routes of executions: the history, and live progress of one that runs."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.sse import EventSourceResponse
 
 from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.announce.site.site import WORKFLOW_PREFIX
 from tidings.announce.status import describe_execution
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
@@ -15,7 +16,7 @@ from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import ExecutionAnswer, ExecutionsAnswer
+from tidings.web.models.announce import ExecutionAnswer, ExecutionsAnswer, StartedAnswer
 from tidings.web.routes.site_lookup import SiteId, SiteLookup
 
 POLL_INTERVAL = timedelta(seconds=1)
@@ -26,8 +27,14 @@ ExecutionId = Annotated[
 
 
 def make_executions_router(
-    lookup: SiteLookup, *, executions: Executions, live: LiveExecutions, clock: Clock
+    lookup: SiteLookup,
+    *,
+    executions: Executions,
+    live: LiveExecutions,
+    clock: Clock,
+    stop: Callable[[str], Awaitable[bool]],
 ) -> APIRouter:
+    """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
     router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
     async def require_execution(site_id: SiteId, execution_id: ExecutionId) -> ExecutionRecord:
@@ -61,6 +68,8 @@ def make_executions_router(
     async def read_execution(_grant: Annotated[Grant, require()], found: Found) -> ExecutionAnswer:
         return ExecutionAnswer(execution=describe(found))
 
+    _add_stop(router, stop, Found)
+
     @router.get(
         "/{execution_id}/events",
         summary="Watch an execution (server-sent events)",
@@ -81,3 +90,17 @@ def make_executions_router(
             record = await executions.find(record.public_id)
 
     return router
+
+
+def _add_stop(router: APIRouter, stop: Callable[[str], Awaitable[bool]], found_type: Any) -> None:
+    @router.post(
+        "/{execution_id}/stop",
+        summary="Stop an execution, wherever it runs",
+        status_code=202,
+        responses=problem_answers(404, 409),
+    )
+    async def stop_execution(_grant: Annotated[Grant, require()], found: found_type) -> StartedAnswer:
+        if not await stop(found.public_id):
+            problem(409, "not_running", "this execution has ended")
+        site_id = found.workflow_name.removeprefix(WORKFLOW_PREFIX)
+        return StartedAnswer(executionId=found.public_id, siteId=site_id, status="stopping")

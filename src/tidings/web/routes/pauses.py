@@ -17,7 +17,7 @@ from tidings.web.routes.site_lookup import SiteId, SiteLookup
 def make_pause_router(
     lookup: SiteLookup, *, schedules: Schedules, service: AnnounceService, wake: Callable[[], None]
 ) -> APIRouter:
-    """`wake` tells the scheduler that a site may be due."""
+    """`wake` tells the ticker that a site may be due."""
     router = APIRouter(prefix="/api", tags=["operations"])
 
     @router.post("/pause", summary="Pause everything")

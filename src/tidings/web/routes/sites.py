@@ -33,7 +33,7 @@ class SiteServices:
     schedule: str
     # Adds the keys of a site to the redactor.
     know: Callable[[Site], Site]
-    # Tells the scheduler that a site may be due.
+    # Tells the ticker that a site may be due.
     wake: Callable[[], None]
     # Whether the environment sets up the site of this id; the API then cannot change it.
     is_from_environment: Callable[[str], bool]

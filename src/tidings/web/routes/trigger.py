@@ -28,10 +28,10 @@ def make_trigger_router(lookup: SiteLookup, *, service: AnnounceService) -> APIR
         started = await service.trigger(site, channel=channel)
         if not wait:
             return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
-        report = await started.wait()
+        record = await started.wait()
         response.status_code = 200
         return StartedAnswer(
-            executionId=report.execution_id, siteId=site.id, status=report.status.value, result=dict(report.to_json())
+            executionId=record.public_id, siteId=site.id, status=record.status.value, result=dict(record.result)
         )
 
     @router.get("/trigger", summary="Run a site now", status_code=202, responses=answers)

@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
-from tidings.core.db.database import metadata
+from tidings.core.db.database import ReadableDatabase, metadata
 from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
 
 cookies = Table(
@@ -97,6 +98,25 @@ async def lock_cookies(connection: AsyncConnection, names: Iterable[str]) -> lis
 def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:
     """Decrypt a cookie. Raises KeyRingError if it was altered or its key is missing."""
     return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie.name))
+
+
+async def check_cookie_keys(database: ReadableDatabase, *, keys: KeyRing) -> None:
+    """Check that some cookie of each master key can be opened. Raises KeyRingError."""
+    async with database.read() as connection:
+        found = [_read_cookie(row) for row in await connection.execute(select(cookies))]
+    opened: set[str] = set()
+    errors: dict[str, KeyRingError] = {}
+    for cookie in found:
+        if cookie.encryption_key_id in opened:
+            continue
+        try:
+            open_cookie(cookie, keys=keys)
+            opened.add(cookie.encryption_key_id)
+        except KeyRingError as error:
+            errors[cookie.encryption_key_id] = error
+    for key_id, reason in errors.items():
+        if key_id not in opened:
+            raise reason
 
 
 def seal_cookie(name: str, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""Live progress between processes on PostgreSQL: a worker notifies once a second what changed, and a process that
+somebody watches listens. Nothing is stored; what is lost comes again with the next change.
+"""
+
+import asyncio
+import json
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.logs.logger import get_logger
+from tidings.core.loop import Loop
+from tidings.core.stop import Stop
+
+CHANNEL: Final = "tidings_progress"
+SEND_EVERY: Final = timedelta(seconds=1)
+# PostgreSQL takes payloads of fewer than 8,000 bytes.
+_LONGEST: Final = 7_900
+_NOTIFY = text(
+    "SELECT pg_notify(:channel, payload) FROM jsonb_array_elements_text(CAST(:payloads AS jsonb)) AS payload"
+)
+
+_log = get_logger(__name__)
+
+
+class ProgressFeed:
+    """Sends the progress of this process, and receives that of others while somebody watches."""
+
+    def __init__(self, database: Database, live: LiveExecutions, *, clock: Clock) -> None:
+        self._database = database
+        self._live = live
+        self._clock = clock
+
+    async def run(self, stop: Stop) -> None:
+        """Send and receive until the stop signal. On SQLite there is nothing to do."""
+        if self._database.dialect == "postgresql":
+            await asyncio.gather(Loop(clock=self._clock).run(self._send, stop), self._receive(stop))
+
+    async def _send(self) -> timedelta:
+        payloads = [payload for report in self._live.take_changes() if (payload := _pack(report))]
+        if payloads:
+            try:
+                async with self._database.write() as connection:
+                    await connection.execute(_NOTIFY, {"channel": CHANNEL, "payloads": json.dumps(payloads)})
+            except SQLAlchemyError as error:
+                _log.info("progress.not_sent", reason=type(error).__name__)
+        return SEND_EVERY
+
+    async def _receive(self, stop: Stop) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        while not stop.requested:
+            watching = asyncio.create_task(self._live.wait_until_watched())
+            await asyncio.wait({stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            watching.cancel()
+            if not stop.requested:
+                listening = asyncio.create_task(self._listen())
+                await asyncio.wait({stopping, listening}, return_when=asyncio.FIRST_COMPLETED)
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+        stopping.cancel()
+
+    async def _listen(self) -> None:
+        """Listen as long as somebody watches; after a lost connection, from the next time that somebody asks."""
+        import psycopg
+
+        address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with suppress(psycopg.OperationalError, OSError):
+            async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
+                await connection.execute(f"LISTEN {CHANNEL}")
+                while self._live.is_watched:
+                    async for notification in connection.notifies(timeout=SEND_EVERY.total_seconds()):
+                        self._live.receive(json.loads(notification.payload))
+
+
+def _pack(report: dict[str, Any]) -> str | None:
+    """A report as a payload; without its lines of text, or not at all, if it is too long."""
+    for shown in (report, {**report, "errors": [], "warnings": []}):
+        payload = json.dumps(shown, separators=(",", ":"))
+        if len(payload.encode()) < _LONGEST:
+            return payload
+    return None

@@ -1,0 +1,89 @@
+"""`tidings worker` and `tidings workers`: take jobs of a PostgreSQL installation, and see who does."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli.options import JsonOption
+from tidings.cli.output import escape, format_time, print_json, print_table
+from tidings.cli.session import Session, command, fail, stop_on_signals
+from tidings.core.stop import Stop
+
+if TYPE_CHECKING:
+    from tidings.settings import Settings
+
+
+@command
+async def worker(
+    session: Session,
+    queue: Annotated[
+        list[str] | None, typer.Option("--queue", help="A queue to take jobs from: announce, collect. [both]")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
+) -> None:
+    """Take jobs of a PostgreSQL installation, beside `tidings serve` and other workers.
+
+    Ctrl-C or SIGTERM ends it in good order within ten seconds.
+    """
+    from tidings.wiring import check_stored_secrets, open_crawler
+    from tidings.worker import QUEUES, Worker
+
+    settings = session.settings
+    if unknown := set(queue or ()) - set(QUEUES):
+        fail(f"there is no queue {unknown.pop()!r}; choose from {', '.join(QUEUES)}")
+    require_shared(settings)
+    installation = await session.open(verbose=not quiet, migrate=False)
+    await check_stored_secrets(installation)
+    stop = Stop(clock=installation.clock)
+    async with open_crawler(installation) as crawler:
+        with stop_on_signals(stop):
+            typer.echo(f"This worker takes jobs of {', '.join(queue or QUEUES)}")
+            await Worker(installation, crawler=crawler, queues=queue or QUEUES).run(stop)
+
+
+def require_shared(settings: "Settings") -> None:
+    """End the command unless all that machines have to share is set."""
+    from tidings.storage import find_database_url
+
+    if find_database_url(settings).startswith("sqlite"):
+        fail(
+            "a worker needs PostgreSQL: set TIDINGS_DATABASE_URL to the database of `tidings serve`. On SQLite, "
+            "`tidings serve` does the work itself"
+        )
+    if settings.master_key is None:
+        fail(
+            "a worker needs COOKIE_MASTER_KEY: without it, this machine would make a key of its own, which opens "
+            "nothing that the others have stored. `master.key` in the data directory of `tidings serve` has it"
+        )
+    if settings.webhook_url is not None and settings.webhook_secret is None:
+        fail(
+            "a worker needs TIDINGS_WEBHOOK_SECRET, because TIDINGS_WEBHOOK_URL is set: without it, each machine would "
+            "sign with a secret of its own. `webhook.secret` in the data directory of `tidings serve` has it"
+        )
+
+
+@command
+async def workers(session: Session, as_json: JsonOption = False) -> None:
+    """Show who takes jobs, and how much waits."""
+    installation = await session.open()
+    found = await installation.dispatcher.list_workers()
+    queues = await installation.dispatcher.list_queues()
+    if as_json:
+        from tidings.core.queue.dispatcher import describe_workers
+
+        print_json(describe_workers(found, queues))
+        return
+    rows = [
+        (
+            escape(each.name),
+            each.release,
+            ", ".join(each.queues),
+            f"{each.jobs} of {each.places}",
+            format_time(each.seen_at),
+            "dead" if each.dead else "",
+        )
+        for each in found
+    ]
+    print_table(rows, "worker", "release", "queues", "jobs", "seen at", "")
+    for state in queues:
+        typer.echo(f"{state.queue}: {state.waiting:,} jobs wait, the oldest for {state.oldest.total_seconds():.0f} s")

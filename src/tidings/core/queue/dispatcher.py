@@ -1,0 +1,166 @@
+"""The port of the queue: jobs, calls, workers, and what a dispatcher promises.
+
+A job names work; it describes nothing and holds no secret. A lost job comes back with the next tick, and a doubled one
+finds nothing to do. Exclusion and history belong to `executions`. Only the dispatcher knows what the name of a holder
+means.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.clock import to_text
+from tidings.core.logs.logger import get_logger
+from tidings.core.logs.request_id import request_id_scope
+from tidings.core.process_lock import ProcessLock
+from tidings.core.stop import Stop
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A wake-up call for some work."""
+
+    # "announce.run"; the part before the dot is the queue.
+    task: str
+    # One job per key waits at a time.
+    key: str
+    # JSON values that name the work.
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    # Someone waits for it: it goes first, and is not bound to the room of its queue.
+    urgent: bool = False
+
+    @property
+    def queue(self) -> str:
+        return find_queue(self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a task."""
+
+    arguments: Mapping[str, Any]
+    # The holder of the executions that this call acquires or adopts.
+    holder: str
+    # Asks this call to end in good order.
+    stop: Stop
+    # Requested when the whole worker ends.
+    ending: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """One process that takes jobs."""
+
+    # Unique among the workers that live.
+    name: str
+    # The host name of its machine.
+    machine: str
+    # The release of Tidings that it runs.
+    release: str
+    # The queues that it takes jobs from.
+    queues: Sequence[str]
+    # The most jobs that it does at once.
+    places: int
+    started_at: datetime
+    # When it last showed that it lives.
+    seen_at: datetime
+    # How many jobs it does now.
+    jobs: int
+    # It has shown no sign of life for too long.
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How much waits in one queue."""
+
+    queue: str
+    # Jobs that no worker has taken yet.
+    waiting: int
+    # How long the oldest of them has been waiting.
+    oldest: timedelta
+
+
+Task = Callable[[Call], Awaitable[None]]
+
+
+class Dispatcher(Protocol):
+    """Hands jobs to workers. There is one per process."""
+
+    @property
+    def tick_every(self) -> timedelta:
+        """How long a tick may wait for the next."""
+
+    def open_tick(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction in which to find what is due and submit it. One tick at a time submits, over all processes."""
+
+    async def find_room(self, connection: AsyncConnection, queue: str) -> int:
+        """How many more jobs of this queue would be accepted."""
+
+    async def submit(self, connection: AsyncConnection, jobs: Sequence[Job]) -> int:
+        """Submit jobs in the caller's transaction. Returns how many are new: a key that waits already is not.
+
+        The caller has asked `find_room` for jobs that are not urgent.
+        """
+
+    async def stop(self, holder: str) -> bool:
+        """Ask this holder to end in good order. False if it cannot be reached from here."""
+
+    async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
+        """Those of these holders that will certainly do nothing more."""
+
+    async def list_workers(self) -> Sequence[WorkerState]:
+        """The workers of this installation, the oldest first."""
+
+    async def list_queues(self) -> Sequence[QueueState]:
+        """How much waits in each queue. Empty where jobs wait in the tables alone."""
+
+    async def tidy(self) -> None:
+        """Called by each tick: pass on stop requests that came another way, and remove traces of dead workers."""
+
+    async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
+        """Do jobs until the stop signal, which all calls get. They have `drain` to end; the rest is cancelled."""
+
+
+def find_queue(task: str) -> str:
+    """The queue of a task: the part of its name before the dot."""
+    return task.partition(".")[0]
+
+
+def describe_workers(workers: Sequence[WorkerState], queues: Sequence[QueueState]) -> dict[str, Any]:
+    """Workers and queues as JSON, for the API and the command line."""
+    return {
+        "workers": [
+            {
+                "name": worker.name,
+                "machine": worker.machine,
+                "release": worker.release,
+                "queues": list(worker.queues),
+                "places": worker.places,
+                "jobs": worker.jobs,
+                "startedAt": to_text(worker.started_at),
+                "seenAt": to_text(worker.seen_at),
+                "dead": worker.dead,
+            }
+            for worker in workers
+        ],
+        "queues": [
+            {"queue": state.queue, "waiting": state.waiting, "oldestSeconds": round(state.oldest.total_seconds(), 1)}
+            for state in queues
+        ],
+    }
+
+
+async def run_call(task: Task, call: Call, *, name: str, process_lock: ProcessLock) -> None:
+    """Run one call, with a request id of its own. An error is logged: it is not the other jobs' matter."""
+    with process_lock.hold(call.holder), request_id_scope():
+        try:
+            await task(call)
+        except Exception:  # noqa: BLE001 - a task may raise anything
+            _log.exception("job.broken", task=name, **call.arguments)

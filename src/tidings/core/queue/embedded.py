@@ -1,0 +1,173 @@
+"""The dispatcher of an installation on SQLite: jobs in the memory of this process.
+
+It accepts no more jobs than it has places for; the rest waits in the tables. A job may begin before the transaction
+that submitted it ends: its first write waits, because a process has one writing connection on SQLite.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.execution_table import STOPPED_BY_PERSON, executions, is_running
+from tidings.core.process_lock import ProcessLock
+from tidings.core.queue.dispatcher import Call, Job, QueueState, Task, WorkerState, find_queue, run_call
+from tidings.core.queue.workers import WorkerRecord, WorkerRecords
+from tidings.core.stop import Stop
+
+_TICK_WHILE_RUNNING = timedelta(seconds=1)
+_TICK_WHILE_IDLE = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningJob:
+    """A job that this process does."""
+
+    job: Job
+    stop: Stop
+    task: asyncio.Task[None]
+
+
+class EmbeddedDispatcher:
+    """Does the jobs of this process. `places`: how many jobs of each queue it does at once.
+
+    `on_free` is called when a place becomes free.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        process_lock: ProcessLock,
+        places: Mapping[str, int],
+        release: str = "",
+        on_free: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._process_lock = process_lock
+        self._places = places
+        self._on_free = on_free
+        self._records = WorkerRecords(database, clock=clock, release=release)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, Job] = {}
+        self._running: dict[str, _RunningJob] = {}
+        # The queues of the tasks that `work` was given; empty while it does not run.
+        self._queues: frozenset[str] = frozenset()
+        self._changed = asyncio.Event()
+
+    @property
+    def tick_every(self) -> timedelta:
+        # `tidy` finds stop requests of other processes.
+        return _TICK_WHILE_RUNNING if self._running else _TICK_WHILE_IDLE
+
+    @property
+    def busy(self) -> int:
+        """How many jobs wait or run here."""
+        return len(self._waiting) + len(self._running)
+
+    @asynccontextmanager
+    async def open_tick(self) -> AsyncIterator[AsyncConnection]:
+        async with self._database.read() as connection:
+            yield connection
+
+    async def find_room(self, _connection: AsyncConnection, queue: str) -> int:
+        if queue not in self._queues:
+            return 0
+        taken = sum(job.queue == queue for job in (*self._waiting.values(), *self._list_running()))
+        return max(0, self._places[queue] - taken)
+
+    async def submit(self, _connection: AsyncConnection, jobs: Sequence[Job]) -> int:
+        new = {job.key: job for job in jobs if job.key not in self._waiting}
+        self._waiting |= new
+        self._changed.set()
+        return len(new)
+
+    async def stop(self, holder: str) -> bool:
+        running = self._running.get(holder)
+        if running is not None:
+            running.stop.request(STOPPED_BY_PERSON)
+        return running is not None
+
+    async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
+        return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
+
+    async def list_workers(self) -> Sequence[WorkerState]:
+        found = [row for row in await self._records.list_all() if not self._process_lock.is_dead(row.process)]
+        now, jobs = self._clock.now(), await self._records.count_jobs()
+        return [row.describe(seen_at=now, jobs=jobs.get(row.process, 0)) for row in found]
+
+    async def list_queues(self) -> Sequence[QueueState]:
+        return ()
+
+    async def tidy(self) -> None:
+        """Pass on stop requests that other processes stored."""
+        if not self._running:
+            return
+        wanted = select(executions.c.holder).where(is_running, executions.c.stop_requested_at.is_not(None))
+        for row in await self._database.look_up(wanted, {}):
+            await self.stop(row.holder)
+
+    async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
+        self._queues = frozenset(map(find_queue, tasks))
+        async with self._records.registered([self._make_record()], is_dead=self._process_lock.is_dead):
+            stopping = asyncio.create_task(stop.wait())
+            try:
+                while not stop.requested:
+                    self._changed.clear()
+                    self._start_waiting(tasks, stop)
+                    changed = asyncio.create_task(self._changed.wait())
+                    await asyncio.wait({stopping, changed}, return_when=asyncio.FIRST_COMPLETED)
+                    changed.cancel()
+            finally:
+                stopping.cancel()
+                self._queues = frozenset()
+                await self._drain(stop, drain)
+
+    def _make_record(self) -> WorkerRecord:
+        places = sum(self._places[queue] for queue in self._queues)
+        return WorkerRecord.make(self._process_lock.id, queues=sorted(self._queues), places=places)
+
+    def _start_waiting(self, tasks: Mapping[str, Task], stop: Stop) -> None:
+        """Start what waits where there is a place, the urgent jobs first."""
+        busy = [job.queue for job in self._list_running()]
+        for job in sorted(self._waiting.values(), key=lambda job: not job.urgent):
+            if job.queue in self._queues and busy.count(job.queue) < self._places[job.queue]:
+                busy.append(job.queue)
+                del self._waiting[job.key]
+                self._start(job, tasks[job.task], stop)
+
+    def _start(self, job: Job, task: Task, ending: Stop) -> None:
+        holder, stop = f"{self._process_lock.id}#{next(self._numbers)}", Stop(clock=self._clock)
+        call = Call(job.arguments, holder, stop, ending)
+        work = run_call(task, call, name=job.task, process_lock=self._process_lock)
+        running = asyncio.create_task(work)
+        self._running[holder] = _RunningJob(job, stop, running)
+        running.add_done_callback(lambda _: self._end(holder))
+
+    def _end(self, holder: str) -> None:
+        del self._running[holder]
+        self._changed.set()
+        self._on_free()
+
+    async def _drain(self, stop: Stop, drain: timedelta) -> None:
+        running = list(self._running.values())
+        for each in running:
+            each.stop.request(stop.reason or "the worker ends")
+        tasks = [each.task for each in running]
+        if tasks:
+            await asyncio.wait(tasks, timeout=drain.total_seconds())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _list_running(self) -> list[Job]:
+        return [each.job for each in self._running.values()]

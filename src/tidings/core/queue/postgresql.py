@@ -1,0 +1,248 @@
+"""The dispatcher of an installation on PostgreSQL: jobs in Procrastinate's tables, for workers on any machine.
+
+Everything here is SQL on those tables, so that a command can submit, stop and look without loading Procrastinate.
+`procrastinate_worker` loads it, and does the jobs.
+
+A holder is `{place}/{process}@{worker}#{job}`: the process lock, the id of Procrastinate's worker, the id of the job.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.process_lock import ProcessLock
+from tidings.core.queue.dispatcher import Job, QueueState, Task, WorkerState, find_queue
+from tidings.core.queue.workers import WorkerRecord, WorkerRecords
+from tidings.core.stop import Stop
+
+TICK_EVERY: Final = timedelta(seconds=5)
+BEAT_EVERY: Final = timedelta(seconds=5)
+DEAD_AFTER: Final = timedelta(seconds=15)
+# After a start of PostgreSQL, or an outage that this process saw, the others get time to show that they live.
+GRACE_AFTER_START: Final = timedelta(seconds=30)
+GRACE_AFTER_OUTAGE: Final = timedelta(seconds=15)
+# The most jobs of a queue that wait at a time; the rest waits in the tables.
+WINDOW: Final = 1_000
+# Workers without a sign of life for so long are forgotten, with their jobs.
+FORGET_AFTER: Final = timedelta(seconds=60)
+
+_URGENT: Final = 10
+
+_LOCK_TICKS = text("SELECT pg_advisory_xact_lock(hashtext('tidings.tick'))")
+_COUNT_WAITING = text("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = :queue")
+# The constraint drops a job whose key waits already; procrastinate_defer_jobs_v1 would abort the transaction.
+_SUBMIT = text(
+    "INSERT INTO procrastinate_jobs (queue_name, task_name, priority, queueing_lock, args) "
+    "SELECT job->>'queue', job->>'task', (job->>'priority')::integer, job->>'key', job->'arguments' "
+    "FROM jsonb_array_elements(CAST(:jobs AS jsonb)) AS job "
+    "ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING"
+)
+_ABORT = text("SELECT procrastinate_cancel_job_v1(:job, true, true)")
+_FIND_ALIVE = text(
+    "SELECT jobs.id FROM procrastinate_jobs AS jobs JOIN procrastinate_workers AS workers ON workers.id = worker_id "
+    "WHERE jobs.id = ANY(CAST(:jobs AS bigint[])) AND status = 'doing' "
+    "AND last_heartbeat > now() - make_interval(secs => :dead_after)"
+)
+_IS_STARTING = text("SELECT now() - pg_postmaster_start_time() < make_interval(secs => :grace)")
+_LIST_BEATS = text(
+    "SELECT id, last_heartbeat, last_heartbeat < now() - make_interval(secs => :dead_after) AS dead, "
+    "last_heartbeat < now() - make_interval(secs => :forget_after) AS forgotten FROM procrastinate_workers"
+)
+_LIST_QUEUES = text(
+    "SELECT queue_name, count(*) AS waiting, extract(epoch FROM now() - min(at)) AS oldest "
+    "FROM procrastinate_jobs AS jobs JOIN procrastinate_events AS events "
+    "ON events.job_id = jobs.id AND events.type = 'deferred' "
+    "WHERE status = 'todo' GROUP BY queue_name"
+)
+_FORGET_JOBS = text(
+    "DELETE FROM procrastinate_jobs WHERE status <> 'todo' AND (worker_id IS NULL OR worker_id IN "
+    "(SELECT id FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => :forget_after)))"
+)
+_FORGET_WORKERS = text(
+    "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => :forget_after)"
+)
+_LIST_DOING = text("SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ANY(:workers)")
+_FORGET_JOB = text("DELETE FROM procrastinate_jobs WHERE id = ANY(CAST(:jobs AS bigint[]))")
+
+
+class PostgresDispatcher:
+    """Jobs for all workers on one database. `places`: how many jobs of each queue this process does at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        process_lock: ProcessLock,
+        places: Mapping[str, int],
+        release: str = "",
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._process_lock = process_lock
+        self._places = places
+        self._records = WorkerRecords(database, clock=clock, release=release)
+        # When this process last failed to reach the database, in monotonic seconds.
+        self._failed_at: float | None = None
+        # The workers of this process by their ids, with the jobs that each does.
+        self._running: dict[int, set[int]] = {}
+        # Jobs of this process that nobody did at the last tick.
+        self._idle_jobs: frozenset[int] = frozenset()
+
+    @property
+    def tick_every(self) -> timedelta:
+        return TICK_EVERY
+
+    @asynccontextmanager
+    async def open_tick(self) -> AsyncIterator[AsyncConnection]:
+        async with self._database.write() as connection:
+            await connection.execute(_LOCK_TICKS)
+            yield connection
+
+    async def find_room(self, connection: AsyncConnection, queue: str) -> int:
+        waiting = (await connection.execute(_COUNT_WAITING, {"queue": queue})).scalar_one()
+        return max(0, WINDOW - int(waiting))
+
+    async def submit(self, connection: AsyncConnection, jobs: Sequence[Job]) -> int:
+        described = [
+            {
+                "queue": job.queue,
+                "task": job.task,
+                "priority": _URGENT if job.urgent else 0,
+                "key": job.key,
+                "arguments": dict(job.arguments),
+            }
+            for job in jobs
+        ]
+        return (await connection.execute(_SUBMIT, {"jobs": json.dumps(described)})).rowcount
+
+    async def stop(self, holder: str) -> bool:
+        job = _find_job(holder)
+        if job is None:
+            return False
+        async with self._database.write() as connection:
+            return (await connection.execute(_ABORT, {"job": job})).scalar_one() is not None
+
+    async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
+        dead = {holder for holder in holders if self._process_lock.is_dead(holder)}
+        elsewhere = {
+            holder: job
+            for holder in holders
+            if (job := _find_job(holder)) is not None and not self._process_lock.owns(holder) and holder not in dead
+        }
+        if elsewhere:
+            alive = await self._find_alive(set(elsewhere.values()))
+            dead |= {holder for holder, job in elsewhere.items() if job not in alive}
+        return frozenset(dead)
+
+    async def _find_alive(self, jobs: set[int]) -> set[int]:
+        """Those of these jobs that a living worker does; all of them while nobody can be judged."""
+        try:
+            async with self._database.write() as connection:
+                grace = {"grace": GRACE_AFTER_START.total_seconds()}
+                is_starting = (await connection.execute(_IS_STARTING, grace)).scalar_one()
+                values = {"jobs": list(jobs), "dead_after": DEAD_AFTER.total_seconds()}
+                alive = set((await connection.execute(_FIND_ALIVE, values)).scalars())
+        except SQLAlchemyError:
+            self.record_outage()
+            raise
+        return jobs if is_starting or self._had_outage() else alive
+
+    def record_outage(self) -> None:
+        """The database could not be reached just now."""
+        self._failed_at = self._clock.monotonic()
+
+    def _had_outage(self) -> bool:
+        grace = GRACE_AFTER_OUTAGE.total_seconds()
+        return self._failed_at is not None and self._clock.monotonic() - self._failed_at < grace
+
+    async def list_workers(self) -> Sequence[WorkerState]:
+        records, jobs = await self._records.list_all(), await self._records.count_jobs()
+        async with self._database.read() as connection:
+            beats = {row.id: row for row in await connection.execute(_LIST_BEATS, _AGES)}
+        return [
+            record.describe(seen_at=beat.last_heartbeat, jobs=jobs.get(record.process, 0), dead=beat.dead)
+            for record in records
+            if (beat := beats.get(_find_worker(record.process))) is not None
+        ]
+
+    async def list_queues(self) -> Sequence[QueueState]:
+        async with self._database.read() as connection:
+            rows = await connection.execute(_LIST_QUEUES)
+            return [QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest))) for row in rows]
+
+    async def tidy(self) -> None:
+        """Remove workers and jobs of dead processes, and jobs of this one whose end could not be written."""
+        async with self._database.write() as connection:
+            await connection.execute(_FORGET_JOBS, _AGES)
+            await connection.execute(_FORGET_WORKERS, _AGES)
+            if not self._running:
+                return
+            doing = (await connection.execute(_LIST_DOING, {"workers": list(self._running)})).scalars()
+            idle = frozenset(doing) - frozenset().union(*self._running.values())
+            # A job that was fetched a moment ago has not begun yet: only what was idle at the last tick too goes.
+            await connection.execute(_FORGET_JOB, {"jobs": list(idle & self._idle_jobs)})
+            self._idle_jobs = idle
+
+    async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
+        from tidings.core.queue.procrastinate_worker import QueueWorker
+
+        queues = sorted(set(map(find_queue, tasks)))
+        workers = [
+            QueueWorker(
+                self._database,
+                {name: task for name, task in tasks.items() if find_queue(name) == queue},
+                queue=queue,
+                places=self._places[queue],
+                clock=self._clock,
+                process_lock=self._process_lock,
+                on_outage=self.record_outage,
+                registered=self._registered,
+            )
+            for queue in queues
+        ]
+        await asyncio.gather(*(worker.run(stop, drain=drain) for worker in workers))
+
+    @asynccontextmanager
+    async def _registered(self, worker: int, queue: str, jobs: set[int]) -> AsyncIterator[None]:
+        """This worker is in the table while the block runs. `jobs` are those that it does."""
+        process = f"{self._process_lock.id}@{worker}"
+        record = WorkerRecord.make(process, queues=[queue], places=self._places[queue])
+        living = await self._list_living()
+        self._running[worker] = jobs
+        try:
+            async with self._records.registered([record], is_dead=lambda each: _find_worker(each) not in living):
+                yield
+        finally:
+            del self._running[worker]
+
+    async def _list_living(self) -> set[int | None]:
+        async with self._database.read() as connection:
+            return {row.id for row in await connection.execute(_LIST_BEATS, _AGES) if not row.forgotten}
+
+
+_AGES: Final[Mapping[str, Any]] = {
+    "dead_after": DEAD_AFTER.total_seconds(),
+    "forget_after": FORGET_AFTER.total_seconds(),
+}
+
+
+def _find_worker(process: str) -> int | None:
+    """The id of Procrastinate's worker in the name of a holder."""
+    number = process.partition("#")[0].partition("@")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def _find_job(holder: str) -> int | None:
+    """The id of Procrastinate's job in the name of a holder."""
+    number = holder.partition("@")[2].partition("#")[2]
+    return int(number) if number.isdecimal() else None

@@ -1,0 +1,234 @@
+"""Does the jobs of one queue with Procrastinate. This module alone imports it.
+
+The connector runs Procrastinate's statements on our own connections and repeats them until the database is back, so
+that an outage ends neither the worker nor its heartbeat. A request to abort becomes the stop signal of the call.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from procrastinate import App, JobContext
+from procrastinate.connector import BaseAsyncConnector, Notify
+from procrastinate.exceptions import ConnectorException
+from procrastinate.worker import Worker as ProcrastinateWorker
+from psycopg import sql
+from psycopg.rows import dict_row
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.execution_table import STOPPED_BY_PERSON
+from tidings.core.logs.logger import get_logger
+from tidings.core.process_lock import ProcessLock
+from tidings.core.queue.dispatcher import Call, Task, run_call
+from tidings.core.queue.postgresql import BEAT_EVERY, FORGET_AFTER
+from tidings.core.stop import Stop
+
+# How often a worker looks for jobs and aborts that no notification told of.
+_POLL_EVERY: Final = timedelta(seconds=5)
+_AGAIN_AFTER: Final = timedelta(seconds=1)
+# After the stop signal, a statement is repeated for so long: the end of a job must not outlast the drain.
+_LAST_TRIES: Final = timedelta(seconds=2)
+_DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError, psycopg.OperationalError, OSError)
+
+Registered = Callable[[int, str, set[int]], AbstractAsyncContextManager[None]]
+
+_log = get_logger(__name__)
+
+
+class DatabaseConnector(BaseAsyncConnector):
+    """Procrastinate's way to the database: our pool, through every outage."""
+
+    def __init__(self, database: Database, *, clock: Clock, stop: Stop, on_outage: Callable[[], None]) -> None:
+        self._database = database
+        self._clock = clock
+        self._stop = stop
+        self._on_outage = on_outage
+        self._stopped_at: float | None = None
+
+    async def open_async(self, pool: Any = None) -> None:
+        """Nothing to open."""
+
+    async def close_async(self) -> None:
+        """Nothing to close."""
+
+    async def execute_query_async(self, query: Any, **arguments: Any) -> None:
+        await self._execute(query, arguments)
+
+    async def execute_query_one_async(self, query: Any, **arguments: Any) -> dict[str, Any]:
+        return (await self._execute(query, arguments))[0]
+
+    async def execute_query_all_async(self, query: Any, **arguments: Any) -> list[dict[str, Any]]:
+        return await self._execute(query, arguments)
+
+    async def _execute(self, query: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        while True:
+            try:
+                return await self._try(query, arguments)
+            except _DATABASE_AWAY as error:
+                self._on_outage()
+                if self._has_given_up():
+                    raise ConnectorException(type(error).__name__) from error
+            await asyncio.sleep(_AGAIN_AFTER.total_seconds())
+
+    async def _try(self, query: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        async with self._database.write() as connection:
+            raw = await connection.get_raw_connection()
+            driver = raw.driver_connection
+            if driver is None:
+                raise OSError
+            async with driver.cursor(row_factory=dict_row) as cursor:
+                await cursor.execute(query, arguments)
+                return await cursor.fetchall() if cursor.description else []
+
+    def _has_given_up(self) -> bool:
+        if not self._stop.requested:
+            return False
+        if self._stopped_at is None:
+            self._stopped_at = self._clock.monotonic()
+        return self._clock.monotonic() - self._stopped_at > _LAST_TRIES.total_seconds()
+
+    async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        """Listen for ever. What was notified while the connection was lost is found by polling."""
+        names = list(channels)
+        while True:
+            with suppress(*_DATABASE_AWAY):
+                await self._listen(on_notification, names)
+            await asyncio.sleep(_AGAIN_AFTER.total_seconds())
+
+    async def _listen(self, on_notification: Notify, channels: Iterable[str]) -> None:
+        address = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        connection = await psycopg.AsyncConnection.connect(address, autocommit=True)
+        async with connection:
+            for channel in channels:
+                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            async for notification in connection.notifies():
+                await on_notification(channel=notification.channel, payload=notification.payload)
+
+
+class QueueWorker:
+    """One worker of one queue: as many jobs at once as it has places."""
+
+    def __init__(
+        self,
+        database: Database,
+        tasks: Mapping[str, Task],
+        *,
+        queue: str,
+        places: int,
+        clock: Clock,
+        process_lock: ProcessLock,
+        on_outage: Callable[[], None],
+        registered: Registered,
+    ) -> None:
+        self._database = database
+        self._tasks = tasks
+        self._queue = queue
+        self._places = places
+        self._clock = clock
+        self._process_lock = process_lock
+        self._on_outage = on_outage
+        self._registered = registered
+        self._stops: dict[int, Stop] = {}
+        self._jobs: set[int] = set()
+
+    async def run(self, stop: Stop, *, drain: timedelta) -> None:
+        """Do jobs until the stop signal. A worker that ends earlier, as after a long freeze, is started again."""
+        while not stop.requested:
+            await self._run_once(stop, drain=drain)
+            if not stop.requested:
+                _log.warning("worker.restarted", queue=self._queue, reason="it counted as dead, or broke")
+                with suppress(Exception):
+                    await stop.sleep(_AGAIN_AFTER)
+
+    async def _run_once(self, stop: Stop, *, drain: timedelta) -> None:
+        worker = self._make_worker(stop, drain=drain)
+        running = asyncio.create_task(worker.run())
+        ending = asyncio.create_task(self._end(worker, stop))
+        registering = asyncio.create_task(self._register(worker))
+        try:
+            await asyncio.wait({running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            worker.stop()
+            for task in (ending, registering):
+                task.cancel()
+            results = await asyncio.gather(running, ending, registering, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):
+                    _log.warning("worker.broken", queue=self._queue, reason=f"{type(result).__name__}: {result}")
+
+    def _make_worker(self, stop: Stop, *, drain: timedelta) -> Any:
+        connector = DatabaseConnector(self._database, clock=self._clock, stop=stop, on_outage=self._on_outage)
+        app = App(connector=connector)
+        for name, task in self._tasks.items():
+            app.task(name=name, queue=self._queue, pass_context=True)(self._make_function(name, task, stop))
+        return ProcrastinateWorker(
+            app,
+            queues=[self._queue],
+            name=self._queue,
+            concurrency=self._places,
+            fetch_job_polling_interval=_POLL_EVERY.total_seconds(),
+            abort_job_polling_interval=_POLL_EVERY.total_seconds(),
+            shutdown_graceful_timeout=drain.total_seconds(),
+            delete_jobs="always",
+            install_signal_handlers=False,
+            update_heartbeat_interval=BEAT_EVERY.total_seconds(),
+            stalled_worker_timeout=FORGET_AFTER.total_seconds(),
+        )
+
+    async def _register(self, worker: Any) -> None:
+        """Show the worker in our table while it runs."""
+        while worker.worker_id is None:  # noqa: ASYNC110 - Procrastinate has no event for it
+            await asyncio.sleep(0.02)
+        while True:
+            with suppress(*_DATABASE_AWAY):
+                async with self._registered(worker.worker_id, self._queue, self._jobs):
+                    await asyncio.Event().wait()
+            await asyncio.sleep(_AGAIN_AFTER.total_seconds())
+
+    async def _end(self, worker: Any, stop: Stop) -> None:
+        """At the stop signal: our stops come before the engine drains."""
+        await stop.wait()
+        for each in self._stops.values():
+            each.request(stop.reason or "the worker ends")
+        worker.stop()
+
+    def _make_function(self, name: str, task: Task, ending: Stop) -> Callable[..., Awaitable[None]]:
+        async def function(context: JobContext, **arguments: Any) -> None:
+            job = context.job
+            if job.id is None or job.worker_id is None:
+                return
+            holder = f"{self._process_lock.id}@{job.worker_id}#{job.id}"
+            call = Call(arguments, holder, Stop(clock=self._clock), ending)
+            if ending.requested:
+                call.stop.request(ending.reason or "the worker ends")
+            self._stops[job.id] = call.stop
+            self._jobs.add(job.id)
+            work = asyncio.create_task(run_call(task, call, name=name, process_lock=self._process_lock))
+            try:
+                await _watch(work, call.stop, is_ending=lambda: ending.requested)
+            finally:
+                self._jobs.discard(job.id)
+                del self._stops[job.id]
+
+        return function
+
+
+async def _watch(work: asyncio.Task[None], stop: Stop, *, is_ending: Callable[[], bool]) -> None:
+    """Wait for the work. The first cancel is a person's wish to stop it; one at the end of the drain cancels it."""
+    task = asyncio.current_task()
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            if is_ending() or stop.requested or task is None:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+                raise
+            task.uncancel()
+            stop.request(STOPPED_BY_PERSON)

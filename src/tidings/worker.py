@@ -1,0 +1,82 @@
+"""What a process does besides answering: ticks, jobs, the Feishu mirror and the delivery of alerts."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tidings.announce.execution.progress_feed import ProgressFeed
+from tidings.announce.service import RUN
+from tidings.collect.crawl.crawler import Crawler
+from tidings.collect.run.jobs import RECOVER_JOB
+from tidings.core.logs.logger import get_logger
+from tidings.core.loop import Loop
+from tidings.core.queue.dispatcher import Task
+from tidings.core.stop import Stop
+from tidings.wiring import Installation, make_collect_jobs
+
+QUEUES = ("announce", "collect")
+# Open requests have five seconds of their own; everything must end within ten.
+DRAIN = timedelta(seconds=8)
+_MIRROR_AGAIN = timedelta(minutes=1)
+
+_log = get_logger(__name__)
+
+
+class Worker:
+    """The work of one process, until the stop signal. Without queues it only ticks and delivers alerts."""
+
+    def __init__(self, installation: Installation, *, crawler: Crawler, queues: Collection[str] = QUEUES) -> None:
+        self._installation = installation
+        self._queues = queues
+        self._ticker = installation.ticker
+        self._collect = make_collect_jobs(installation, crawler=crawler)
+
+    async def run(self, stop: Stop) -> None:
+        installation = self._installation
+        feed = ProgressFeed(installation.database, installation.service.live, clock=installation.clock)
+        await asyncio.gather(
+            self._ticker.run(stop),
+            installation.alerts.run(stop),
+            self._work(stop),
+            self._keep_mirror(stop),
+            feed.run(stop),
+        )
+        # Alerts of the last executions go out now, or at the next start.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await installation.alerts.deliver()
+        _log.info("worker.ended", reason=stop.reason)
+
+    async def _work(self, stop: Stop) -> None:
+        if "collect" in self._queues:
+            # The process before this one may just have died with leased records.
+            with suppress(SQLAlchemyError):
+                await self._collect.make_due(RECOVER_JOB)
+        if self._queues:
+            await self._installation.dispatcher.work(self._list_tasks(), stop, drain=DRAIN)
+
+    def _list_tasks(self) -> Mapping[str, Task]:
+        tasks: dict[str, Task] = {}
+        if "announce" in self._queues:
+            tasks[RUN] = self._installation.service.run
+        if "collect" in self._queues:
+            tasks |= self._collect.list_tasks()
+        return tasks
+
+    async def _keep_mirror(self, stop: Stop) -> None:
+        """Deliver to Feishu all the time; of several workers, one does at a time."""
+        mirror = self._installation.mirror
+        if mirror is None or "collect" not in self._queues:
+            return
+
+        async def step() -> timedelta:
+            try:
+                await mirror.run(stop)
+            except Exception:  # noqa: BLE001 - the tables are the truth; an error of their copy ends nothing else
+                _log.exception("job.failed", job="mirror")
+            return _MIRROR_AGAIN
+
+        await Loop(clock=self._installation.clock).run(step, stop)
