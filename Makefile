@@ -52,6 +52,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.bing
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.crawl
+	$(BIN)/python -m benchmarks.isolation
 	$(BIN)/python -m benchmarks.leases
 	$(BIN)/python -m benchmarks.dashboard
 

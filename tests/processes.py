@@ -1,6 +1,52 @@
 """Processes that tests start. They are forked from one that has loaded Tidings, so they start at once."""
 
 import multiprocessing
+import os
+import subprocess
+from collections.abc import Iterator
+
+from tests.waiting import wait_until
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tests.conftest", "sqlalchemy.dialects.postgresql.psycopg", "psycopg_binary"])
+
+
+def list_readers(parent: int | None = None) -> set[int]:
+    """The ids of the processes that read foreign pages for `parent`; for this process by default."""
+    wanted = os.getpid() if parent is None else parent
+    return {pid for above, pid in _list_all_readers() if above == wanted}
+
+
+def _list_all_readers() -> Iterator[tuple[int, int]]:
+    """The ids of parent and process. Those that have ended, and that nobody has waited for, show no arguments."""
+    listed = subprocess.run(["ps", "-Aww", "-o", "ppid=,pid=,args="], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        parent, pid, arguments = line.split(None, 2)
+        if "tidings.core.isolation.child" in arguments:
+            yield int(parent), int(pid)
+
+
+async def wait_for_end(reader: int) -> None:
+    """Return once this process has ended, whoever its parent is."""
+
+    async def has_ended() -> bool:
+        return all(pid != reader for _, pid in _list_all_readers())
+
+    await wait_until(has_ended)
+
+
+async def wait_for_reader(parent: int | None = None) -> int:
+    """Return the id of a process that reads foreign pages, once there is one."""
+
+    async def has_started() -> bool:
+        return bool(list_readers(parent))
+
+    await wait_until(has_started)
+    return list_readers(parent).pop()
+
+
+async def wait_for_no_reader(parent: int | None = None) -> None:
+    async def has_ended() -> bool:
+        return not list_readers(parent)
+
+    await wait_until(has_ended)

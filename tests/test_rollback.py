@@ -113,7 +113,7 @@ async def run_well(terminal: Terminal, *words: str) -> Ended:
 
 
 async def start_service(terminal: Terminal) -> Command:
-    process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="the-token")
+    process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="a-long-one-for-rollbacks-7Kp2")
     async with asyncio.timeout(30):
         assert b"Tidings listens on" in await process.stdout.readline()
     return process

@@ -35,7 +35,7 @@ from tidings.sandbox.webhook_sink import SandboxSink
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "the-tests-own-token"
+TOKEN = "a-long-one-for-serving-7Kp2"
 PATIENCE = timedelta(seconds=60)
 LONGEST_END = 10.0
 CONCURRENCY = 3

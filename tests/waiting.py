@@ -1,7 +1,9 @@
 """What tests wait with: requests that are held back at a stand-in, and a question that is asked until it is so."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from tidings.sandbox import Recorded
 
@@ -34,3 +36,26 @@ async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(SOON):
         while not await is_so():  # noqa: ASYNC110 - there is no event: what is asked is a database or another process
             await asyncio.sleep(_PAUSE)
+
+
+class Pulse:
+    """Measures how long the event loop stands still at most, in seconds."""
+
+    longest = 0.0
+
+    async def beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            self.longest, last = max(self.longest, now - last), now
+
+
+@asynccontextmanager
+async def feel_pulse() -> AsyncIterator[Pulse]:
+    pulse = Pulse()
+    beating = asyncio.create_task(pulse.beat())
+    try:
+        yield pulse
+    finally:
+        beating.cancel()

@@ -350,7 +350,8 @@ def _require_feishu(name: str, value: Value | None) -> Value:
     return value
 
 
-_TOKENS = {
+# The variable of each token.
+TOKEN_VARIABLES = {
     Scope.ADMIN: "TIDINGS_TOKEN",
     Scope.CRAWL: "TIDINGS_CRAWL_TOKEN",
     Scope.WORKFLOW: "TIDINGS_WORKFLOW_TOKEN",
@@ -359,10 +360,12 @@ _TOKENS = {
 
 
 def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
-    tokens = {scope: token for scope, name in _TOKENS.items() if (token := variables.secret(name)) is not None}
+    tokens = {scope: token for scope, name in TOKEN_VARIABLES.items() if (token := variables.secret(name)) is not None}
     for scope, token in tokens.items():
         if not _TOKEN.fullmatch(token.reveal()):
-            raise SettingError(_TOKENS[scope], "it must have printable ASCII characters only, without white space")
+            raise SettingError(
+                TOKEN_VARIABLES[scope], "it must have printable ASCII characters only, without white space"
+            )
     return tokens
 
 

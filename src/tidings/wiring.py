@@ -6,7 +6,7 @@ services and what each is built from. A service is built when it is first used, 
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -22,7 +22,7 @@ from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
-from tidings.announce.site.site import ANNOUNCE, Site, make_site
+from tidings.announce.site.site import ANNOUNCE, Site, make_site, parse_engines
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import (
     AlertKind,
@@ -45,6 +45,7 @@ from tidings.core.db.database import (
 from tidings.core.execution_requests import ExecutionRequests
 from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
+from tidings.core.net.addresses import HostPort, UrlError, parse_url
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
@@ -96,8 +97,10 @@ class Installation:
     # The file of a master key that was created just now.
     made_key: Path | None
     database: Database
-    # Fetches from public addresses, and from `settings.allow_networks`.
+    # Fetches what sites, pages and requests name: public addresses, and `settings.allow_networks`.
     client: GuardedClient
+    # Talks to the addresses that the settings themselves name, wherever they are.
+    own_client: GuardedClient
     # Called when there may be something new to do.
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -180,7 +183,8 @@ class Installation:
     @cached_property
     def destinations(self) -> Sequence[Destination]:
         """The destinations of alerts. Raises DestinationError for a webhook that cannot be used."""
-        return list(_open_destinations(self.settings, client=self.client, clock=self.clock, redactor=self.redactor))
+        client = self.own_client
+        return list(_open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
 
     @cached_property
     def alerts(self) -> Alerts:
@@ -223,6 +227,7 @@ class Installation:
             database=self.database,
             executions=self.executions,
             client=self.client,
+            engine_client=self.own_client,
             clock=self.clock,
             pace=Pace(
                 self.database,
@@ -329,7 +334,7 @@ class Installation:
         return FeishuMirror(
             self.database,
             target=target,
-            client=self.client,
+            client=self.own_client,
             executions=self.executions,
             alerts=self.alerts,
             clock=self.clock,
@@ -410,14 +415,19 @@ async def open_installation(
             await prepare_tables(database)
         else:
             await wait_for_revision(database, clock=clock or SystemClock())
-        client = await stack.enter_async_context(
-            GuardedClient(
-                user_agent=USER_AGENT,
-                allow_networks=settings.allow_networks,
-                # A request that waits for a connection would be sent later than the pace allowed.
-                connections_per_host=max(6, settings.max_concurrent_requests),
+        # A request that waits for a connection would be sent later than the pace allowed.
+        connections = max(6, settings.max_concurrent_requests)
+        client, own_client = [
+            await stack.enter_async_context(
+                GuardedClient(
+                    user_agent=USER_AGENT,
+                    allow_networks=settings.allow_networks,
+                    allow_hosts=hosts,
+                    connections_per_host=connections,
+                )
             )
-        )
+            for hosts in ((), list_own_hosts(settings))
+        ]
         installation = Installation(
             settings=settings,
             clock=clock or SystemClock(),
@@ -427,6 +437,7 @@ async def open_installation(
             made_key=made_key,
             database=database,
             client=client,
+            own_client=own_client,
         )
         await installation.executions.recover()
         yield installation
@@ -454,24 +465,31 @@ async def check_stored_secrets(installation: Installation) -> None:
 
 @asynccontextmanager
 async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
-    """Open the crawler, on a read-only database and with an HTTP client of its own."""
+    """Open the crawler, on a read-only database and with HTTP clients of its own."""
     from tidings.collect.crawl.crawler import MOST_ITEMS, CrawlLimits, make_crawler
 
     settings, crawl = installation.settings, installation.settings.crawl
     user_agent = crawl.user_agent or USER_AGENT
     # Each item of a batch may have a connection; the pace limits the requests.
-    client = GuardedClient(
-        user_agent=user_agent, allow_networks=settings.allow_networks, connections_per_host=MOST_ITEMS
+    client, own_client = (
+        GuardedClient(
+            user_agent=user_agent,
+            allow_networks=settings.allow_networks,
+            allow_hosts=hosts,
+            connections_per_host=MOST_ITEMS,
+        )
+        for hosts in ((), list_own_hosts(settings))
     )
     database = open_read_only_database(find_database_url(settings))
     try:
-        async with client:
+        async with client, own_client:
             crawler = make_crawler(
                 database,
                 keys=installation.keys,
                 clock=installation.clock,
                 redactor=installation.redactor,
                 client=client,
+                own_client=own_client,
                 user_agent=user_agent,
                 base_urls=crawl.base_urls,
                 feeds=crawl.feeds,
@@ -579,6 +597,26 @@ def _open_destinations(
     for number, each in enumerate(urls, start=1):
         redactor.add(each)
         yield AppriseDestination(each, number=number)
+
+
+def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
+    """Hosts and ports of the addresses that the settings name: engines, webhook, and base URLs of services."""
+    feishu = settings.collect.feishu
+    urls = (
+        *(engine.endpoint for engine in parse_engines(settings.engines)),
+        settings.bases.bing,
+        settings.bases.baidu,
+        *settings.crawl.base_urls.values(),
+        *([] if settings.webhook_url is None else [settings.webhook_url.reveal()]),
+        *([] if feishu is None else [feishu.base_url]),
+    )
+    found = set()
+    for url in urls:
+        # A URL that is not valid is refused where it is used.
+        with suppress(UrlError):
+            parsed = parse_url(url)
+            found.add((parsed.host, parsed.port))
+    return frozenset(found)
 
 
 async def prepare_tables(database: Database) -> None:

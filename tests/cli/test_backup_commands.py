@@ -42,7 +42,7 @@ async def list_sites(terminal: Terminal, **variables: str | None) -> list[str]:
 
 
 async def start_service(terminal: Terminal) -> Command:
-    process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="the-token")
+    process = await terminal.start("serve", "--port", "0", "--quiet", TIDINGS_TOKEN="a-long-one-for-backups-7Kp2")
     async with asyncio.timeout(30):
         assert b"Tidings listens on" in await process.stdout.readline()
     return process

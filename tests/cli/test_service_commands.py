@@ -481,3 +481,21 @@ async def test_shells_complete_commands_and_options(terminal: Terminal) -> None:
     assert (shown.code, shown.err) == (0, "")
     assert "complete -o default -F _tidings_completion tidings" in shown.out
     assert [ended.out.split() for ended in answers] == list(asked.values())
+
+
+@pytest.mark.parametrize(
+    ("variable", "token", "rule"),
+    [
+        ("TIDINGS_TOKEN", "ab", "fewer than 16"),
+        ("TIDINGS_CRAWL_TOKEN", "changeme-changeme-2026", "well-known"),
+        ("TIDINGS_METRICS_TOKEN", "a" * 20, "repeats"),
+    ],
+)
+async def test_the_service_does_not_start_with_a_token_that_can_be_guessed(
+    terminal: Terminal, variable: str, token: str, rule: str
+) -> None:
+    """C25: as with a weak master key: one line that names the variable and not the token."""
+    ended = await terminal.run("serve", "--port", "0", **{variable: token})
+    assert ended.code == 2
+    assert ended.complaint.startswith(f"tidings: {variable} is weak")
+    assert (rule in ended.complaint, token in ended.complaint) == (True, False)

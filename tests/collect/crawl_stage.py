@@ -67,6 +67,7 @@ class CrawlStage:
             clock=SystemClock(),
             redactor=self.redactor,
             client=self.client,
+            own_client=self.client,
             user_agent=USER_AGENT,
             base_urls=self.base_urls,
             **chosen,

@@ -17,7 +17,7 @@ from tests.test_serve import PATIENCE, Served
 from tidings.core.db.database import Database
 from tidings.sandbox.media import bilibili
 
-TOKEN = "the-token-that-n8n-has"
+TOKEN = "a-long-one-that-n8n-has-7Kp2"
 # Every character that one spelling or another changes.
 CANARY = "Kana+rien/vogel=7f3b&9c%2Fd1#e8?a4\"f6'0\\=="
 KEYWORD = "tea"

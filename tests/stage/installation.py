@@ -67,4 +67,5 @@ def make_installation(
         made_key=None,
         database=database,
         client=client,
+        own_client=client,
     )

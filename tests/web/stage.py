@@ -19,6 +19,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Tokens
 from tidings.core.stop import Stop
+from tidings.web.connections import ConnectionLimit
 from tidings.web.description import problem_answers
 from tidings.web.errors import Problem, problem
 from tidings.web.middleware.auth import require
@@ -100,6 +101,10 @@ def make_odd_router() -> APIRouter:
     @router.get("/fail")
     async def fail() -> None:
         raise RuntimeError(f"broken by {CANARY}")
+
+    @router.post("/api/echo")
+    async def echo(document: dict[str, str]) -> dict[str, str]:
+        return document
 
     @router.get("/events", response_class=EventSourceResponse)
     async def stream_events() -> AsyncIterator[dict[str, int]]:
@@ -196,7 +201,7 @@ async def _exchange(
 
 
 @asynccontextmanager
-async def run_server(stage: Stage) -> AsyncIterator[int]:
+async def run_server(stage: Stage, *, limit: ConnectionLimit | None = None) -> AsyncIterator[int]:
     """Serves the stage on a free port of 127.0.0.1, which is what this gives; stops it at the end."""
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -206,6 +211,7 @@ async def run_server(stage: Stage) -> AsyncIterator[int]:
             port=0,
             stop=stage.stop,
             on_listening=lambda _host, port: listening.set_result(port),
+            limit=limit,
         )
     )
     try:

@@ -2,7 +2,6 @@
 Tokens made by Tidings are strong, and the database holds only their digests.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +11,9 @@ from tidings.audit.report import Check, CheckBuilder, CheckName
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
+from tidings.core.secrets.token_strength import find_token_weakness
 
-_SHORTEST_TOKEN: Final = 16
-_FEWEST_LETTERS: Final = 8
 _MOST_READ: Final = 64 * 1024
-# The rest of a token without these words is the part that an attacker has to guess.
-_WORDS: Final = re.compile(
-    "change|replace|insert|your|this|here|please|example|sample|default|dummy|placeholder|secret|password|passwd|pass|"
-    "token|bearer|master|admin|root|user|tidings|cookie|crawl|workflow|metrics|test|demo|local|dev|prod|api|key|me|my|"
-    "postgresql|postgres|foobar|foo|bar|qwerty|letmein|welcome|1234567890|0123456789|123456789|12345678|1234567|123456|12345|1234|123|"
-    r"abcdefgh|abcdef|abcd|abc|20\d\d|[^a-z0-9]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +71,9 @@ def check_tokens(tokens: Mapping[str, Secret], *, check: CheckBuilder) -> Check:
     """Check whether the tokens of the settings can be guessed. A finding uses the names in `tokens`."""
     seen: dict[Secret, str] = {}
     for name, token in tokens.items():
-        if weakness := find_weakness(token.reveal()):
+        if weakness := find_token_weakness(token.reveal()):
             check.find(name, weakness)
         if token in seen:
             check.warn(name, f"it equals {seen[token]}, so both open the same doors")
         seen.setdefault(token, name)
     return check.build(CheckName.TOKENS, f"{len(tokens):,} tokens of the settings")
-
-
-def find_weakness(token: str) -> str | None:
-    """Why a token can be guessed. None for a strong one."""
-    if len(token) < _SHORTEST_TOKEN:
-        return f"it has fewer than {_SHORTEST_TOKEN} characters"
-    if len(set(token)) < _FEWEST_LETTERS:
-        return "it repeats a few characters"
-    return "it is made of well-known words" if is_made_of_words(token) else None
-
-
-def is_made_of_words(text: str) -> bool:
-    """Whether well-known words make up nearly all of a text. It can then be guessed, and occurs in ordinary texts."""
-    return len(_WORDS.sub("", text.lower())) < _FEWEST_LETTERS

@@ -96,7 +96,7 @@ def _find_password(settings: "Settings") -> Secret | None:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 
-    from tidings.audit.strength import is_made_of_words
+    from tidings.core.secrets.token_strength import is_made_of_words
 
     if settings.database_url is None:
         return None

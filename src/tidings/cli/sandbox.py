@@ -54,7 +54,7 @@ def _show_addresses(addresses: "Addresses") -> None:
     typer.echo(f"  tidings run {addresses.host}")
     typer.echo("or, to crawl (with --platform weibo, xiaohongshu too), in two terminals with these variables:")
     bases = " ".join(f"{name.upper()}_BASE_URL={origin}" for name, origin in _list_bases(addresses))
-    typer.echo(f"\texport TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 TIDINGS_TOKEN=try {bases}")
+    typer.echo(f"\texport TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 TIDINGS_TOKEN=try-the-sandbox-on-this-machine {bases}")
     typer.echo(f"\techo '{DEMO_BILIBILI_COOKIE}' | tidings cookies add mine --platform bilibili; tidings serve")
     typer.echo(
         "\tcurl -X POST http://127.0.0.1:8080/crawler/search -H 'Authorization: Bearer try' "

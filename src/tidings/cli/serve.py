@@ -9,6 +9,7 @@ from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
+    from tidings.settings import Settings
     from tidings.wiring import Installation
 
 
@@ -33,6 +34,7 @@ async def serve(
     from tidings.worker import QUEUES
 
     settings = session.settings
+    refuse_weak_tokens(settings)
     installation = await session.open(verbose=not quiet)
     if no_work and installation.database.dialect == "sqlite":
         fail("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work")
@@ -48,6 +50,16 @@ async def serve(
                 port=settings.port if port is None else port,
                 on_listening=_show_address,
             )
+
+
+def refuse_weak_tokens(settings: "Settings") -> None:
+    """End the command if a token of the settings can be guessed."""
+    from tidings.core.secrets.token_strength import find_token_weakness
+    from tidings.settings import TOKEN_VARIABLES
+
+    for scope, token in settings.tokens.items():
+        if weakness := find_token_weakness(token.reveal()):
+            fail(f"{TOKEN_VARIABLES[scope]} is weak: {weakness}; make a good one with: tidings keys new")
 
 
 async def prepare(installation: "Installation") -> None:

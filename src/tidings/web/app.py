@@ -1,6 +1,7 @@
 """Builds the application: the middleware in its order, the routes of every installation, and the routers it is given.
 
-From the outside in: request context (id, headers, log), authentication, input checks, streams, then FastAPI's routing.
+From the outside in: request context (id, headers, log), authentication, admission (route, scope), input checks,
+streams, then FastAPI's routing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from tidings.web.description import (
 )
 from tidings.web.errors import ProblemBody, ProblemRow, install_problems
 from tidings.web.metrics import CollectMetrics, HttpMetrics
+from tidings.web.middleware.admission import AdmissionMiddleware
 from tidings.web.middleware.auth import Authenticator, AuthMiddleware
 from tidings.web.middleware.callers import WrongTries
 from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
@@ -134,6 +136,7 @@ def _stack_layers(
             trusted_proxies=services.trusted_proxies,
             open_paths=OPEN_PATHS,
         ),
+        Middleware(AdmissionMiddleware),
         Middleware(InputMiddleware, slowest=services.slowest_body),
         Middleware(StreamMiddleware, stop=services.stop),
     ]

@@ -189,12 +189,16 @@ def list_methods(request: Request) -> list[str]:
 async def _answer_bad_input(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
     known = list_body_fields(request)
-    return ProblemResponse(refuse_input([_read_error(each, known=known) for each in error.errors()]))
+    found = error.errors()
+    return ProblemResponse(
+        refuse_input([_read_error(each, known=known) for each in found[:_MOST_ERRORS]], count=len(found))
+    )
 
 
-def refuse_input(errors: Sequence[FieldError]) -> Problem:
-    """A 400 that names each field; the detail shows the first."""
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+def refuse_input(errors: Sequence[FieldError], *, count: int | None = None) -> Problem:
+    """A 400 that names each field; the detail shows the first. `count`: of all errors, where these are the first."""
+    count = len(errors) if count is None else count
+    more = f" (and {count - 1} more)" if count > 1 else ""
     detail = f"{errors[0].field}: {errors[0].message}{more}"
     return Problem(400, "invalid_input", detail, errors[:_MOST_ERRORS])
 

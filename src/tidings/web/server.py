@@ -11,6 +11,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from tidings.core.stop import Stop
+from tidings.web.connections import (
+    BACKLOG,
+    AcceptErrors,
+    ConnectionLimit,
+    choose_most_connections,
+    make_protocol,
+    raise_file_limit,
+)
 
 # The whole shutdown has ten seconds; this is its first part.
 _GRACE_SECONDS: Final = 5
@@ -21,17 +29,25 @@ Listening = Callable[[str, int], None]
 
 
 async def serve(
-    app: FastAPI, *, host: str, port: int, stop: Stop, on_listening: Listening = lambda host, port: None
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    stop: Stop,
+    on_listening: Listening = lambda host, port: None,
+    limit: ConnectionLimit | None = None,
 ) -> None:
     """Answer requests until `stop`, then finish open requests within ten seconds.
 
     Calls `on_listening` with the host and the port in use once it accepts requests. Raises OSError if the port is
-    taken.
+    taken. `limit`: by default as many connections as the system's limit of files allows.
     """
+    limit = limit or ConnectionLimit(choose_most_connections(raise_file_limit()))
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors().handle)
     with ExitStack() as stack:
         sockets = [stack.enter_context(closing(each)) for each in bind_sockets(host, port=port)]
         actual = sockets[0].getsockname()[1]
-        server = _Server(_make_config(app), on_started=lambda: on_listening(host, actual))
+        server = _Server(_make_config(app, limit), on_started=lambda: on_listening(host, actual))
         async with _ended_by(stop, server):
             await server.serve(sockets=sockets)
 
@@ -72,10 +88,11 @@ def _bind_socket(family: int, address: tuple[str | int, ...]) -> socket.socket:
     return made
 
 
-def _make_config(app: FastAPI) -> uvicorn.Config:
+def _make_config(app: FastAPI, limit: ConnectionLimit) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="h11",
+        http=make_protocol(limit),
+        backlog=BACKLOG,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -91,7 +91,7 @@ class ExecutionParts:
         announcer = self._announcer
 
         def prepare(engine: Engine) -> Callable[[WakeUp], Sender]:
-            channel = IndexNowChannel(self._site, engine, announcer.client, announcer.clock)
+            channel = IndexNowChannel(self._site, engine, announcer.engine_client, announcer.clock)
             return lambda wake: self._make_sender(channel, stop, wake, concurrency=announcer.concurrency)
 
         return Senders(
@@ -139,7 +139,7 @@ class ExecutionParts:
         return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
 
     def _make_api(self, kind: RankedKind) -> RankedApi:
-        client, clock, bases = self._announcer.client, self._announcer.clock, self._announcer.bases
+        client, clock, bases = self._announcer.engine_client, self._announcer.clock, self._announcer.bases
         if kind.channel is Channel.BAIDU:
             return BaiduApi(client, clock, bases.baidu)
         return BingApi(client, clock, bases.bing)

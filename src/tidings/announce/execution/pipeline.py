@@ -78,7 +78,10 @@ class Announcer:
 
     database: Database
     executions: Executions
+    # Reads sitemaps and key files.
     client: GuardedClient
+    # Sends to engines.
+    engine_client: GuardedClient
     clock: Clock
     pace: Pace
     alerts: Alerts

@@ -6,6 +6,7 @@ import codecs
 import re
 
 from tidings.announce.sitemap.body import RefusedSitemapError
+from tidings.core.charsets import find_charset, guess_utf16
 
 # Long enough for any declaration, and shorter than the first piece of a response.
 _HEAD = 1_024
@@ -13,15 +14,6 @@ _HEAD = 1_024
 _LEADING = re.compile(rb"(?:[ \t\r\n]++|\xef\xbb\xbf)++")
 _DECLARED = re.compile(rb"<\?xml[^>]*?[ \t\r\n]encoding[ \t\r\n]*=[ \t\r\n]*[\"']([A-Za-z0-9._:-]{1,40})[\"']")
 
-# An allowlist, because Python also has codecs that decompress (zlib, bz2) or are no charset.
-_TRANSCODED = frozenset(
-    [f"iso8859-{part}" for part in (*range(1, 12), *range(13, 17))]
-    + [f"cp{page}" for page in (437, 850, 852, 855, 866, 874, 932, 949, 950, *range(1250, 1259))]
-    + ["big5", "big5hkscs", "gb18030", "euc_jp", "euc_jis_2004", "iso2022_jp", "johab"]
-    + ["koi8-r", "koi8-u", "mac-cyrillic", "mac-roman", "tis-620"]
-)
-# Files that declare the smaller charset are often written in the larger one, which contains it.
-_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949"}
 # A declaration that is readable as bytes is not UTF-16, whatever it declares (.NET's StringWriter does that).
 _READ_AS_UTF8 = frozenset({"utf-8", "ascii", "utf-16", "utf-16-le", "utf-16-be"})
 
@@ -51,11 +43,11 @@ class Utf8Decoder:
         return text
 
     def _strip(self, head: bytes) -> bytes:
-        return head if _guess_utf16(head) else _strip_leading(head)
+        return head if guess_utf16(head) else _strip_leading(head)
 
     def _open_codec(self) -> bytes:
         head, self._head, self._opened = self._head, b"", True
-        self._name = _guess_utf16(head) or _find_declared(head) or ""
+        self._name = guess_utf16(head) or _find_declared(head) or ""
         if self._name:
             self._codec = codecs.getincrementaldecoder(self._name)()
         return head
@@ -73,29 +65,15 @@ class Utf8Decoder:
             return error.object[: error.start].decode(self._name, "ignore").encode()
 
 
-def _guess_utf16(head: bytes) -> str | None:
-    if head.startswith(codecs.BOM_UTF16_LE) or (len(head) > 1 and head[0] and not head[1]):
-        return "utf-16-le"
-    if head.startswith(codecs.BOM_UTF16_BE) or (len(head) > 1 and head[1] and not head[0]):
-        return "utf-16-be"
-    return None
-
-
 def _find_declared(head: bytes) -> str | None:
     declared = _DECLARED.match(head)
     if declared is None:
         return None
     label = declared[1].decode()
-    try:
-        name = codecs.lookup(label).name
-    except LookupError:
-        name = ""
-    if name in _READ_AS_UTF8:
-        return None
-    name = _WIDER.get(name, name)
-    if name not in _TRANSCODED:
+    name = find_charset(label)
+    if name is None:
         raise RefusedSitemapError(f"encoding {label!r} is not known")
-    return name
+    return None if name in _READ_AS_UTF8 else name
 
 
 def _strip_leading(text: bytes) -> bytes:

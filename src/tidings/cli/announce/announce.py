@@ -45,18 +45,19 @@ async def announce(
 
     Exit code 0: all sent. 1: some failed, or the time ran out; they are sent first next time. 2: bad input.
     """
-    settings = session.settings
+    # Engines of the command line are the operator's own, as those of the settings are.
+    settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
     site = make_site(
         sitemap_urls=[sitemap_url],
         key=require_key(key, settings),
         host=host,
-        engines=engine or settings.engines,
+        engines=settings.engines,
         key_location=key_location,
         submit_method=method or settings.submit_method,
         announce_removed=announce_removed,
     )
     _require_allowed(site, settings=settings)
-    installation = await session.open(verbose=verbose)
+    installation = await session.open(settings, verbose=verbose)
     installation.know(site)
     if dry_run:
         number = await installation.sites.find_number(site.id)
@@ -160,7 +161,7 @@ def require_key(key: str | None, settings: "Settings") -> str:
 
 
 def _require_allowed(site: Site, *, settings: "Settings") -> None:
-    """End the command for an address that may not be fetched. Names are resolved and checked on connecting."""
-    for url in map(parse_url, (*site.sitemap_urls, *(engine.endpoint for engine in site.engines))):
+    """End the command for a sitemap that may not be fetched. Names are resolved and checked on connecting."""
+    for url in map(parse_url, site.sitemap_urls):
         if url.address is not None and not is_allowed_address(url.address, allow_networks=settings.allow_networks):
             fail(f"{url}: {url.address} is not a public address; TIDINGS_ALLOW_NETWORKS={url.address} would allow it")

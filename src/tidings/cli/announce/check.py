@@ -59,7 +59,7 @@ async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]"
     client, clock, database = installation.client, installation.clock, installation.database
     findings = await check_site(site, client=client, clock=clock)
     if site.bing.enabled:
-        api = BingApi(client, clock, installation.settings.bases.bing)
+        api = BingApi(installation.own_client, clock, installation.settings.bases.bing)
         quota = await open_quota(site, BING_KIND, database=database, clock=clock).read()
         findings.append(await check_bing(site, api=api, quota=quota))
     if site.baidu.enabled:

@@ -324,6 +324,7 @@ def make_crawler(
     clock: Clock,
     redactor: Redactor,
     client: GuardedClient,
+    own_client: GuardedClient,
     user_agent: str,
     base_urls: Mapping[str, str] | None = None,
     feeds: Sequence[str] = (),
@@ -336,7 +337,7 @@ def make_crawler(
     """Build the crawler with all platforms. Raises TypeError for a writable database.
 
     The client must send the same `user_agent` and allow as many connections to one host as there are parallel requests
-    (MOST_ITEMS for a batch). `base_urls` replaces the addresses of platforms, by name.
+    (MOST_ITEMS for a batch). `base_urls` replaces the addresses of platforms, by name; `own_client` talks to those.
     """
     if hasattr(database, "write"):
         raise TypeError("the crawler only reads: open its database with open_read_only_database")
@@ -352,12 +353,13 @@ def make_crawler(
     pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval)
 
     def find_tools(name: str) -> PlatformTools:
+        base_url = (base_urls or {}).get(name)
         return PlatformTools(
-            client=client,
+            client=client if base_url is None else own_client,
             clock=clock,
             pace=pace,
             user_agent=user_agent,
-            base_url=(base_urls or {}).get(name),
+            base_url=base_url,
             timeout=request_timeout,
             search_limit=limits.search,
             feeds=tuple(feeds),

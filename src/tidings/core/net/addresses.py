@@ -16,6 +16,8 @@ from yarl import URL
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+# A host in lower case, and its port.
+HostPort = tuple[str, int]
 
 MAX_URL_LENGTH: Final = 2_048
 

@@ -17,7 +17,7 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +33,8 @@ from yarl import URL
 
 from tidings.core.net.addresses import (
     MAX_URL_LENGTH,
+    Address,
+    HostPort,
     Network,
     Url,
     UrlError,
@@ -41,6 +43,7 @@ from tidings.core.net.addresses import (
     parse_url,
     show_url,
 )
+from tidings.core.net.names import NameResolver
 from tidings.core.net.redirects import REDIRECTS, Hop, RedirectError, follow_redirect
 from tidings.core.net.resolver import ForbiddenAddressError, GuardedResolver
 
@@ -193,6 +196,9 @@ class Stream:
 class GuardedClient:
     """Fetches from public addresses, and from the private networks in `allow_networks`; use it with `async with`.
 
+    `allow_hosts` are hosts with ports that the operator's own settings name: they may have any address. Never pass a
+    client with them to code that fetches what a site, a page or a request names.
+
     It uses no proxy, netrc or cookie, and asks for an uncompressed answer unless the caller's headers say otherwise.
     `tls` replaces the default TLS settings, for a private certificate authority.
     """
@@ -202,21 +208,24 @@ class GuardedClient:
         *,
         user_agent: str,
         allow_networks: Sequence[Network] = (),
+        allow_hosts: Collection[HostPort] = (),
         resolver: AbstractResolver | None = None,
         connections_per_host: int = 6,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._user_agent = user_agent
         self._allow_networks = tuple(allow_networks)
+        self._allow_hosts = frozenset(allow_hosts)
         self._resolver = resolver
         self._connections_per_host = connections_per_host
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        resolver = self._resolver or aiohttp.ThreadedResolver()
         connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(resolver, allow_networks=self._allow_networks),
+            resolver=GuardedResolver(
+                self._resolver or NameResolver(), allow_networks=self._allow_networks, allow_hosts=self._allow_hosts
+            ),
             limit_per_host=self._connections_per_host,
             keepalive_timeout=_KEEP_ALIVE.total_seconds(),
             ssl=self._tls or True,
@@ -315,12 +324,16 @@ class GuardedClient:
             seen.add((hop.method, hop.url))
         raise journey.refuse(f"more than {MAX_REDIRECTS} redirects")
 
+    def _allows(self, url: Url, address: Address) -> bool:
+        is_own = (url.host, url.port) in self._allow_hosts
+        return is_own or is_allowed_address(address, allow_networks=self._allow_networks)
+
     async def _send(self, hop: Hop, *, journey: _Journey) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it with `async with`")
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
-        if address is not None and not is_allowed_address(address, allow_networks=self._allow_networks):
+        if address is not None and not self._allows(hop.url, address):
             raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():

@@ -1,11 +1,11 @@
 """Resolves names and checks their addresses. aiohttp connects to exactly these, so rebinding gains nothing."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from tidings.core.net.addresses import Network, is_allowed_address, parse_address
+from tidings.core.net.addresses import HostPort, Network, is_allowed_address, parse_address
 
 
 class ForbiddenAddressError(Exception):
@@ -13,11 +13,17 @@ class ForbiddenAddressError(Exception):
 
 
 class GuardedResolver(AbstractResolver):
-    """Asks the real resolver and passes its answer on if every address is allowed; aiohttp connects to just those."""
+    """Asks the real resolver and passes its answer on if every address is allowed; aiohttp connects to just those.
 
-    def __init__(self, inner: AbstractResolver, *, allow_networks: Sequence[Network]) -> None:
+    Names in `allow_hosts`, with their port, may have any address.
+    """
+
+    def __init__(
+        self, inner: AbstractResolver, *, allow_networks: Sequence[Network], allow_hosts: Collection[HostPort] = ()
+    ) -> None:
         self._inner = inner
         self._allow_networks = allow_networks
+        self._allow_hosts = allow_hosts
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -25,6 +31,8 @@ class GuardedResolver(AbstractResolver):
         found = await self._inner.resolve(host, port, family)
         if not found:
             raise OSError(socket.EAI_NONAME, "no address")
+        if (host, port) in self._allow_hosts:
+            return found
         for entry in found:
             address = parse_address(entry["host"])
             if address is None or not is_allowed_address(address, allow_networks=self._allow_networks):

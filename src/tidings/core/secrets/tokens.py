@@ -90,7 +90,7 @@ class Tokens:
 
     async def find(self, token: str) -> Grant | None:
         """What this token grants; None for one that is not, or no longer, known."""
-        return await self.find_digest(digest_token(token)) if _SHAPE.fullmatch(token) else None
+        return await self.find_digest(digest_token(token)) if is_made_token(token) else None
 
     async def find_digest(self, digest: str) -> Grant | None:
         """What the token with this digest grants."""
@@ -140,6 +140,11 @@ class Tokens:
 def digest_token(token: str) -> str:
     """What is stored of a token, and compared. Fast on purpose: 256 random bits cannot be tried out."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_made_token(token: str) -> bool:
+    """Whether a token has the form of those made here: 256 random bits, which nobody guesses."""
+    return _SHAPE.fullmatch(token) is not None
 
 
 def _draw_token() -> Secret:

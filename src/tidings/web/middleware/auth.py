@@ -24,9 +24,9 @@ from tidings.core.net.addresses import Network
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.sessions import Sessions, WebSession
-from tidings.core.secrets.tokens import Tokens, digest_token
+from tidings.core.secrets.tokens import Tokens, digest_token, is_made_token
 from tidings.web.description import API_PATHS
-from tidings.web.errors import Problem, ProblemResponse, problem
+from tidings.web.errors import Problem, ProblemError, ProblemResponse, problem
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
 from tidings.web.middleware.input import check_query
 
@@ -72,7 +72,8 @@ class Authenticator:
 class AuthMiddleware:
     """Passes a request with a valid token, or to an open path. Limits wrong tokens per address.
 
-    A valid token always passes, so that nobody can lock out others behind the same address.
+    After too many, a token that a person chose is not even looked at for a minute. A token that Tidings made still
+    passes: nobody can guess it, and nobody can lock out its holders behind the same address.
     """
 
     def __init__(
@@ -106,11 +107,14 @@ class AuthMiddleware:
             await ProblemResponse(refusal)(connection, receive, send)
 
     async def _accept_token(self, connection: Connection, token: str) -> Problem | None:
-        grant = await self._authenticator.identify(token)
-        if grant is None:
-            return self._refuse(connection)
-        connection[GRANT] = grant
-        return None
+        caller = find_caller(connection, trusted_proxies=self._trusted_proxies)
+        wait = self._tries.find_wait(caller)
+        looks = wait is None or is_made_token(token)
+        grant = await self._authenticator.identify(token) if looks else None
+        if grant is not None:
+            connection[GRANT] = grant
+            return None
+        return self._refuse(caller)
 
     async def _accept_session(self, connection: Connection) -> Problem | None:
         name = name_session_cookie(secure=is_secure(connection, trusted_proxies=self._trusted_proxies))
@@ -122,8 +126,7 @@ class AuthMiddleware:
             return None
         return None if self._sessions and connection["path"].startswith(_OPEN_PAGES) else _MISSING
 
-    def _refuse(self, connection: Connection) -> Problem:
-        caller = find_caller(connection, trusted_proxies=self._trusted_proxies)
+    def _refuse(self, caller: str) -> Problem:
         wait = self._tries.add(caller)
         if wait is not None:
             detail = f"too many wrong tokens from this address; try again in {wait} s"
@@ -172,9 +175,8 @@ class Requirement(HTTPBearer):
 
     async def __call__(self, request: Request) -> Grant:  # type: ignore[override]  # routes need the grant
         grant: Grant = request.scope[GRANT]
-        if not grant.allows(self._scopes):
-            needed = " or ".join(dict.fromkeys([Scope.ADMIN, *self._scopes]))
-            problem(403, "scope_missing", f"this token is for {grant.scope}; this route needs one for {needed}")
+        if refusal := refuse_scope(grant, self._scopes):
+            raise ProblemError(refusal)
         if self._is_change(request):
             _refuse_session(request)
             _refuse_cross_site(request)
@@ -183,6 +185,15 @@ class Requirement(HTTPBearer):
 
     def _is_change(self, request: Request) -> bool:
         return request.method not in _SAFE_METHODS if self._changes_state is None else self._changes_state
+
+
+def refuse_scope(grant: Grant | None, scopes: Sequence[str]) -> Problem | None:
+    """The refusal of a grant that has none of these scopes. An open route has no scopes, and its caller no grant."""
+    wanted = [Scope(scope) for scope in scopes]
+    if grant is None or grant.allows(wanted):
+        return None
+    needed = " or ".join(dict.fromkeys([Scope.ADMIN, *wanted]))
+    return Problem(403, "scope_missing", f"this token is for {grant.scope}; this route needs one for {needed}")
 
 
 def require(*scopes: Scope, changes_state: bool | None = None) -> Any:

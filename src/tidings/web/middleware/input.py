@@ -1,16 +1,21 @@
 """Checks a request before its route sees it: the body's size, speed and JSON, and the names in the query.
 
-The middleware reads the whole body, at most 1 MiB (16 MiB on routes that take notes), and passes it on as one message.
+The middleware reads the whole body, as large as `admission` allows, and passes it on as one message. It parses a large
+body in a thread, and hands the document on, so that `DocumentRoute` need not parse it again.
 """
 
 import asyncio
 import json
 import math
 import re
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final, NoReturn
 
-from fastapi import Request
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,8 +35,19 @@ LARGEST_BODY: Final = 1024 * 1024
 LARGEST_NOTES: Final = 16 * LARGEST_BODY
 SLOWEST_BODY: Final = timedelta(seconds=30)
 DEEPEST: Final = 32
+MOST_NAMES: Final = 200
+MOST_VALUES: Final = 200_000
+# Of all objects. The parser holds the interpreter until an object is complete, so they are counted before.
+_MOST_NAMES_IN_ALL: Final = 50_000
+_NAME_END: Final = re.compile(rb"\"\s*+:")
+# In a connection: the largest body in bytes; None if nobody reads it.
+MOST_BYTES: Final = "tidings.most_bytes"
 
-_NOTES_PATHS: Final = frozenset({"/workflow/sources", "/workflow/candidates/settle"})
+_DOCUMENT: Final = "tidings.document"
+# Parsing a larger body takes longer than the event loop may stand still.
+_LARGE: Final = 128 * 1024
+# Bodies of notes that are in memory at once.
+_MOST_LARGE_BODIES: Final = 4
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -45,25 +61,28 @@ class InputMiddleware:
     def __init__(self, app: ASGIApp, *, slowest: timedelta = SLOWEST_BODY) -> None:
         self._app = app
         self._slowest = slowest
+        self._large_bodies = asyncio.Semaphore(_MOST_LARGE_BODIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        try:
-            check_target(scope)
-            body = await self._read_body(scope, receive)
-            if not _is_form(scope):
-                check_body(body, content_type=Headers(scope=scope).get("content-type", ""))
-        except ProblemError as refused:
-            await ProblemResponse(refused.problem)(scope, receive, send)
-        except _DisconnectedError:
-            return
-        else:
-            await self._app(scope, _replay(body, receive), send)
+        largest = scope.get(MOST_BYTES, LARGEST_BODY)
+        async with self._large_bodies if (largest or 0) > LARGEST_BODY else nullcontext():
+            try:
+                check_target(scope)
+                body = b"" if largest is None else await self._read_body(scope, receive, largest=largest)
+                if not _is_form(scope):
+                    scope[_DOCUMENT] = await _check_body(body, scope)
+            except ProblemError as refused:
+                await ProblemResponse(refused.problem)(scope, receive, send)
+            except _DisconnectedError:
+                return
+            else:
+                await self._app(scope, _replay(body, receive), send)
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
-        length, largest = Headers(scope=scope).get("content-length", "0"), _find_limit(scope)
+    async def _read_body(self, scope: Scope, receive: Receive, *, largest: int) -> bytes:
+        length = Headers(scope=scope).get("content-length", "0")
         if not length.isascii() or not length.isdigit() or len(length) > 12 or int(length) > largest:
             _refuse_large(largest)
         try:
@@ -87,8 +106,28 @@ async def _collect(receive: Receive, *, largest: int) -> bytes:
             return bytes(body)
 
 
-def _find_limit(scope: Scope) -> int:
-    return LARGEST_NOTES if scope["path"] in _NOTES_PATHS else LARGEST_BODY
+async def _check_body(body: bytes, scope: Scope) -> Any:
+    content_type = Headers(scope=scope).get("content-type", "")
+    if len(body) <= _LARGE:
+        return check_body(body, content_type=content_type)
+    return await asyncio.to_thread(check_body, body, content_type=content_type)
+
+
+class DocumentRoute(APIRoute):
+    """A route for large bodies: it takes the document that the middleware has parsed."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_parsed(request: Request) -> Response:
+            return await handle(_ParsedRequest(request.scope, request.receive))
+
+        return handle_parsed
+
+
+class _ParsedRequest(Request):
+    async def json(self) -> Any:
+        return self.scope[_DOCUMENT]
 
 
 def _refuse_large(largest: int) -> NoReturn:
@@ -121,15 +160,19 @@ def check_target(scope: Scope) -> None:
         problem(400, "invalid_target", "the path and the query may not hold a NUL character")
 
 
-def check_body(body: bytes, *, content_type: str) -> None:
-    """Refuse a body that is not JSON that every parser reads alike. Raises ProblemError."""
+def check_body(body: bytes, *, content_type: str) -> Any:
+    """The document of a body; None for an empty one. Raises ProblemError for JSON that parsers read differently."""
     if not body:
-        return
+        return None
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json":
         problem(415, "not_json", "send the body as `Content-Type: application/json`")
     try:
-        check_value(json.loads(body.decode("utf-8"), parse_constant=_refuse_constant))
+        if any(True for _ in islice(_NAME_END.finditer(body), _MOST_NAMES_IN_ALL, None)):
+            raise ValueError(f"it has more than {_MOST_NAMES_IN_ALL:,} names")
+        document = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_build_object)
+        check_value(document)
+        return document
     except UnicodeDecodeError:
         _refuse_json("it is not UTF-8")
     except RecursionError:
@@ -148,10 +191,23 @@ def _refuse_constant(_name: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not allowed")
 
 
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) < len(pairs):
+        raise ValueError("a name appears twice in one object")
+    if len(pairs) > MOST_NAMES:
+        raise ValueError(f"an object has more than {MOST_NAMES} names")
+    return built
+
+
 def check_value(document: Any) -> None:
-    """Refuse infinite numbers, text that cannot be stored, and deep nesting. Raises ValueError."""
+    """Refuse infinite numbers, text that cannot be stored, deep nesting, and too many values. Raises ValueError."""
     level = [document]
+    count = 0
     for _ in range(DEEPEST + 1):
+        count += len(level)
+        if count > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")
         if not level:
             return
         below: list[Any] = []

@@ -21,6 +21,8 @@ GONE: Final = 499
 
 _NO_ROUTE: Final = "-"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# `auth` logs the first wrong tokens of an address.
+_UNAUTHENTICATED: Final = frozenset({401, 429})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final[Sequence[tuple[str, str]]] = (
     ("X-Content-Type-Options", "nosniff"),
@@ -63,8 +65,9 @@ class RequestContextMiddleware:
         method = exchange.scope["method"] if exchange.scope["method"] in _METHODS else "other"
         route, status = _name_route(exchange.scope), exchange.status or GONE
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
-        # Metrics count successful reads; a monitor's polling would fill the log.
-        log = _log.debug if method in _READS and status < 400 else _log.info
+        # Metrics count all requests. A monitor's polling, or a flood of wrong tokens, would fill the log.
+        is_quiet = status in _UNAUTHENTICATED or (method in _READS and status < 400)
+        log = _log.debug if is_quiet else _log.info
         log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
 
 

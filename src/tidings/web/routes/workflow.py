@@ -37,6 +37,7 @@ from tidings.web.description import problem_answers
 from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
+from tidings.web.middleware.input import DocumentRoute
 from tidings.web.middleware.request_context import REQUEST_ID
 from tidings.web.models import workflow as shapes
 
@@ -70,7 +71,9 @@ class WriterServices:
 
 
 def make_workflow_router(services: WriterServices) -> APIRouter:
-    router = APIRouter(prefix="/workflow", tags=["workflow"], dependencies=[require(Scope.WORKFLOW)])
+    router = APIRouter(
+        prefix="/workflow", tags=["workflow"], dependencies=[require(Scope.WORKFLOW)], route_class=DocumentRoute
+    )
     routes = EnvelopeRoutes(router, clock=services.clock)
     _add_rule_routes(routes, services)
     _add_execution_routes(routes, services)

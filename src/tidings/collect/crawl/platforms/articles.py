@@ -1,21 +1,37 @@
-"""Reads article pages: the text without menus and footers, title, author, date and tags. Pure; `web` fetches."""
+"""Reads article pages: the text without menus and footers, title, author, date and tags. Pure; `web` fetches.
 
-import codecs
+`web` calls it in a child process, so the service itself never loads the parser.
+"""
+
 import re
 from typing import Final
 
-from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_platform_timestamp, shorten_title
+from trafilatura import bare_extraction
 
-_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+from tidings.collect.crawl.platforms.feeds import CHARSET
+from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_platform_timestamp, shorten_title
+from tidings.core.charsets import find_charset
+
 _SEPARATORS: Final = re.compile(r"[,，;；、]")
 # No guessing from numbers on the page: no date is better than a wrong one.
 _DATES: Final = {"extensive_search": False, "original_date": True, "outputformat": "%Y-%m-%dT%H:%M:%S%z"}
 
 
+# A page may list a million.
+_MOST_TAGS: Final = 100
+_LONGEST_TAGS: Final = 20_000
+
+
+def describe_article(
+    body: bytes, *, platform: str, note_id: str, url: str, content_type: str
+) -> dict[str, object] | None:
+    """The article of a page as `Note.describe` writes it, or None."""
+    note = read_article(body, platform=platform, note_id=note_id, url=url, content_type=content_type)
+    return None if note is None else note.describe()
+
+
 def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_type: str) -> Note | None:
     """The article of a page, or None."""
-    from trafilatura import bare_extraction
-
     page = _decode(body, content_type)
     found = bare_extraction(page, url=url, with_metadata=True, include_comments=False, date_extraction_params=_DATES)
     text = clean_text(getattr(found, "text", None))
@@ -37,16 +53,15 @@ def read_article(body: bytes, *, platform: str, note_id: str, url: str, content_
 
 
 def _decode(body: bytes, content_type: str) -> str | bytes:
-    """Decode by the header's charset. Without one, return bytes: the parser reads the page's own declaration."""
-    named = _CHARSET.search(content_type)
-    try:
-        return body.decode(codecs.lookup(named[1]).name, "replace") if named else body
-    except (LookupError, UnicodeError):
-        return body
+    """Decode by the header's charset. Without a known one, return bytes: the parser guesses it."""
+    named = CHARSET.search(content_type)
+    charset = find_charset(named[1]) if named else None
+    return body if charset is None else body.decode(charset, "replace")
 
 
 def _split_tags(tags: object) -> tuple[str, ...]:
     """Split tags: trafilatura returns the whole `keywords` line as one."""
     lines = tags if isinstance(tags, list) else []
-    single = (clean_text(tag) for line in lines for tag in _SEPARATORS.split(str(line)))
-    return tuple(dict.fromkeys(tag for tag in single if tag))
+    text = "、".join(map(str, lines[:_MOST_TAGS]))[:_LONGEST_TAGS]
+    single = (clean_text(tag) for tag in _SEPARATORS.split(text))
+    return tuple(dict.fromkeys(tag for tag in single if tag))[:_MOST_TAGS]

@@ -1,25 +1,22 @@
 """robots.txt of sites (RFC 9309), fetched at most once an hour. A site without one allows everything. While its
-robots.txt cannot be fetched, a site allows nothing; the next try is after a minute.
+robots.txt cannot be fetched, a site allows nothing; the next try is after a minute. `robots_rules` reads it.
 """
 
 import asyncio
 import gzip
-import math
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from io import BytesIO
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from tidings.collect.crawl.platforms.client import judge_failure, read_retry_after
 from tidings.collect.crawl.platforms.protocol import PlatformTools
 from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.core.isolation.pool import ChildError, ChildKilledError, ChildPool
 from tidings.core.net.addresses import Url
 from tidings.core.net.client import FetchError
-
-if TYPE_CHECKING:
-    from protego import Protego
 
 # The wait after a 429 without Retry-After.
 DEFAULT_RETRY_AFTER: Final = timedelta(minutes=1)
@@ -30,15 +27,18 @@ _LONGEST: Final = 500 * 1024
 # One byte more shows whether the file is longer.
 _TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
-_LONGEST_DELAY: Final = timedelta(hours=1)
+# Of all sites together; most have less than a kilobyte.
+_MOST_BYTES: Final = 32 * 1024 * 1024
+_SELECT: Final = "tidings.collect.crawl.platforms.robots_rules:select_rules"
+_JUDGE: Final = "tidings.collect.crawl.platforms.robots_rules:judge_url"
 
 
 @dataclass(slots=True)
 class _Site:
     """One origin."""
 
-    # None if it has no robots.txt.
-    rules: "Protego | None" = None
+    # The part of robots.txt that concerns us; empty if everything is allowed.
+    rules: bytes = b""
     # Why robots.txt could not be fetched.
     failure: CrawlError | None = None
     # When it is fetched again.
@@ -47,10 +47,11 @@ class _Site:
 
 
 class Robots:
-    """The robots.txt of the sites that were used last."""
+    """The robots.txt of the sites that were used last. `readers` parse it."""
 
-    def __init__(self, tools: PlatformTools) -> None:
+    def __init__(self, tools: PlatformTools, readers: ChildPool) -> None:
         self._tools = tools
+        self._readers = readers
         self._sites: OrderedDict[tuple[str, str, int], _Site] = OrderedDict()
 
     async def admit(self, url: Url) -> timedelta:
@@ -63,28 +64,31 @@ class Robots:
             # A new exception each time: raising the same one again would collect tracebacks.
             left = None if site.failure.retry_after is None else _measure_wait(site, at=self._tools.clock.now())
             raise CrawlError(site.failure.code, site.failure.message, retry_after=left)
-        if site.rules is None:
+        if not site.rules:
             return timedelta(0)
-        if not site.rules.can_fetch(url.text, self._tools.user_agent):
+        allowed, delay = await self._read(_JUDGE, site.rules, _name_file(url), url=url.text)
+        if not allowed:
             raise CrawlError(ErrorCode.INVALID_INPUT, f"robots.txt of the site forbids {url}")
-        return _read_delay(site.rules.crawl_delay(self._tools.user_agent))
+        return timedelta(seconds=delay)
 
     def _find_site(self, url: Url) -> _Site:
         site = self._sites.setdefault(url.origin, _Site())
         self._sites.move_to_end(url.origin)
-        if len(self._sites) > _MOST_SITES:
-            self._sites.popitem(last=False)
         return site
 
     async def _renew(self, site: _Site, url: Url) -> None:
         try:
             site.rules, site.failure, lifetime = await self._fetch(url), None, _LIFETIME
         except CrawlError as error:
-            site.rules, site.failure, lifetime = None, error, error.retry_after or _FAILURE_LIFETIME
+            site.rules, site.failure, lifetime = b"", error, error.retry_after or _FAILURE_LIFETIME
         site.until = self._tools.clock.now() + lifetime
+        size = sum(len(each.rules) for each in self._sites.values())
+        while len(self._sites) > _MOST_SITES or (size > _MOST_BYTES and len(self._sites) > 1):
+            size -= len(self._sites.popitem(last=False)[1].rules)
 
-    async def _fetch(self, url: Url) -> "Protego | None":
-        address = f"{url.text.removesuffix(url.target)}/robots.txt"
+    async def _fetch(self, url: Url) -> bytes:
+        """The rules that concern us; empty if there are none."""
+        address = _name_file(url)
         await self._tools.pace.wait_turn(name_pace_key(url))
         try:
             async with self._tools.client.stream(
@@ -98,11 +102,27 @@ class Robots:
             wait = DEFAULT_RETRY_AFTER if asked is None and answer.status == 429 else asked
             raise _refuse(address, f"cannot be fetched (HTTP {answer.status})", retry_after=wait)
         if answer.status != 200:
-            return None
+            return b""
         try:
-            return _read_rules(_cut_to_lines(_unpack(body, encoding=answer.headers.get("Content-Encoding", ""))))
+            text = _cut_to_lines(_unpack(body, encoding=answer.headers.get("Content-Encoding", "")))
         except (ValueError, OSError, EOFError, zlib.error):
             raise _refuse(address, "has an encoding that cannot be read") from None
+        rules = await self._read(_SELECT, text, address)
+        if rules is None:
+            raise _refuse(address, "has too many rules")
+        return str(rules).encode()
+
+    async def _read(self, function: str, text: bytes, address: str, **arguments: str) -> Any:
+        try:
+            return await self._readers.run(function, text, user_agent=self._tools.user_agent, **arguments)
+        except ChildKilledError as error:
+            raise _refuse(address, f"could not be read ({error})") from None
+        except ChildError as error:
+            raise _refuse(address, f"cannot be read ({error})") from None
+
+
+def _name_file(url: Url) -> str:
+    return f"{url.text.removesuffix(url.target)}/robots.txt"
 
 
 def name_pace_key(url: Url) -> str:
@@ -143,16 +163,3 @@ def _cut_to_lines(text: bytes) -> bytes:
     if len(text) < _TAKEN:
         return text
     return text[: max(text.rfind(b"\n"), text.rfind(b"\r")) + 1]
-
-
-def _read_rules(body: bytes) -> "Protego":
-    from protego import Protego
-
-    # A byte order mark would hide the first line.
-    return Protego.parse(body.decode("utf-8-sig", "replace"))
-
-
-def _read_delay(seconds: float | None) -> timedelta:
-    if seconds is None or not math.isfinite(seconds) or seconds <= 0:
-        return timedelta(0)
-    return min(timedelta(seconds=min(seconds, 1e6)), _LONGEST_DELAY)

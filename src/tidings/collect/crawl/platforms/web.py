@@ -7,13 +7,11 @@ A search looks for words in the configured feeds, or in the feed whose URL prece
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from tidings.collect.crawl.platforms.articles import read_article
 from tidings.collect.crawl.platforms.client import (
     Meaning,
     blame_input,
@@ -22,11 +20,12 @@ from tidings.collect.crawl.platforms.client import (
     judge_failure,
     read_retry_after,
 )
-from tidings.collect.crawl.platforms.feeds import FeedEntry, find_feed, read_feed
+from tidings.collect.crawl.platforms.feeds import FeedEntry
 from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
 from tidings.collect.crawl.platforms.robots import DEFAULT_RETRY_AFTER, Robots, name_pace_key
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.notes import Note
+from tidings.collect.notes import Note, read_note
+from tidings.core.isolation.pool import ChildError, ChildKilledError, ChildLimitError, ChildPool
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import Url, UrlError, join_url, parse_url
 from tidings.core.net.client import MAX_REDIRECTS, Answer, FetchError
@@ -39,6 +38,9 @@ _LONGEST_PAGE: Final = 4 * 1024 * 1024
 # The parsers take up to five seconds for this many tags; real pages have a tenth of it.
 _MOST_TAGS: Final = 60_000
 _READERS: Final = 2
+_READ_ARTICLE: Final = "tidings.collect.crawl.platforms.articles:describe_article"
+_LIST_ENTRIES: Final = "tidings.collect.crawl.platforms.feeds:list_entries"
+_FIND_FEED: Final = "tidings.collect.crawl.platforms.feeds:find_feed"
 # At most this part of a search's time is reserved for answering with partial results.
 _RESERVE: Final = timedelta(seconds=1)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"
@@ -48,6 +50,8 @@ _NO_ARTICLE: Final = blame_input("there is no article on the page")
 _NO_PAGE: Final = blame_input("it is not a page")
 _TOO_LARGE: Final = blame_input("the page is too large")
 _UNREADABLE: Final = blame_input("the page cannot be read")
+_TOO_COSTLY: Final = blame_input("reading the page takes too long or too much memory")
+_INTERRUPTED: Final = blame_platform("reading the page was interrupted")
 _BUSY: Final = blame_platform("the site asks us to wait")
 _MOST_CLOSED: Final = 10_000
 # Statuses under 500 that may differ at the next request.
@@ -56,8 +60,6 @@ _EMPTY: Final = blame_platform("the answer is empty")
 _PAGE_TYPES: Final = ("text/", "application/xhtml", "application/xml")
 
 _log = get_logger(__name__)
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,14 @@ class Web:
 
     def __init__(self, tools: PlatformTools) -> None:
         self._tools = tools
-        self._robots = Robots(tools)
+        # Pages, feeds and robots.txt are read in child processes: a hostile one must not stop the service.
+        self._readers = ChildPool(_READERS)
+        self._robots = Robots(tools, self._readers)
         self._closed = _ClosedSites()
-        # Own threads: in the shared ones, a slow page would block DNS lookups.
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="tidings-web")
 
     async def close(self) -> None:
-        """Start no further parsing. Running ones end by themselves; nobody waits for them."""
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        """End the processes that read pages, also those at work."""
+        await self._readers.close()
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         feeds, words = self._read_question(check_search(keyword, page=page))
@@ -116,15 +118,12 @@ class Web:
             raise _refuse(_NO_PAGE, page.url)
         # The note id is of the requested URL: a redirect must not make another note of it.
         name, address = name_page(url.text), url.text
-        note = await self._read(
-            page,
-            lambda: read_article(
-                page.body, platform=self.name, note_id=name, url=address, content_type=page.content_type
-            ),
+        described = await self._read(
+            page, _READ_ARTICLE, platform=self.name, note_id=name, url=address, content_type=page.content_type
         )
-        if note is None:
+        if described is None:
             raise _refuse(_NO_ARTICLE, page.url)
-        return note
+        return read_note(described)
 
     def _read_question(self, keyword: str) -> tuple[Sequence[Url], Sequence[str]]:
         """The feeds to search, and the words to look for."""
@@ -167,21 +166,23 @@ class Web:
         page = await self._fetch(address)
         if (entries := await self._parse_feed(page)) is not None:
             return entries
-        found = await self._read(page, lambda: find_feed(page.body, url=page.url))
-        entries = None if found is None else await self._parse_feed(await self._fetch(found))
+        found = await self._read(page, _FIND_FEED, url=page.url.text)
+        entries = None if found is None else await self._parse_feed(await self._fetch(_parse_address(found)))
         if entries is None:
             raise _refuse(_NO_FEED, address)
         return entries
 
     async def _parse_feed(self, page: _Page) -> tuple[FeedEntry, ...] | None:
-        return await self._read(page, lambda: read_feed(page.body, url=page.url, content_type=page.content_type))
+        entries = await self._read(page, _LIST_ENTRIES, url=page.url.text, content_type=page.content_type)
+        return None if entries is None else tuple(FeedEntry(*entry) for entry in entries)
 
-    async def _read(self, page: _Page, reading: Callable[[], Result]) -> Result:
+    async def _read(self, page: _Page, function: str, **arguments: str) -> Any:
+        """Read a page in a child process. The end of the caller's time ends the child too."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
-        except Exception as error:  # noqa: BLE001 - the parsers raise anything for a broken page
-            _log.warning("page.unreadable", page=str(page.url), exc_info=error)
-            raise _refuse(_UNREADABLE, page.url) from None
+            return await self._readers.run(function, page.body, **arguments)
+        except ChildError as error:
+            _log.warning("page.unreadable", page=str(page.url), reason=str(error))
+            raise _refuse(_judge_reading(error), page.url) from None
 
     async def _fetch(self, url: Url) -> _Page:
         """Fetch a page and follow its redirects; robots.txt is checked at every step."""
@@ -230,6 +231,16 @@ class Web:
         if answer.status >= 500 or answer.status in _PASSING:
             return _refuse(blame_platform("the site has an error"), answer.url, sign)
         return _refuse(blame_input("the site refuses the request"), answer.url, sign)
+
+
+def _judge_reading(error: ChildError) -> Meaning:
+    match error:
+        case ChildLimitError():
+            return _TOO_COSTLY
+        case ChildKilledError():
+            return _INTERRUPTED
+        case _:
+            return _UNREADABLE
 
 
 def name_page(url: str) -> str:

@@ -1,0 +1,1 @@
+"""Runs functions on foreign input in child processes with limits of CPU time and memory."""

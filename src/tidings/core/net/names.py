@@ -1,0 +1,94 @@
+"""Looks names up in threads of its own, with a bound for each domain.
+
+The system's lookup cannot be cancelled: one that was given up keeps its thread until the system gives up too, often
+half a minute later. In the shared threads a few slow names would stop all other work. The threads are daemons, so that
+the end of the process does not wait for them.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+MOST_LOOKUPS: Final = 64
+# Of names under one domain: somebody who runs a slow name server has any number of names.
+MOST_PER_DOMAIN: Final = 4
+
+LookUp = Callable[..., list[Any]]
+
+
+class NameResolver(AbstractResolver):
+    """The system's resolver. `look_up` is `socket.getaddrinfo` or works like it."""
+
+    def __init__(self, look_up: LookUp = socket.getaddrinfo) -> None:
+        self._look_up = look_up
+        self._lookups = asyncio.Semaphore(MOST_LOOKUPS)
+        self._domains: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[list[Any]] = loop.create_future()
+        domain = self._find_domain(host)
+        # The domain's turn first: who waits for that must not take a thread from others.
+        await domain.acquire()
+        try:
+            await self._lookups.acquire()
+        except BaseException:
+            domain.release()
+            raise
+
+        def finish(found: list[Any] | OSError) -> None:
+            # Only now, even if the caller gave up long ago: the thread was busy until now.
+            self._lookups.release()
+            domain.release()
+            if answered.done():
+                return
+            if isinstance(found, OSError):
+                answered.set_exception(found)
+            else:
+                answered.set_result(found)
+
+        def work() -> None:
+            found: list[Any] | OSError
+            try:
+                found = self._look_up(host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG)
+            except OSError as error:
+                found = error
+            except UnicodeError:
+                found = OSError(socket.EAI_NONAME, "not a valid name")
+            with suppress(RuntimeError):
+                # The loop may have ended meanwhile.
+                loop.call_soon_threadsafe(finish, found)
+
+        threading.Thread(target=work, name="tidings-names", daemon=True).start()
+        return [_read_address(host, entry) for entry in await answered if _has_no_zone(entry)]
+
+    def _find_domain(self, host: str) -> asyncio.Semaphore:
+        domain = ".".join(host.rstrip(".").split(".")[-2:])
+        turn = self._domains.get(domain)
+        if turn is None:
+            turn = self._domains[domain] = asyncio.Semaphore(MOST_PER_DOMAIN)
+        return turn
+
+    async def close(self) -> None:
+        """Do nothing: threads end by themselves."""
+
+
+def _has_no_zone(entry: Any) -> bool:
+    """Whether this is not an address of one link, `fe80::1%eth0`: the guard refuses those anyway."""
+    return len(entry[4]) < 4 or not entry[4][3]
+
+
+def _read_address(host: str, entry: Any) -> ResolveResult:
+    family, _, proto, _, (address, port, *_) = entry
+    return ResolveResult(
+        hostname=host, host=address, port=port, family=family, proto=proto, flags=socket.AI_NUMERICHOST
+    )

@@ -1,0 +1,81 @@
+"""Checks route, method and scope before anything of a body is read, and decides how large the body may be.
+
+FastAPI reads and parses a body before it looks at the scope. A stranger could make the service parse megabytes for a
+route that does not exist, or that their token does not open.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tidings.web.description import list_scopes
+from tidings.web.errors import ProblemResponse
+from tidings.web.middleware.auth import GRANT, refuse_scope
+from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES, MOST_BYTES
+
+# A form of somebody who has not signed in, and a body that the route does not use.
+LARGEST_UNUSED: Final = 64 * 1024
+
+_NOTES_PATHS: Final = frozenset({"/workflow/sources", "/workflow/candidates/settle"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """One route: its path, its methods, and what the description says about each method."""
+
+    path: re.Pattern[str]
+    methods: frozenset[str]
+    # By method in lower case; empty for pages.
+    operations: dict[str, dict[str, Any]]
+
+
+class AdmissionMiddleware:
+    """Sets the largest body of a request. 404 and 405 are left to the routing, which reads no body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._routes: Sequence[_Route] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        self._routes = self._routes or _list_routes(scope["app"])
+        route = self._find_route(scope)
+        operation = None if route is None else route.operations.get(scope["method"].lower())
+        refusal = refuse_scope(scope.get(GRANT), list_scopes(operation)) if operation else None
+        if refusal is not None:
+            await ProblemResponse(refusal)(scope, receive, send)
+            return
+        scope[MOST_BYTES] = None if route is None else _find_limit(scope, operation)
+        await self._app(scope, receive, send)
+
+    def _find_route(self, scope: Scope) -> _Route | None:
+        fitting = (route for route in self._routes if scope["method"] in route.methods)
+        return next((route for route in fitting if route.path.match(scope["path"])), None)
+
+
+def _list_routes(app: FastAPI) -> list[_Route]:
+    paths = app.openapi()["paths"]
+    return [
+        _Route(route.path_regex, frozenset(route.methods), paths.get(route.path_format, {}))
+        for route in iter_route_contexts(app.routes)
+        if route.methods
+    ]
+
+
+def _has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+def _find_limit(scope: Scope, operation: dict[str, Any] | None) -> int:
+    if GRANT not in scope or (operation is not None and "requestBody" not in operation):
+        return LARGEST_UNUSED
+    return LARGEST_NOTES if scope["path"] in _NOTES_PATHS else LARGEST_BODY

@@ -1,0 +1,128 @@
+"""Connections that send nothing, or a head byte by byte, and more of them than the process may open files."""
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from structlog.typing import EventDict
+
+from tests.cli.terminal import SCRIPT, Terminal
+from tests.web.stage import ADMIN, SOON, Stage, run_server
+from tidings.web.connections import AcceptErrors, ConnectionLimit, choose_most_connections, raise_file_limit
+
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@asynccontextmanager
+async def connect(
+    port: int, *, count: int = 1
+) -> AsyncIterator[list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+    try:
+        yield opened
+    finally:
+        for _, writer in opened:
+            writer.close()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the server ends the connection; it has sent nothing."""
+    try:
+        return await asyncio.wait_for(reader.read(), SOON) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("pieces", [[], [b"GET /health/live HTTP/1.1\r\nHo"], [LIVE, b"GET /hea"]])
+async def test_a_head_that_does_not_come_ends_the_connection(stage: Stage, pieces: list[bytes]) -> None:
+    """Attack cases "API": a silent connection, half a head, half a head after a whole request."""
+    limit = ConnectionLimit(100, slowest_head=timedelta(seconds=0.3))
+    async with run_server(stage, limit=limit) as port, connect(port) as [(reader, writer)]:
+        for piece in pieces:
+            writer.write(piece)
+        if LIVE in pieces:
+            assert (await asyncio.wait_for(reader.readuntil(b"}"), SOON)).startswith(b"HTTP/1.1 200")
+        assert await is_closed(reader)
+        assert limit.waiting == {}
+
+
+async def test_a_request_under_way_and_a_stream_have_no_such_limit(stage: Stage) -> None:
+    """A stream of events stays open longer than a head may take."""
+    limit = ConnectionLimit(100, slowest_head=timedelta(seconds=0.1))
+    async with run_server(stage, limit=limit) as port, connect(port) as [(reader, writer), *_]:
+        writer.write(f"GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode())
+        await asyncio.wait_for(reader.readuntil(b"data: "), SOON)
+        async with connect(port) as [(silent, _)]:
+            assert await is_closed(silent)
+        assert not reader.at_eof()
+
+
+async def test_silent_connections_make_room_for_new_ones(stage: Stage) -> None:
+    """Attack cases "API": at the limit, the connection that has been silent for longest gives way."""
+    limit = ConnectionLimit(20, slowest_head=timedelta(minutes=5))
+    async with run_server(stage, limit=limit) as port, connect(port, count=60) as opened:
+        async with aiohttp.ClientSession() as session:
+            for _ in range(5):
+                async with session.get(f"http://127.0.0.1:{port}/health/live") as answer:
+                    assert answer.status == 200
+        assert all([await is_closed(reader) for reader, _ in opened[:40]])
+        assert len(limit.waiting) <= 20
+
+
+def test_there_are_fewer_connections_than_files() -> None:
+    """Attack cases "API": our own requests and the database need files too; the soft limit is raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        files = raise_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (files, hard)
+        assert files >= min(soft, 10_240)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert [choose_most_connections(files) for files in (256, 1_024, 65_536)] == [192, 768, 4_096]
+
+
+async def test_connections_that_cannot_be_accepted_are_logged_once_a_minute(events: list[EventDict]) -> None:
+    """Attack cases "API": asyncio reports each of them, hundreds in a second."""
+    handler, loop = AcceptErrors(), asyncio.get_running_loop()
+    for _ in range(1_000):
+        error = OSError(errno.EMFILE, "Too many open files")
+        handler.handle(loop, {"message": "socket.accept() out of system resource", "exception": error})
+    assert [(event["event"], event["reason"]) for event in events] == [
+        ("connection.not_accepted", "Too many open files")
+    ]
+
+
+@pytest.mark.slow
+async def test_the_service_answers_beside_more_silent_connections_than_it_has_files(tmp_path: Path) -> None:
+    """Attack cases "API": with 256 files and 300 silent connections, others are answered and the log is short."""
+    terminal = Terminal(tmp_path)
+    command = f"ulimit -n 256; exec {SCRIPT} serve --port 0 --quiet"
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", command, cwd=terminal.folder, env=terminal.variables, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(process.communicate)
+        stack.callback(process.kill)
+        line = ""
+        while "listens on" not in line:
+            line = (await asyncio.wait_for(process.stdout.readline(), SOON * 6)).decode()
+        port = int(line.split("(")[0].rstrip().rpartition(":")[2])
+        sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(300)]
+        async with aiohttp.ClientSession() as session:
+            for _ in range(20):
+                async with session.get(f"http://127.0.0.1:{port}/health/live") as answer:
+                    assert answer.status == 200
+        assert len(sockets) == 300
+        assert len(os.listdir(f"/proc/{process.pid}/fd")) < 256  # noqa: PTH208
+    assert terminal.log.count("\n") < 30
