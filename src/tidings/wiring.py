@@ -292,6 +292,7 @@ class Installation:
             limits=self._writer_limits,
             rules=_make_cookie_rules(self.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
+            reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
         )
 
     @cached_property

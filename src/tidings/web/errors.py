@@ -10,8 +10,9 @@ malformed with the same shape.
 """
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
@@ -21,14 +22,19 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from tidings.collect.crawl.envelope import Meta, make_error, wrap_error
+from tidings.collect.crawl.envelope import DATABASE_AWAY, Meta, make_error, wrap_error
 from tidings.collect.errors import ErrorCode
+from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
 from tidings.web.description import PROBLEM_TYPE, list_body_fields
 from tidings.web.envelope import EnvelopeResponse, is_enveloped
+
+_log = get_logger(__name__)
 
 # No field of ours has a digit; a key that was sent as a field name nearly always has one.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z_]{0,39}")
@@ -85,6 +91,11 @@ ProblemRow = tuple[type[Exception], Callable[[Any], Problem]]
 INTERNAL: Final = Problem(
     500, "internal_error", "the server failed on this request; its log has the cause, under the request id"
 )
+
+
+# A busy or missing database says nothing about the request: the same one can succeed later.
+UNAVAILABLE: Final = Problem(503, "database_unavailable", DATABASE_AWAY, headers={"Retry-After": "5"})
+DATABASE_ERRORS: Final = (OperationalError, InterfaceError, PoolTimeoutError, sqlite3.OperationalError)
 
 
 def problem(
@@ -146,13 +157,17 @@ def _envelop(problem: Problem) -> EnvelopeResponse:
     status = 422 if problem.status == 400 else problem.status
     code = _CODES.get(status, ErrorCode.INVALID_INPUT if status < 500 else ErrorCode.INTERNAL_ERROR)
     meta = Meta(request_id=current_request_id() or NO_REQUEST, latency_ms=0, cookie_used=None)
-    envelope = wrap_error(make_error(code, problem.detail), meta=meta)
+    error = make_error(code, problem.detail)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        error = replace(error, retryable=True, asked=False)
+    envelope = wrap_error(error, meta=meta)
     return EnvelopeResponse(envelope, status_code=status, headers=dict(problem.headers))
 
 
 def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:
     """Answer these exceptions and their subclasses by their rows; the nearest class counts."""
-    for kind, translate in ((ProblemError, lambda error: error.problem), *rows):
+    away = [(kind, lambda _error: UNAVAILABLE) for kind in DATABASE_ERRORS]
+    for kind, translate in ((ProblemError, lambda error: error.problem), *away, *rows):
         app.add_exception_handler(kind, _make_handler(translate))
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_input)
@@ -160,7 +175,10 @@ def install_problems(app: FastAPI, rows: Sequence[ProblemRow]) -> None:
 
 def _make_handler(translate: Callable[[Any], Problem]) -> Callable[[Request, Exception], Any]:
     async def handle(_request: Request, error: Exception) -> ProblemResponse:
-        return ProblemResponse(translate(error))
+        answer = translate(error)
+        if answer is UNAVAILABLE:
+            _log.warning("database.unavailable", reason=type(error).__name__)
+        return ProblemResponse(answer)
 
     return handle
 

@@ -8,6 +8,7 @@ workflow, which alone writes, records it. Nothing is tried twice here; the workf
 import asyncio
 import functools
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -250,7 +251,7 @@ class Crawler:
                 return await self._ask(platform, question, trace=trace, exclude=exclude)
         except CrawlError as error:
             return self._describe_error(error, trace)
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             _log.warning("crawl.failed", platform=trace.platform, reason=type(error).__name__)
             return make_database_error()
         except Exception as error:  # noqa: BLE001 - a platform may be the user's own code, and a batch has other items

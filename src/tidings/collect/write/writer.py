@@ -97,8 +97,18 @@ class WorkflowNameError(ValueError):
         )
 
 
+class WorkflowReservedError(WorkflowNameError):
+    """The name belongs to a workflow of this installation's own."""
+
+    def __init__(self, name: str) -> None:
+        ValueError.__init__(
+            self, f"{name} is a workflow of this service itself: choose another name, or set TIDINGS_COLLECT_RUNNER=off"
+        )
+
+
 class Writer:
-    """All writes to the tables of collect. `mirrored` names the tables that have a mirror."""
+    """All writes to the tables of collect. `mirrored` names the tables that have a mirror. `reserved` names the
+    workflows that this installation drives itself; a name with a colon at its end stands for all that begin so."""
 
     def __init__(
         self,
@@ -109,6 +119,7 @@ class Writer:
         limits: WriterLimits = _DEFAULT_LIMITS,
         rules: CookieRules = _DEFAULT_RULES,
         mirrored: Collection[str] = (),
+        reserved: Collection[str] = (),
     ) -> None:
         self._database = database
         self._executions = executions
@@ -116,6 +127,7 @@ class Writer:
         self._limits = limits
         self._rules = rules
         self._mirrored = frozenset(mirrored)
+        self._reserved = frozenset(reserved)
         self.pauses = PlatformPauses(database, clock=clock)
 
     async def acquire(
@@ -128,6 +140,8 @@ class Writer:
         """
         if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
             raise WorkflowNameError
+        if remote and self._is_reserved(workflow_name):
+            raise WorkflowReservedError(workflow_name)
         # The holder before may have died with leased records.
         await self.recover()
         try:
@@ -379,6 +393,9 @@ class Writer:
         async with self._database.read() as connection:
             due = await find_due_platforms(connection, at=self._clock.now())
         return [name for name in due if name not in paused]
+
+    def _is_reserved(self, name: str) -> bool:
+        return any(name == each or (each.endswith(":") and name.startswith(each)) for each in self._reserved)
 
     async def _judge_end(self, execution: Execution) -> ExecutionStatus:
         record = await self._executions.find(execution.public_id)

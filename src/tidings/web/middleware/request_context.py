@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
-from tidings.web.errors import INTERNAL, ProblemResponse
+from tidings.web.errors import DATABASE_ERRORS, INTERNAL, UNAVAILABLE, ProblemResponse
 from tidings.web.metrics import HttpMetrics
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
@@ -56,6 +56,10 @@ class RequestContextMiddleware:
     async def _answer(self, exchange: "_Exchange") -> None:
         try:
             await self._app(exchange.scope, exchange.receive, exchange.send)
+        except DATABASE_ERRORS as error:
+            _log.warning("database.unavailable", route=_name_route(exchange.scope), reason=type(error).__name__)
+            if exchange.status is None:
+                await ProblemResponse(UNAVAILABLE)(exchange.scope, exchange.receive, exchange.send)
         except Exception as error:  # noqa: BLE001 - the client gets an answer and the log the cause
             _log.error("http.failed", route=_name_route(exchange.scope), exc_info=error)
             if exchange.status is None:

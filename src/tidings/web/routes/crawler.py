@@ -46,7 +46,10 @@ def make_crawler_router(crawler: Crawler) -> APIRouter:
 
 
 def _send(envelope: Envelope[Any]) -> EnvelopeResponse:
-    status = 200 if envelope.error is None else STATUSES.get(envelope.error.code, 500)
+    error = envelope.error
+    # An error of the server that a later request may not meet: its database is away.
+    default = 503 if error is not None and error.retryable else 500
+    status = 200 if error is None else STATUSES.get(error.code, default)
     return EnvelopeResponse(envelope, status_code=status)
 
 

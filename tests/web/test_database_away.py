@@ -1,0 +1,93 @@
+"""A database that is busy or away: every route says so, and says that the same request can succeed later. Names of the
+service's own workflows belong to the service."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.stage import make_settings
+from tests.web.api_stage import ApiStage, open_api
+from tests.web.workflow_stage import NOTE
+from tidings.settings import CollectSettings
+
+pytestmark = pytest.mark.one_database
+
+EXECUTION = "exec-1794873600000-0a1b2c3d"
+ITEM = {
+    "id": "n1",
+    "success": False,
+    "data": None,
+    "error": {"code": "TIMEOUT_ERROR", "message": "", "retryable": True, "captcha": False},
+    "cookie_used": None,
+}
+# A request to each kind of route that needs the database.
+REQUESTS = [
+    ("GET", "/status", None),
+    ("GET", "/api/sites", None),
+    ("GET", "/api/alerts", None),
+    ("GET", "/api/stats/daily", None),
+    ("GET", "/api/notes", None),
+    ("GET", "/workflow/keywords", None),
+    ("POST", "/workflow/executions", {"workflow_name": "collect"}),
+    ("POST", "/workflow/executions/heartbeat", {"execution_id": EXECUTION}),
+    ("POST", "/workflow/executions/finish", {"execution_id": EXECUTION}),
+    ("POST", "/workflow/candidates", {"execution_id": EXECUTION, "platform": "weibo", "source_keyword": "tea"}),
+    ("POST", "/workflow/candidates/lease", {"execution_id": EXECUTION}),
+    ("POST", "/workflow/candidates/settle", {"execution_id": EXECUTION, "platform": "weibo", "items": [ITEM]}),
+    (
+        "POST",
+        "/workflow/candidates/fail",
+        {"execution_id": EXECUTION, "platform": "weibo", "note_id": "n1", "code": "TIMEOUT_ERROR"},
+    ),
+    ("POST", "/workflow/sources", {"execution_id": EXECUTION, "platform": "weibo", "note_id": "n1", "note": NOTE}),
+    ("POST", "/workflow/cookies/outcomes", {"execution_id": EXECUTION, "uses": []}),
+    ("POST", "/workflow/recover", None),
+    ("POST", "/workflow/errors", {"workflow_name": "collect", "message": "broken"}),
+]
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(open_api(database_url, tmp_path))
+
+
+async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiStage, tmp_path: Path) -> None:
+    """C35: at every route, with every token, and in the envelope as retryable; nothing says why in detail."""
+    await api.installation.database.close()
+    _take_away(tmp_path)
+    for method, path, document in REQUESTS:
+        answer = await (api.ask(method, path, document) if document is not None else api.ask(method, path))
+        assert answer.status == 503, (path, answer.text)
+        assert answer.headers["retry-after"].isdigit(), path
+        if path.startswith("/workflow"):
+            error = answer.json["error"]
+            assert (error["retryable"], error["asked"]) == (True, False), path
+        else:
+            assert answer.json["code"] == "database_unavailable", path
+
+
+def _take_away(folder: Path) -> None:
+    (database,) = folder.rglob("*.db")
+    database.rename(database.with_suffix(".away"))
+    database.mkdir()
+
+
+@pytest.mark.parametrize("name", ["discover", "collect:weibo", "mirror"])
+async def test_names_of_the_services_own_workflows_cannot_be_taken(api: ApiStage, name: str) -> None:
+    """C35: while the built-in runner uses them; a driver's own names are free."""
+    refused = await api.ask("POST", "/workflow/executions", {"workflow_name": name})
+    assert (refused.status, refused.json["error"]["code"]) == (422, "INVALID_INPUT")
+    assert "TIDINGS_COLLECT_RUNNER" in refused.json["error"]["message"]
+    taken = await api.ask("POST", "/workflow/executions", {"workflow_name": "collect"})
+    assert taken.json["data"]["locked"]
+
+
+async def test_a_driver_may_use_these_names_if_the_runner_is_off(database_url: str, tmp_path: Path) -> None:
+    """C35: n8n's workflow is called discover too."""
+    assert make_settings().collect.runs
+    async with open_api(database_url, tmp_path, collect=CollectSettings(runs=False)) as api:
+        answer = await api.ask("POST", "/workflow/executions", {"workflow_name": "discover"})
+        assert answer.json["data"]["locked"]
