@@ -26,7 +26,7 @@ def value_of(name: str) -> str:
     return f"SESSDATA=a-long-value-of-{name}; bili_jct=another-value-of-{name}"
 
 
-async def add_cookies(records: CookieRecords, *names: str, platform: str = PLATFORM, **options: int) -> None:
+async def add_cookies(records: CookieRecords, *names: str, platform: str = PLATFORM, **options: Any) -> None:
     for name in names:
         await records.add(make_cookie(name, platform=platform, secret=Secret(value_of(name)), **options))
 

@@ -43,12 +43,12 @@ class CrawlStage:
     base_urls: Mapping[str, str]
     redactor: Redactor = field(default_factory=Redactor)
 
-    async def add(self, *names: str, platform: str = "weibo", **options: int) -> None:
+    async def add(self, *names: str, platform: str = "weibo", **options: Any) -> None:
         """Cookies whose accounts are called as they are."""
         for name in names:
             await self.add_cookie(name, f"SUB={session_of(name)}; _T_WM=device", platform=platform, **options)
 
-    async def add_cookie(self, name: str, value: str, *, platform: str = "weibo", **options: int) -> None:
+    async def add_cookie(self, name: str, value: str, *, platform: str = "weibo", **options: Any) -> None:
         records = CookieRecords(self.writer, keys=self.keys, clock=SystemClock())
         await records.add(make_cookie(name, platform=platform, secret=Secret(value), **options))
 

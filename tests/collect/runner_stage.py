@@ -92,7 +92,7 @@ class RunnerStage:
     def make_stop(self) -> Stop:
         return Stop(clock=self.clock)
 
-    async def add_cookies(self, *names: str, platform: str = "weibo", **options: int) -> None:
+    async def add_cookies(self, *names: str, platform: str = "weibo", **options: Any) -> None:
         for name in names:
             secret = Secret(f"SUB={session_of(name)}; _T_WM=device")
             await self.cookies.add(make_cookie(name, platform=platform, secret=secret, **options))

@@ -16,6 +16,8 @@ class CollectAlert(AlertKind):
     MANY_PENDING = "many_pending", AlertLevel.P2, "P2: more than 500 candidates wait", "P2：待采集内容超过 500 条"
     # A cookie: it cools, or was given up. A captcha is reported like this.
     COOKIE_RESTING = "cookie_resting", AlertLevel.INFO, "A cookie needs a person", "Cookie 需要人工处理"
+    # A cookie: its session ends within a few days.
+    COOKIE_ENDING = "cookie_ending", AlertLevel.P2, "P2: a cookie ends soon", "P2：Cookie 即将到期"
     # A platform: candidates were given up for a reason that no retry can change.
     NOTES_SKIPPED = "notes_skipped", AlertLevel.INFO, "Notes were skipped", "部分内容已跳过"
     # A platform: keywords cannot be searched, although there is a cookie.

@@ -50,6 +50,8 @@ PENDING_LASTS: Final = timedelta(minutes=30)
 SKIPPED_WINDOW: Final = timedelta(hours=1)
 # A search that may succeed at the next discovery is notified after two failures.
 SEARCH_LASTS: Final = timedelta(hours=2)
+# A cookie that ends within this time needs a new one.
+ENDS_SOON: Final = timedelta(days=3)
 STATISTICS_KEPT: Final = timedelta(days=1)
 RECOVER: Final = "recover"
 
@@ -166,6 +168,9 @@ class CollectMonitor:
             obstacle = obstacles[cookie.name]
             if obstacle is not None and obstacle != _USED_UP:
                 yield _describe_rest(cookie, obstacle)
+        for cookie in snapshot.cookies:
+            if cookie.expires_at is not None and cookie.expires_at - at <= ENDS_SOON:
+                yield _describe_ending(cookie, at=at)
         yield from map(_describe_pause, snapshot.pauses)
         if is_judged(snapshot.rate) and is_bad(snapshot.rate):
             yield _describe_rate(snapshot.rate)
@@ -279,6 +284,22 @@ def _describe_rest(cookie: Cookie, obstacle: str) -> CollectCondition:
                 f"Open {cookie.platform} in a browser with this account; solve the captcha if it asks for one, or log "
                 f"in again. `tidings cookies add {cookie.name} --platform {cookie.platform}` replaces the cookie, "
                 f"`tidings cookies enable {cookie.name}` uses it again unchanged."
+            ),
+        )
+    )
+
+
+def _describe_ending(cookie: Cookie, *, at: datetime) -> CollectCondition:
+    assert cookie.expires_at is not None  # noqa: S101 - the caller has looked
+    verb = "ended" if cookie.expires_at <= at else "ends"
+    return CollectCondition(
+        Alert(
+            kind=CollectAlert.COOKIE_ENDING,
+            subject=cookie.name,
+            reason=f"{cookie.platform}: its session {verb} on {to_text(cookie.expires_at)}",
+            action=(
+                f"Log in to {cookie.platform} with a browser and store the new cookie: "
+                f"`tidings cookies add {cookie.name} --platform {cookie.platform}`."
             ),
         )
     )

@@ -4,18 +4,22 @@ A cookie is asked for or piped in. It is never an argument: every user of the ma
 """
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tidings.cli.collect.run import require_platform
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
-from tidings.cli.session import Session, command, fail
+from tidings.cli.session import Exit, Session, command, fail
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
     from tidings.collect.crawl.cookies.table import Cookie
+    from tidings.collect.crawl.session_check import CookieCheck
+    from tidings.collect.write.cookies import NewCookie
 
 app = make_group("Store the cookies of your accounts.")
 
@@ -37,18 +41,28 @@ async def add(
         int | None,
         typer.Option("--daily-limit", help="The most uses a UTC day; a search or a note is a use. [200]"),
     ] = None,
+    user_agent: Annotated[
+        str | None,
+        typer.Option("--user-agent", help="The browser that it came from; a request copied as cURL names it itself."),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Read it from this file instead.", exists=True, dir_okay=False)
+    ] = None,
 ) -> None:
-    """Store a cookie, encrypted. It is asked for, or read from standard input.
+    """Store a cookie, encrypted. It is asked for, or read from a file or standard input.
 
-    A cookie of the same name is replaced.
+    It may be a Cookie header, a cookies.txt file, or a request that the browser copied as cURL (bash or cmd). A cookie
+    of the same name is replaced.
     """
     from tidings.collect.write.cookies import DEFAULT_DAILY_LIMIT, DEFAULT_PRIORITY, CookieError, make_cookie
 
+    require_platform(platform)
     try:
         new = make_cookie(
             name,
             platform=platform,
-            secret=_ask_cookie(),
+            secret=_ask_cookie(file),
+            user_agent=user_agent,
             priority=DEFAULT_PRIORITY if priority is None else priority,
             daily_limit=DEFAULT_DAILY_LIMIT if daily_limit is None else daily_limit,
         )
@@ -58,6 +72,55 @@ async def add(
     except CookieError as error:
         fail(str(error))
     typer.echo(f"{'Replaced' if is_replaced else 'Stored'} {name}.")
+    _explain_stored(new)
+
+
+@app.command("set")
+@command
+async def change(
+    session: Session,
+    name: NameArgument,
+    priority: Annotated[int | None, typer.Option("--priority", help="The highest is used first.")] = None,
+    daily_limit: Annotated[int | None, typer.Option("--daily-limit", help="The most uses a UTC day.")] = None,
+) -> None:
+    """Change priority or daily limit without entering the cookie again."""
+    from tidings.collect.write.cookies import CookieError
+
+    if priority is None and daily_limit is None:
+        fail("give --priority or --daily-limit")
+    installation = await session.open()
+    try:
+        _require_found(await installation.cookies.change(name, priority=priority, daily_limit=daily_limit), name)
+    except CookieError as error:
+        fail(str(error))
+    typer.echo(f"Changed {name}.")
+
+
+@app.command("check")
+@command
+async def check(session: Session, name: NameArgument, as_json: JsonOption = False) -> Exit:
+    """Ask the platform who is logged in with a cookie. It reads no note and counts as no use.
+
+    Exit code 0: logged in. 1: logged out, or the platform did not answer. 2: bad input.
+    """
+    from tidings.collect.errors import CrawlError
+    from tidings.core.secrets.master_key import KeyRingError
+    from tidings.wiring import open_crawler
+
+    installation = await session.open()
+    stored = next((cookie for cookie in await installation.cookies.list_all() if cookie.name == name), None)
+    _require_found(stored is not None, name)
+    try:
+        async with open_crawler(installation) as crawler:
+            found = await crawler.check_cookie(name)
+    except (CrawlError, KeyRingError) as error:
+        fail(str(error), code=Exit.FAILED)
+    assert found is not None and stored is not None  # noqa: S101, PT018 - it was there a moment ago
+    if as_json:
+        print_json(_describe_check(found, stored))
+    else:
+        typer.echo(_write_check(found, stored))
+    return Exit.DONE if found.is_usable else Exit.FAILED
 
 
 @app.command("list")
@@ -71,7 +134,7 @@ async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [_make_row(cookie) for cookie in found],
-        *("name", "platform", "status", "priority", "used today", "errors", "cooling until"),
+        *("name", "platform", "status", "priority", "used today", "errors", "cooling until", "ends"),
     )
 
 
@@ -93,7 +156,54 @@ async def remove(session: Session, name: NameArgument) -> None:
     typer.echo(f"Removed {name}.")
 
 
-def _ask_cookie() -> Secret:
+def _explain_stored(new: "NewCookie") -> None:
+    """What is known about the cookie, and what may be wrong with it."""
+    from tidings.collect.write.pasted_cookie import list_missing
+
+    if missing := list_missing(new.platform, new.secret):
+        typer.echo(
+            f"Warning: it has no {', '.join(missing)}, so {new.platform} will take it for a stranger's.", err=True
+        )
+    if new.user_agent is None:
+        typer.echo("Its browser is not known; a request copied as cURL, or --user-agent, tells it.", err=True)
+    if new.expires_at is not None:
+        typer.echo(f"It ends on {format_time(new.expires_at)} at the latest.")
+    typer.echo(f"`tidings cookies check {new.name}` asks {new.platform} whether it works.")
+
+
+def _write_check(found: "CookieCheck", stored: "Cookie") -> str:
+    if found.session is None:
+        return f"{found.platform} did not say: {found.error.message if found.error else 'no answer'}."
+    if not found.session.is_logged_in:
+        return (
+            f"Logged out. Log in to {found.platform} with a browser, then "
+            f"`tidings cookies add {found.name} --platform {found.platform}`."
+        )
+    session = found.session
+    account = " ".join(
+        part for part in (session.account_name, session.account_id and f"({session.account_id})") if part
+    )
+    until = "" if stored.expires_at is None else f", until {format_time(stored.expires_at)} at the latest"
+    renewal = " The platform would renew the session now: store a new cookie soon." if session.wants_renewal else ""
+    return f"Logged in as {escape(account) or 'an account'}{until}.{renewal}"
+
+
+def _describe_check(found: "CookieCheck", stored: "Cookie") -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "platform": found.platform,
+        "loggedIn": None if found.session is None else found.session.is_logged_in,
+        "accountId": "" if found.session is None else found.session.account_id,
+        "accountName": "" if found.session is None else found.session.account_name,
+        "wantsRenewal": False if found.session is None else found.session.wants_renewal,
+        "expiresAt": None if stored.expires_at is None else to_text(stored.expires_at),
+        "error": None if found.error is None else {"code": found.error.code.value, "message": found.error.message},
+    }
+
+
+def _ask_cookie(file: Path | None) -> Secret:
+    if file is not None:
+        return Secret(file.read_bytes()[:_LONGEST_INPUT].decode("utf-8", "replace"))
     if not sys.stdin.isatty():
         # Bytes that are no text break a rule later. A decoding error here would carry the cookie.
         return Secret(sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "replace"))
@@ -120,6 +230,8 @@ def _describe(cookie: "Cookie") -> dict[str, Any]:
         "consecutiveErrors": state.consecutive_errors,
         "totalErrors": state.total_errors,
         "coolingUntil": None if state.cooling_until is None else to_text(state.cooling_until),
+        "userAgent": cookie.user_agent,
+        "expiresAt": None if cookie.expires_at is None else to_text(cookie.expires_at),
         "lastUsedAt": None if cookie.last_used_at is None else to_text(cookie.last_used_at),
         "createdAt": to_text(cookie.created_at),
         "updatedAt": to_text(cookie.updated_at),
@@ -136,4 +248,5 @@ def _make_row(cookie: "Cookie") -> tuple[str, ...]:
         f"{state.daily_used:,} of {cookie.daily_limit:,}",
         f"{state.consecutive_errors:,} in a row, {state.total_errors:,} in all",
         format_time(state.cooling_until),
+        format_time(cookie.expires_at),
     )

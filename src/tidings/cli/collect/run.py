@@ -92,10 +92,14 @@ async def resume(session: Session, platform: PlatformArgument, as_json: JsonOpti
 
 def require_platform(platform: str | None) -> None:
     """End the command if a platform is named that does not exist."""
-    from tidings.collect.crawl.platforms.registry import list_platforms
+    from tidings.collect.crawl.platforms.registry import check_platform
+    from tidings.collect.errors import CrawlError
 
-    if platform is not None and platform not in (names := list_platforms()):
-        fail(f"there is no platform {platform!r}; the platforms are {', '.join(names)}")
+    try:
+        if platform is not None:
+            check_platform(platform)
+    except CrawlError as error:
+        fail(error.message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tidings.collect.crawl.envelope import (
     wrap_error,
     wrap_items,
 )
+from tidings.collect.crawl.platforms.client import session_user_agent
 from tidings.collect.crawl.platforms.pace import (
     DEFAULT_COOKIE_INTERVAL,
     DEFAULT_PLATFORM_INTERVAL,
@@ -47,6 +48,7 @@ from tidings.collect.crawl.platforms.protocol import (
 )
 from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
+from tidings.collect.crawl.session_check import CookieCheck, check_session
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.clock import Clock
@@ -147,6 +149,24 @@ class Crawler:
     def needs_cookie(self, platform: str) -> bool:
         """Whether this platform needs a cookie. Raises CrawlError if it is unknown or cannot be loaded."""
         return self._find_platform(platform).needs_cookie
+
+    async def check_cookie(self, name: str) -> CookieCheck | None:
+        """Ask the platform who is logged in with a cookie, of whatever status; None if there is no such cookie.
+
+        Raises CrawlError if its platform cannot be loaded, and KeyRingError if it cannot be decrypted.
+        """
+        found = await self._pool.open_named(name)
+        if found is None:
+            return None
+        cookie, secret = found
+        return await check_session(
+            name,
+            self._find_platform(cookie.platform),
+            secret,
+            user_agent=cookie.user_agent,
+            limit=self._limits.search,
+            redactor=self._redactor,
+        )
 
     async def search(
         self, platform: str, keyword: str, *, page: int = 1, exclude_cookies: Collection[str] = ()
@@ -285,12 +305,15 @@ class Crawler:
         trace.waits_for_cookie = True
         async with self._pool.lease(platform.name, exclude=exclude) as cookie:
             trace.waits_for_cookie, trace.cookie_used = False, cookie.name
+            token = session_user_agent.set(cookie.user_agent)
             try:
                 found = await self._send(platform, question, cookie.secret, trace=trace)
             except asyncio.CancelledError:
                 if trace.turns.is_waiting and not trace.turns.taken:
                     trace.cookie_used, cookie.is_unused = None, True
                 raise
+            finally:
+                session_user_agent.reset(token)
             if self._recognise(cookie).recognises(_write_strings(found)):
                 message = f"{platform.name}: the answer repeats the cookie, so it is not passed on"
                 raise CrawlError(ErrorCode.PLATFORM_ERROR, message)

@@ -33,6 +33,7 @@ from tidings.collect.crawl.cookies.table import (
 )
 from tidings.collect.errors import ErrorCode
 from tidings.collect.write.leases import CLOCK_TOLERANCE
+from tidings.collect.write.pasted_cookie import PastedCookieError, check_agent, read_pasted
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -46,10 +47,6 @@ DEFAULT_DAILY_LIMIT: Final = 200
 # Answers and logs show the name, so a cookie's value must not match.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_PAIR: Final = re.compile(r"[^\s=;,]+=[^;]*")
-_HEADER_NAME: Final = re.compile(r"cookie\s*:", re.IGNORECASE)
-_UNFIT: Final = re.compile(r"[^\x20-\x7e]")
-_LONGEST: Final = 16_384
 _MOST: Final = 1_000_000
 
 _UNREADABLE: Final = CookieStatus.UNREADABLE
@@ -89,6 +86,10 @@ class NewCookie:
     priority: int = DEFAULT_PRIORITY
     # Uses in one UTC day.
     daily_limit: int = DEFAULT_DAILY_LIMIT
+    # The browser that it came from; requests with this cookie name it.
+    user_agent: str | None = None
+    # The latest end of its session, if anything tells.
+    expires_at: datetime | None = None
 
 
 def make_cookie(
@@ -98,27 +99,28 @@ def make_cookie(
     secret: Secret,
     priority: int = DEFAULT_PRIORITY,
     daily_limit: int = DEFAULT_DAILY_LIMIT,
+    user_agent: str | None = None,
 ) -> NewCookie:
-    """Check and build a cookie. Raises CookieError."""
+    """Check and build a cookie. `secret` is a Cookie header, a cookies.txt file, or a request copied as cURL, whose
+    User-Agent is kept unless another is given. Raises CookieError."""
     if not _NAME.fullmatch(name):
         raise CookieError("the name must have 1 to 64 letters, digits, dots, dashes or underscores")
     if not _PLATFORM.fullmatch(platform):
         raise CookieError("the platform must be a name such as bilibili")
+    _check_numbers(priority, daily_limit)
+    try:
+        pasted = read_pasted(secret, platform=platform)
+        agent = check_agent(user_agent) or pasted.user_agent
+    except PastedCookieError as error:
+        raise CookieError(str(error)) from None
+    return NewCookie(name, platform, pasted.secret, priority, daily_limit, agent, pasted.expires_at)
+
+
+def _check_numbers(priority: int, daily_limit: int) -> None:
     if not -_MOST <= priority <= _MOST:
         raise CookieError(f"the priority must be a whole number from {-_MOST:,} to {_MOST:,}")
     if not 1 <= daily_limit <= _MOST:
         raise CookieError(f"the daily limit must be a whole number from 1 to {_MOST:,}")
-    return NewCookie(name, platform, _clean_cookie(secret), priority, daily_limit)
-
-
-def _clean_cookie(secret: Secret) -> Secret:
-    """The header value without a leading `Cookie:` and surrounding white space."""
-    text = _HEADER_NAME.sub("", secret.reveal().strip(), count=1).strip() if secret else ""
-    if _UNFIT.search(text):
-        raise CookieError("the cookie must be one line of printable ASCII characters")
-    if not 1 <= len(text) <= _LONGEST or not any(_PAIR.fullmatch(part.strip()) for part in text.split(";")):
-        raise CookieError(f"the cookie must be name=value pairs with ; between them, {_LONGEST:,} characters at most")
-    return Secret(text)
 
 
 class CookieRecords:
@@ -159,6 +161,21 @@ class CookieRecords:
                 await _update(connection, name, _describe_start(cookie.state, now=now))
         log.info("cookie.enabled", cookie_name=name, found=cookie is not None)
         return cookie is not None
+
+    async def change(self, name: str, *, priority: int | None = None, daily_limit: int | None = None) -> bool:
+        """Change priority or daily limit without entering the cookie again. Raises CookieError.
+
+        Returns False if there is none of this name.
+        """
+        _check_numbers(priority or 0, 1 if daily_limit is None else daily_limit)
+        values = {"priority": priority, "daily_limit": daily_limit}
+        given = {column: value for column, value in values.items() if value is not None}
+        now = to_milliseconds(self._clock.now())
+        async with self._database.write() as connection:
+            statement = update(cookies).where(cookies.c.cookie_name == name).values(**given, updated_at=now)
+            found = (await connection.execute(statement)).rowcount > 0
+        log.info("cookie.changed_limits", cookie_name=name, found=found, **given)
+        return found
 
     async def remove(self, name: str) -> bool:
         """Delete a cookie. Returns False if there is none of this name."""
@@ -213,6 +230,8 @@ class CookieRecords:
             "platform": new.platform,
             "priority": new.priority,
             "daily_limit": new.daily_limit,
+            "user_agent": new.user_agent,
+            "expires_at": None if new.expires_at is None else to_milliseconds(new.expires_at),
             **seal_cookie(new.name, new.secret, keys=self._keys),
         }
 

@@ -15,6 +15,7 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.stand_in import SandboxExchange
 
 NAV_PATH = "/x/web-interface/nav"
+RENEWAL_PATH = "/x/passport-login/web/cookie/info"
 SEARCH_PATH = "/x/web-interface/wbi/search/type"
 VIEW_PATH = "/x/web-interface/view"
 DEMO_BILIBILI_SESSION = "tidings-sandbox-sessdata-71c6f2aa"
@@ -69,6 +70,8 @@ class SandboxBilibili(SandboxMedia):
         port: int = 0,
     ) -> None:
         super().__init__("bilibili", sessions=sessions, library=library, now=now, port=port)
+        # Whether the web page would renew the sessions now.
+        self.wants_renewal = False
         self._day = 0
 
     def rotate_keys(self) -> None:
@@ -79,7 +82,12 @@ class SandboxBilibili(SandboxMedia):
         return query.get("keyword") or query.get("bvid") or query.get("aid") or ""
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
-        routes = {NAV_PATH: self._answer_nav, SEARCH_PATH: self._answer_search, VIEW_PATH: self._answer_view}
+        routes = {
+            NAV_PATH: self._answer_nav,
+            RENEWAL_PATH: self._answer_renewal,
+            SEARCH_PATH: self._answer_search,
+            VIEW_PATH: self._answer_view,
+        }
         if asked.path not in routes:
             return _refuse(-404, "啥都木有", status=404)
         if asked.method != "GET":
@@ -92,8 +100,13 @@ class SandboxBilibili(SandboxMedia):
         images = {"img_url": f"{folder}/{self._key('img')}.png", "sub_url": f"{folder}/{self._key('sub')}.png"}
         document = {"isLogin": logged_in, "wbi_img": images}
         if logged_in:
-            return _accept(document)
+            return _accept(document | {"mid": 7, "uname": "沙盒用户"})
         return answer_json({"code": -101, "message": "账号未登录", "ttl": 1, "data": document})
+
+    def _answer_renewal(self, asked: PlatformRequest) -> SandboxAnswer:
+        if not self.is_logged_in(asked):
+            return _refuse(-101, "账号未登录")
+        return _accept({"refresh": self.wants_renewal, "timestamp": int(self._now().timestamp() * 1000)})
 
     def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
         if not self.is_logged_in(asked):

@@ -12,6 +12,7 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.stand_in import SandboxExchange
 
 SEARCH_PATH = "/api/container/getIndex"
+CONFIG_PATH = "/api/config"
 SHOW_PATH = "/statuses/show"
 DEMO_WEIBO_SESSION = "_2Atidings-sandbox-sub-40b9e3c5"
 DEMO_WEIBO_COOKIE = f"SUB={DEMO_WEIBO_SESSION}; _T_WM=tidings-sandbox-device"
@@ -73,6 +74,9 @@ class SandboxWeibo(SandboxMedia):
         return container.removeprefix(_CONTAINER) if container.startswith(_CONTAINER) else query.get("q", "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
+        if asked.path == CONFIG_PATH:
+            account = {"login": True, "uid": "7"} if self.is_logged_in(asked) else {"login": False}
+            return answer_json({"ok": 1, "data": {**account, "st": "a1b2c3"}})
         if asked.path not in (SEARCH_PATH, SHOW_PATH):
             return SandboxAnswer(404, b"<html><title>404</title></html>", _HTML)
         if not self.is_logged_in(asked):

@@ -15,6 +15,7 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.stand_in import SandboxExchange
 
 SEARCH_PATH = "/api/sns/web/v1/search/notes"
+ME_PATH = "/api/sns/web/v2/user/me"
 FEED_PATH = "/api/sns/web/v1/feed"
 DEMO_XIAOHONGSHU_SESSION = "040069tidings-sandbox-web-session-9d2f"
 DEMO_XIAOHONGSHU_COOKIE = (
@@ -71,12 +72,15 @@ class SandboxXiaohongshu(SandboxMedia):
         return str(document.get("keyword") or document.get("source_note_id") or "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
-        if asked.path not in (SEARCH_PATH, FEED_PATH):
+        if asked.path not in (SEARCH_PATH, FEED_PATH, ME_PATH):
             return SandboxAnswer(404)
-        if asked.method != "POST":
-            return SandboxAnswer(405, headers={"Allow": "POST"})
+        method = "GET" if asked.path == ME_PATH else "POST"
+        if asked.method != method:
+            return SandboxAnswer(405, headers={"Allow": method})
         if not self._is_signed(asked):
             return _refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
+        if asked.path == ME_PATH:
+            return _accept(_show_account(is_guest=not self.is_logged_in(asked)))
         if self.session_cookie not in asked.cookies:
             return _refuse(-101, "无登录信息，或登录信息为空")
         if not self.is_logged_in(asked):
@@ -113,6 +117,11 @@ class SandboxXiaohongshu(SandboxMedia):
             return _refuse(-510001, "笔记状态异常")
         item = {"id": note_id, "model_type": "note", "note_card": _show_note(post)}
         return _accept({"cursor_score": "", "items": [item], "current_time": int(self._now().timestamp() * 1000)})
+
+
+def _show_account(*, is_guest: bool) -> dict[str, object]:
+    """As on the real platform, a stranger is a guest with a user id."""
+    return {"guest": is_guest, "user_id": "5f00000000000000000000aa", "nickname": "" if is_guest else "沙盒用户"}
 
 
 def name_note(number: int) -> str:

@@ -47,6 +47,8 @@ class LeasedCookie:
 
     name: str
     secret: Secret
+    # The browser that it came from.
+    user_agent: str | None = None
     # Set by the borrower if it sent nothing: then the lease is no use of the cookie.
     is_unused: bool = False
 
@@ -100,7 +102,7 @@ class CookiePool:
         async with AsyncExitStack() as stack:
             cookie, secret = await self._take(platform, exclude=exclude, stack=stack)
             outcome = CookieOutcome.UNRELATED
-            leased = LeasedCookie(cookie.name, secret)
+            leased = LeasedCookie(cookie.name, secret, cookie.user_agent)
             try:
                 yield leased
                 outcome = CookieOutcome.SUCCESS
@@ -112,6 +114,16 @@ class CookiePool:
                     self._usage[cookie.name].take_back()
                 else:
                     self._usage[cookie.name].record(outcome, at=self._clock.now(), rules=self._rules)
+
+    async def open_named(self, name: str) -> tuple[Cookie, Secret] | None:
+        """A cookie of any status and its value; None if there is none of this name. Raises KeyRingError."""
+        async with self._database.read() as connection:
+            found = next((cookie for cookie in await read_cookies(connection) if cookie.name == name), None)
+        if found is None:
+            return None
+        secret = open_cookie(found, keys=self._keys)
+        self._redactor.add(secret)
+        return found, secret
 
     async def _take(self, platform: str, *, exclude: Collection[str], stack: AsyncExitStack) -> tuple[Cookie, Secret]:
         try:

@@ -40,6 +40,10 @@ cookies = Table(
     Column("last_used_at", BigInteger),
     # When a person last added or enabled the cookie: errors before that no longer count.
     Column("enabled_at", BigInteger, nullable=False),
+    # The browser that it came from; the platform may have bound the session to it.
+    Column("user_agent", Text),
+    # The latest end of its session, if anything tells.
+    Column("expires_at", BigInteger),
 )
 
 # Another program may have stored a Fernet token as text, and a text that is not UTF-8 would break the whole read.
@@ -75,6 +79,10 @@ class Cookie:
     # When a person last added or enabled it.
     enabled_at: datetime
     last_used_at: datetime | None
+    # The User-Agent of the browser that it came from.
+    user_agent: str | None
+    # The latest end of its session; it may end earlier.
+    expires_at: datetime | None
     ciphertext: bytes = field(repr=False)
 
 
@@ -160,6 +168,8 @@ def _read_broken(row: Row[Any]) -> Cookie:
         updated_at=_NEVER,
         enabled_at=_NEVER,
         last_used_at=None,
+        user_agent=None,
+        expires_at=None,
         ciphertext=row.ciphertext,
     )
 
@@ -177,6 +187,8 @@ def _read_whole(row: Row[Any]) -> Cookie:
         updated_at=from_milliseconds(row.updated_at),
         enabled_at=from_milliseconds(row.enabled_at),
         last_used_at=read_timestamp(row.last_used_at),
+        user_agent=row.user_agent,
+        expires_at=read_timestamp(row.expires_at),
         ciphertext=row.ciphertext,
     )
 

@@ -4,7 +4,7 @@ are fetched with the caller's cookie, kept for an hour, and fetched again when a
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,7 +23,14 @@ from tidings.collect.crawl.platforms.client import (
     pick_objects,
     show_code,
 )
-from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.crawl.platforms.protocol import (
+    Hit,
+    NoteReference,
+    PlatformTools,
+    SearchPage,
+    SessionInfo,
+    check_search,
+)
 from tidings.collect.crawl.platforms.wbi import WbiKey
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import (
@@ -39,6 +46,8 @@ from tidings.collect.notes import (
 from tidings.core.secrets.secret import Secret
 
 DEFAULT_BASE: Final = "https://api.bilibili.com"
+_PASSPORT: Final = "https://passport.bilibili.com"
+_PAGE: Final = "https://www.bilibili.com"
 PAGE_SIZE: Final = 20
 
 _MOST_PAGES: Final = 50
@@ -80,7 +89,9 @@ class Bilibili:
     needs_cookie = True
 
     def __init__(self, tools: PlatformTools) -> None:
-        self._client = PlatformClient(tools=tools, platform=self.name, base_url=tools.base_url or DEFAULT_BASE)
+        base = tools.base_url or DEFAULT_BASE
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, page=_PAGE)
+        self._passport = replace(self._client, base_url=tools.base_url or _PASSPORT)
         self._clock = tools.clock
         self._held: _HeldKey | None = None
         self._fetching = asyncio.Lock()
@@ -106,6 +117,28 @@ class Bilibili:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
         return note
 
+    async def check_session(self, cookie: Secret) -> SessionInfo:
+        answer = self._client.read_object(await self._client.ask("/x/web-interface/nav", cookie=cookie))
+        data = answer.get("data")
+        if pick(data, "isLogin") is not True:
+            if answer.get("code") in (0, -101):
+                return SessionInfo(is_logged_in=False)
+            raise self._refuse_code(answer.get("code"))
+        return SessionInfo(
+            is_logged_in=True,
+            account_id=clean_text(pick(data, "mid")),
+            account_name=clean_text(pick(data, "uname")),
+            wants_renewal=await self._wants_renewal(cookie),
+        )
+
+    async def _wants_renewal(self, cookie: Secret) -> bool:
+        """Whether the web page would renew the session now; False if the platform does not say."""
+        try:
+            answer = await self._passport.ask("/x/passport-login/web/cookie/info", cookie=cookie)
+            return pick(self._passport.read_object(answer), "data", "refresh") is True
+        except CrawlError:
+            return False
+
     async def _search(self, parameters: dict[str, str], *, key: WbiKey, cookie: Secret | None) -> dict[str, Any]:
         query = key.sign(parameters, at=self._clock.now())
         return await self._ask("/x/web-interface/wbi/search/type", query=query, cookie=cookie)
@@ -118,13 +151,16 @@ class Bilibili:
         document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
         if code != 0:
-            meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
-            raise self._client.refuse(meaning, f"code {show_code(code)}")
+            raise self._refuse_code(code)
         if not isinstance(data, dict):
             raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         if not data:
             raise self._client.refuse(SOFT_BLOCK, "empty data")
         return data
+
+    def _refuse_code(self, code: object) -> CrawlError:
+        meaning = _CODES.get(code, NOT_UNDERSTOOD) if isinstance(code, int) else NOT_UNDERSTOOD
+        return self._client.refuse(meaning, f"code {show_code(code)}")
 
     def _check_block(self, data: dict[str, Any]) -> None:
         if "v_voucher" in data:

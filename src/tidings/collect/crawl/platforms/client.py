@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -24,6 +25,10 @@ LONGEST_ANSWER: Final = 4 * 1024 * 1024
 _COOKIE: Final = re.compile(r"[\x20-\x7e]+")
 _LARGEST_CODE: Final = 10**12
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+
+
+# The User-Agent of the browser that the cookie of the present request came from.
+session_user_agent: ContextVar[str | None] = ContextVar("session_user_agent", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class PlatformClient:
     tools: PlatformTools
     platform: str
     base_url: str
+    # The platform's web page, which its requests name as Origin and Referer.
+    page: str = ""
     # Without it no cookie is sent, and no error blames one.
     needs_cookie: bool = True
     # HTTP statuses with a special meaning on this platform.
@@ -107,7 +114,7 @@ class PlatformClient:
         """Send a request and return the answer if its status is 200. A body makes it a POST of JSON. Redirects are not
         followed: they would take the cookie to another host. Raises CrawlError."""
         url = f"{self.base_url}{path}{'?' if query else ''}{query}"
-        sent = {"Accept": "application/json", **(headers or {})}
+        sent = {"Accept": "application/json", **self._name_origin(), **(headers or {})}
         if self.needs_cookie:
             sent["Cookie"] = check_cookie(cookie, platform=self.platform)
         if body is not None:
@@ -127,6 +134,12 @@ class PlatformClient:
             raise judge_failure(error) from None
         self._check_status(answer)
         return answer
+
+    def _name_origin(self) -> dict[str, str]:
+        """The headers of the browser and the page that the session belongs to."""
+        agent = session_user_agent.get()
+        page = {"Origin": self.page, "Referer": f"{self.page}/"} if self.page else {}
+        return page if agent is None else {**page, "User-Agent": agent}
 
     def read_object(self, answer: Answer) -> dict[str, Any]:
         """The JSON object of an answer. Raises CrawlError. An empty body is a soft block of some platforms."""

@@ -54,6 +54,17 @@ class NoteReference:
     xsec_token: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """Who is logged in with a cookie, as far as the platform tells."""
+
+    is_logged_in: bool
+    account_id: str = ""
+    account_name: str = ""
+    # Whether the platform's own web page would renew the session now: it may end soon.
+    wants_renewal: bool = False
+
+
 class Pacing(Protocol):
     """The pace that every request waits for."""
 
@@ -98,6 +109,14 @@ class Platform(Protocol):
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
         """One note in full."""
+
+
+@runtime_checkable
+class ChecksSessions(Protocol):
+    """A platform that can tell who is logged in; optional."""
+
+    async def check_session(self, cookie: Secret) -> SessionInfo:
+        """Ask who is logged in, without touching a note. Raises CrawlError."""
 
 
 def check_search(keyword: str, *, page: int, most_pages: int = 100) -> str:

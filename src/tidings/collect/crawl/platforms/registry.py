@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -57,6 +58,16 @@ class PlatformRegistry:
         if name in self._offered:
             return _build_offered(self._offered[name], self._find_tools(name))
         raise CrawlError(ErrorCode.INVALID_INPUT, f"unknown platform; known are {', '.join(self.names)}")
+
+
+def check_platform(name: str) -> None:
+    """Raises CrawlError for an unknown platform, with the nearest name."""
+    names = list_platforms()
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        message = f"there is no platform {name[:32]!r}{hint} The platforms are {', '.join(names)}"
+        raise CrawlError(ErrorCode.INVALID_INPUT, message.replace("' The", "'; the"))
 
 
 def list_platforms() -> tuple[str, ...]:

@@ -19,9 +19,17 @@ from tidings.collect.crawl.platforms.client import (
     decode_body,
     pick,
     pick_objects,
+    read_cookies,
     show_code,
 )
-from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.crawl.platforms.protocol import (
+    Hit,
+    NoteReference,
+    PlatformTools,
+    SearchPage,
+    SessionInfo,
+    check_search,
+)
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import (
     Author,
@@ -60,7 +68,9 @@ class Weibo:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._client = PlatformClient(
+            tools=tools, platform=self.name, base_url=base, statuses=_STATUSES, page=DEFAULT_BASE
+        )
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         asked = check_search(keyword, page=page)
@@ -82,8 +92,14 @@ class Weibo:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another post")
         return _read_note(data)
 
+    async def check_session(self, cookie: Secret) -> SessionInfo:
+        data = self._read_data(await self._ask("/api/config", query="", cookie=cookie))
+        if data.get("login") is not True:
+            return SessionInfo(is_logged_in=False)
+        return SessionInfo(is_logged_in=True, account_id=clean_text(data.get("uid")))
+
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
-        answer = await self._client.ask(path, query=query, cookie=cookie)
+        answer = await self._client.ask(path, query=query, cookie=cookie, headers=_name_page(cookie))
         self._check_page(answer)
         return self._client.read_object(answer)
 
@@ -113,6 +129,13 @@ class Weibo:
         if not isinstance(data, dict):
             raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         return data
+
+
+def _name_page(cookie: Secret | None) -> dict[str, str]:
+    """The headers of the mobile page's own requests. Its token is a part of the cookie."""
+    headers = {"X-Requested-With": "XMLHttpRequest", "MWeibo-Pwa": "1"}
+    token = read_cookies(cookie.reveal()).get("XSRF-TOKEN") if cookie else None
+    return headers | ({"X-XSRF-TOKEN": token} if token else {})
 
 
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:

@@ -27,7 +27,14 @@ from tidings.collect.crawl.platforms.client import (
     read_cookies,
     show_code,
 )
-from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
+from tidings.collect.crawl.platforms.protocol import (
+    Hit,
+    NoteReference,
+    PlatformTools,
+    SearchPage,
+    SessionInfo,
+    check_search,
+)
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import (
     Author,
@@ -39,6 +46,7 @@ from tidings.collect.notes import (
     parse_platform_timestamp,
     shorten_title,
 )
+from tidings.core.net.client import Answer
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
@@ -48,6 +56,8 @@ DEFAULT_BASE: Final = "https://edith.xiaohongshu.com"
 PAGE_SIZE: Final = 20
 
 _SEARCH: Final = "/api/sns/web/v1/search/notes"
+_PAGE: Final = "https://www.xiaohongshu.com"
+_ME: Final = "/api/sns/web/v2/user/me"
 _FEED: Final = "/api/sns/web/v1/feed"
 _SOURCE: Final = "pc_search"
 _ID: Final = re.compile(r"[0-9a-f]{24}")
@@ -85,7 +95,7 @@ class Xiaohongshu:
 
     def __init__(self, tools: PlatformTools) -> None:
         base = tools.base_url or DEFAULT_BASE
-        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES)
+        self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES, page=_PAGE)
         self._clock = tools.clock
         self._make_signer = _load_signer()
 
@@ -119,7 +129,17 @@ class Xiaohongshu:
         """The data of a successful answer. Raises CrawlError."""
         headers = self._sign(path, question, cookie=cookie)
         body = json.dumps(question, separators=(",", ":"), ensure_ascii=False).encode()
-        answer = await self._client.ask(path, cookie=cookie, body=body, headers=headers)
+        return self._read_data(await self._client.ask(path, cookie=cookie, body=body, headers=headers))
+
+    async def check_session(self, cookie: Secret) -> SessionInfo:
+        data = self._read_data(await self._client.ask(_ME, cookie=cookie, headers=self._sign(_ME, None, cookie=cookie)))
+        # A stranger is welcome too, as a guest.
+        if data.get("guest") is not False:
+            return SessionInfo(is_logged_in=False)
+        name, number = clean_text(data.get("nickname")), clean_text(data.get("user_id"))
+        return SessionInfo(is_logged_in=True, account_id=number, account_name=name)
+
+    def _read_data(self, answer: Answer) -> dict[str, Any]:
         document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
         if code != 0 or document.get("success") is False:
@@ -131,12 +151,16 @@ class Xiaohongshu:
             raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         return data
 
-    def _sign(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, str]:
+    def _sign(self, path: str, question: Mapping[str, object] | None, *, cookie: Secret | None) -> dict[str, str]:
+        """The signature of a POST, or of a GET without a question."""
         a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
         if not a1:
             raise self._client.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
         signer, now = self._make_signer(), self._clock.now().timestamp()
-        signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
+        if question is None:
+            signature = signer.sign_xs_get(path, a1, timestamp=now)
+        else:
+            signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
         return {"x-s": signature, "x-t": str(signer.get_x_t(now))}
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 
 FIRST_VERSION = "_v1"
 SOURCES = "tbl_source"
