@@ -28,14 +28,14 @@ async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) 
     after = await terminal.run("cookies", "list", "--json")
     removed = await terminal.run("cookies", "remove", "mine")
     gone = [await terminal.run("cookies", verb, "mine") for verb in ("enable", "remove")]
-    assert [(each.code, each.out) for each in (added, again, enabled, removed)] == [
-        (0, "Stored mine.\n"),
-        (0, "Replaced mine.\n"),
-        (0, "Enabled mine.\n"),
-        (0, "Removed mine.\n"),
+    assert [(each.code, each.out.splitlines()[0]) for each in (added, again, enabled, removed)] == [
+        (0, "Stored mine."),
+        (0, "Replaced mine."),
+        (0, "Enabled mine."),
+        (0, "Removed mine."),
     ]
     row = " ".join(listed.out.splitlines()[1].split())
-    assert row == "mine xiaohongshu active 0 0 of 200 0 in a row, 0 in all -"
+    assert row == "mine xiaohongshu active 0 0 of 200 0 in a row, 0 in all - -"
     (cookie,) = document.document["cookies"]
     assert (cookie["name"], cookie["status"], cookie["dailyLimit"]) == ("mine", "active", 200)
     statuses = [each.document["cookies"][0]["status"] for each in (banned, after)]
@@ -135,3 +135,21 @@ async def test_a_name_of_another_platform_is_not_overwritten(terminal: Terminal)
     await terminal.pipe(*ADD, given=COOKIE.encode())
     ended = await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given="SUB=1")
     assert (ended.code, "for xiaohongshu; remove it" in ended.complaint) == (2, True)
+
+
+async def test_a_platform_that_does_not_exist_is_refused_with_the_nearest_name(terminal: Terminal) -> None:
+    """C31: nothing is stored for it."""
+    refused = await terminal.pipe("cookies", "add", "mine", "--platform", "bilibli", given=COOKIE)
+    listed = await terminal.run("cookies", "list", "--json")
+    assert (refused.code, "did you mean bilibili?" in refused.err) == (2, True)
+    assert listed.document["cookies"] == []
+
+
+async def test_limits_are_changed_without_the_cookie(terminal: Terminal) -> None:
+    """C31: priority and daily limit, each alone or both."""
+    await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given=COOKIE)
+    changed = await terminal.run("cookies", "set", "mine", "--priority", "5", "--daily-limit", "7")
+    nothing = await terminal.run("cookies", "set", "mine")
+    (cookie,) = (await terminal.run("cookies", "list", "--json")).document["cookies"]
+    assert (changed.code, nothing.code) == (0, 2)
+    assert (cookie["priority"], cookie["dailyLimit"]) == (5, 7)
