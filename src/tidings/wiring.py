@@ -30,7 +30,9 @@ from tidings.core.alerts import (
     AppriseDestination,
     DeliveryPolicy,
     Destination,
+    FeishuBotDestination,
     WebhookDestination,
+    is_feishu_bot,
     split_urls,
 )
 from tidings.core.clock import Clock, SystemClock
@@ -597,7 +599,10 @@ def _open_destinations(
     urls = [] if settings.alert_urls is None else split_urls(settings.alert_urls)
     for number, each in enumerate(urls, start=1):
         redactor.add(each)
-        yield AppriseDestination(each, number=number)
+        if is_feishu_bot(each):
+            yield FeishuBotDestination(each, number=number, client=client, clock=clock)
+        else:
+            yield AppriseDestination(each, number=number)
 
 
 def list_own_hosts(settings: Settings) -> frozenset[HostPort]:

@@ -154,22 +154,35 @@ async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
     assert (used.code, used.document) == (0, {"sites": []})
 
 
+# The commands of announce that the sandbox shows.
+SHOWN = ("tidings announce", "tidings sites", "tidings run")
+
+
 async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -> None:
-    """The lines it shows work as they stand, in another terminal."""
+    """C33: the lines it shows work as they stand, in another terminal."""
     process = await terminal.start("sandbox", "--port", "0", "--pages", "3")
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or lines[-1] != "Ctrl-C ends it.":
         lines.append((await process.stdout.readline()).decode().rstrip())
-    at_once, variables, *with_bing = [line.split() for line in lines if line.startswith("  ")]
-    setting, _, *announcing = at_once
-    settings = dict(word.split("=", 1) for word in [setting, *variables[1:]])
-    ran = [await terminal.run(*words, **settings) for words in (announcing, *(words[1:] for words in with_bing))]
+    exported = (line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
+    terminal.variables |= {name: value.strip("'") for name, value in exported if name != "TIDINGS_DATA_DIR"}
+    shown = [line.strip() for line in lines if line.startswith("  ")]
+    ran = [await terminal.run(*line.split()[1:]) for line in shown if line.startswith(SHOWN)]
+    cookies = [line.removeprefix("echo ").split(" | tidings ") for line in shown if line.startswith("echo ")]
+    for cookie, words in cookies:
+        ran.append(await terminal.pipe(*words.split(), given=cookie.strip("'")))
+    setup = await terminal.run("collect", "feishu", "setup", "--yes")
+    terminal.variables |= dict(line.split("=") for line in setup.out.splitlines() if line.startswith("FEISHU_TABLE_"))
+    collecting = [line.split()[1:] for line in shown if line.startswith("tidings collect")]
+    ran += [await terminal.run(*words) for words in collecting]
     process.send_signal(signal.SIGINT)
     ended = await end(process)
     assert lines[0].startswith("Site:    http://127.0.0.1:")
-    assert [(each.code, each.err) for each in ran] == [(0, "")] * 3
-    assert "Bing: 3 of 100 used today, 97 remain" in ran[-1].out
+    assert [each.code for each in ran] == [0] * 10
+    assert "Bing: 3 of 100 used today, 97 remain" in ran[2].out
+    assert "12 found, 12 new" in ran[7].out
+    assert ran[9].out.startswith("29 created")
     assert (ended.code, ended.err) == (0, "")
 
 

@@ -201,8 +201,8 @@ _SHOWN: dict[str, str] = {
         retry_count, source_keyword, exec_meta, due_at, last_error_code, last_error, created_at, updated_at""",
     sources.name: """
         platform || ':' || idempotency_key AS key, platform, note_id, idempotency_key, note_url, kind, title,
-        author_name, published_at, content, processing_lock, locked_at, retry_count, last_error_code, exec_meta,
-        collected_at""",
+        author_name, source_keyword, published_at, content, version, status, processing_lock, locked_at, retry_count,
+        due_at, last_error_code, last_error, exec_meta, collected_at""",
     cookies.name: """
         platform || ':' || cookie_name AS key, cookie_name, platform, encryption_key_id, status, priority, daily_used,
         daily_limit, consecutive_errors, total_errors, cooling_until, created_at, updated_at""",

@@ -26,6 +26,7 @@ from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType, Fields
 
 BEFORE, AFTER = "0011", "0016"
+NOTE = json.dumps({"title": "t", "text": "one", "author": {"author_id": "1", "name": "x"}, "tags": [], "counts": {}})
 NOW = 1_800_000_000_000
 TEXT, NUMBER = BitableFieldType.TEXT, BitableFieldType.NUMBER
 FIELDS = {"key": TEXT, "url": TEXT, "keyword": TEXT, "status": TEXT, "created_at": NUMBER, "managed_by": TEXT}
@@ -81,7 +82,7 @@ async def fill(database: Database, service: SandboxBitable) -> None:
     }
     times = {"due_at": NOW, "created_at": NOW, "updated_at": NOW}
     candidate = {**common, "note_id": "a", "status": "collected", "source_keyword": "tea", **times}
-    note = {**common, "kind": "text", "author_name": "x", "content": '{"text": "one"}', "collected_at": NOW}
+    note = {**common, "kind": "text", "author_name": "x", "content": NOTE, "collected_at": NOW}
     await insert_rows(database, "tbl_candidate", candidate)
     await insert_rows(
         database, "tbl_source", *({**note, "note_id": name, "idempotency_key": f"{name}_v1"} for name in "ab")

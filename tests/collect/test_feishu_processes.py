@@ -11,30 +11,36 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from tests.collect.feishu_stage import (
     BATCH_CREATE,
     BATCH_DELETE,
     BATCH_UPDATE,
     CANDIDATES,
+    COOKIES,
+    EXECUTIONS,
+    SOURCES,
     MirrorMaker,
     change_candidates,
     make_service,
     make_target,
     put_candidates,
+    put_cookie,
+    put_source,
     read_expected,
     read_mirrored,
     remove_candidates,
 )
 from tests.stage import LOOPBACK
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import mirror_intents
 from tidings.core.alerts import Alerts
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
-from tidings.core.executions import Executions
+from tidings.core.executions import Executions, ExecutionStatus
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.secret import Secret
@@ -174,7 +180,8 @@ async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
 ) -> None:
     """C5, C21: Feishu fails in every way and is away for a while, processes are killed within requests, and one is
     stopped in the middle of a create until another has taken over and done the same; then it wakes up, and its request
-    arrives. Feishu takes no more than it documents. In the end each row stands there once, in its latest state."""
+    arrives. Feishu takes no more than it documents. In the end each row of all four tables stands there once, in its
+    latest state."""
     names = [f"n{number:03}" for number in range(150)]
     async with make_service(limits=DOCUMENTED_LIMITS) as service:
 
@@ -183,13 +190,26 @@ async def test_an_outage_with_kills_and_one_that_is_long_asleep_ends_equal(
             await kill_at(service, database_url, tmp_path, path=path, hook=hook, before=before)
 
         await put_candidates(database, names)
+        for name in names[:30]:
+            await put_source(database, name, note={"text": "正文", "counts": {"likes": 3}})
+            await put_cookie(database, name)
+        executions = Executions(database, clock=SystemClock(), process_lock=ProcessLock(tmp_path))
+        running = [await executions.acquire(f"collect:{name}", kind="collect") for name in names[:5]]
         await kill(BATCH_CREATE, "on_request", replace(bitable.HANG, path=BATCH_CREATE))
+        for table_id in (SOURCES, COOKIES, EXECUTIONS):
+            await kill(BATCH_CREATE.replace(CANDIDATES, table_id), "on_answer")
+        await put_candidates(database, ["lost"])
         await kill(BATCH_CREATE, "on_answer", replace(bitable.ANSWER_LOST, path=BATCH_CREATE, times=1))
         await change_candidates(database, names[:50], status="processing")
         await kill(BATCH_UPDATE, "on_request", replace(bitable.UNAVAILABLE, path=BATCH_UPDATE, times=1))
         await service.close()
         await change_candidates(database, names[:50], status="collected")
         await remove_candidates(database, names[100:])
+        async with database.write() as connection:
+            await connection.execute(delete(cookies).where(cookies.c.cookie_name.in_(names[:10])))
+            await connection.execute(update(cookies).values(status="cooling", cooling_until=1_800_000_000_000))
+        for execution in running[1:]:
+            await executions.finish(execution, ExecutionStatus.PARTIAL, processed=7, failed=1, result={})
         assert (await make_mirror(service).deliver()).failures
         await service.start()
         await kill(BATCH_DELETE, "on_answer")

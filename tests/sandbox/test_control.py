@@ -1,5 +1,6 @@
 """The sandbox steered over HTTP."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,6 +8,13 @@ import pytest
 from aiohttp import ClientSession
 
 from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+from tidings.sandbox.feishu.bitable import SandboxBitable
+from tidings.sandbox.feishu.tables import BitableFieldType
+from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
+from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.media.weibo import SandboxWeibo
+from tidings.sandbox.media.xiaohongshu import SandboxXiaohongshu
+from tidings.sandbox.webhook_sink import SandboxSink
 
 
 @pytest.fixture
@@ -118,7 +126,7 @@ async def test_the_site_misbehaves_and_recovers(client: ClientSession, sandbox: 
 async def test_unknown_controls_are_refused(client: ClientSession, sandbox: Sandbox) -> None:
     """A wrong name or a wrong value is said, not ignored."""
     assert await send(client, sandbox, "POST", "engines/gamma/faults", {}) == 404
-    assert await send(client, sandbox, "GET", "engines/alpha/faults") == 405
+    assert await send(client, sandbox, "PUT", "engines/alpha/faults") == 405
     assert await send(client, sandbox, "POST", "engines/alpha/faults", {"kind": "tantrum"}) == 400
     assert await send(client, sandbox, "POST", "record") == 404
     async with client.post(sandbox.addresses.control_url + "pages", data=b"{") as response:
@@ -129,3 +137,66 @@ async def test_a_site_alone_has_no_controls(client: ClientSession, site: Sandbox
     """Only a bundle is steered from outside."""
     async with client.get(f"{site.origin}/__sandbox/record") as response:
         assert response.status == 404
+
+
+async def call(client: ClientSession, url: str, method: str = "GET", document: object = None) -> tuple[int, Any]:
+    async with client.request(method, url, json=document) as response:
+        content = await response.read()
+        return response.status, json.loads(content) if content else None
+
+
+async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client: ClientSession) -> None:
+    """C33: platforms, Feishu and the receiver of webhooks; the refusals of each have names."""
+    platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
+    feishu, sink = SandboxBitable(), SandboxSink()
+    async with Sandbox(platforms=platforms, feishu=feishu, sink=sink) as sandbox:
+        control = sandbox.addresses.control_url
+        for name, fault in (
+            ("bilibili", "v_voucher"),
+            ("xiaohongshu", "account_abnormal"),
+            ("weibo", "session_refused"),
+            ("openweb", "captcha_page"),
+            ("feishu", "write_conflict"),
+        ):
+            assert fault in (await call(client, f"{control}{name}/faults"))[1]["named"]
+            wish = {"name": fault, "times": 1, "matching": "咖啡"}
+            assert (await call(client, f"{control}{name}/faults", "POST", wish))[0] == 204
+            assert (await call(client, f"{control}{name}/faults", "DELETE"))[0] == 204
+        assert (await call(client, f"{control}webhook/faults", "POST", {"status": 500, "times": 1}))[0] == 204
+        assert (await call(client, sink.url, "POST", {}))[0] == 500
+        assert (await call(client, sink.url, "POST", {}))[0] == 204
+        wish = {"name": "v_voucher", "times": 1}
+        await call(client, f"{control}bilibili/faults", "POST", wish)
+        assert "v_voucher" in (await call(client, f"{platforms[0].origin}/x/web-interface/nav"))[1]["data"]
+        assert "v_voucher" not in str(await call(client, f"{platforms[0].origin}/x/web-interface/nav"))
+        status, said = await call(client, f"{control}weibo/faults", "POST", {"name": "v_voucher"})
+        assert (status, "session_refused" in said["error"]) == (400, True)
+        record = (await call(client, f"{control}record"))[1]
+        assert (record["bilibili"]["requests"], record["webhook"]["taken"]) == (2, 1)
+
+
+async def test_people_change_records_and_log_out_over_the_control_address(client: ClientSession) -> None:
+    """C21, C33: what a person does in Feishu's page and on a platform."""
+    bilibili, feishu = SandboxBilibili(), SandboxBitable(tables={"tbl_keyword": {"keyword": BitableFieldType.TEXT}})
+    async with Sandbox(platforms=[bilibili], feishu=feishu) as sandbox:
+        control = sandbox.addresses.control_url
+        table = f"{control}feishu/tables/tbl_keyword"
+        added = await call(client, table, "POST", {"add": [{"keyword": "tea"}, {"keyword": "bread"}]})
+        first, second = added[1]["records"]
+        changed = await call(client, table, "POST", {"change": {first: {"keyword": "coffee"}}, "remove": [second]})
+        assert changed == (200, {"records": {first: {"keyword": "coffee"}}})
+        assert await call(client, table) == changed
+        refused: list[Any] = [{"add": [{"no_field": 1}]}, {"remove": ["rec1"]}, {"drop": []}, {"add": ["x"]}]
+        for wrong in refused:
+            assert (await call(client, table, "POST", wrong))[0] == 400
+        assert (await call(client, f"{control}feishu/tables/none"))[0] == 400
+
+        async def is_logged_in() -> bool:
+            headers = {"Cookie": DEMO_BILIBILI_COOKIE}
+            async with client.get(f"{bilibili.origin}/x/web-interface/nav", headers=headers) as response:
+                return bool((await response.json())["data"]["isLogin"])
+
+        assert (await call(client, f"{control}bilibili/log-out", "POST"))[0] == 204
+        assert not await is_logged_in()
+        assert (await call(client, f"{control}bilibili/log-out", "DELETE"))[0] == 204
+        assert await is_logged_in()

@@ -21,7 +21,8 @@ async def sandbox(
 ) -> None:
     """Start stand-ins for a site, engines and platforms.
 
-    They answer as the real ones do. A control address sets their faults. Ctrl-C ends them.
+    Also for Bing, Baidu, Feishu and a receiver of webhooks. They answer as the real ones do. A control address sets
+    their faults (docs/rehearsal.md). Ctrl-C ends them.
     """
     from tidings.sandbox import serve_sandbox
 
@@ -31,8 +32,6 @@ async def sandbox(
 
 
 def _show_addresses(addresses: "Addresses") -> None:
-    from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
-
     engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
     typer.echo(f"Site:    {addresses.sitemap_url}")
     for name, endpoint in addresses.endpoints.items():
@@ -41,28 +40,64 @@ def _show_addresses(addresses: "Addresses") -> None:
     typer.echo(f"Baidu:   {addresses.baidu_url} (token {addresses.baidu_token})")
     for name, origin in addresses.platforms.items():
         typer.echo(f"Media:   {origin} ({name})")
-    typer.echo(f"Control: {addresses.control_url}")
-    typer.echo("Try, in another terminal:")
-    typer.echo(
-        f"  TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}"
-    )
+    typer.echo(f"Feishu:  {addresses.feishu_url} (an empty base)")
+    typer.echo(f"Webhook: {addresses.webhook_url}")
+    typer.echo(f"Control: {addresses.control_url} (docs/rehearsal.md)")
+    typer.echo("Copy these variables into another terminal:")
+    for name, value in _list_variables(addresses).items():
+        typer.echo(f"export {name}='{value}'")
+    typer.echo("Then announce:")
+    typer.echo(f"  tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
     typer.echo("or, with Bing:")
-    typer.echo(f"  export TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 BING_API_BASE={addresses.bing_url}")
     typer.echo(
         f"  tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key {addresses.bing_key}"
     )
     typer.echo(f"  tidings run {addresses.host}")
-    typer.echo("or, to crawl (with --platform weibo, xiaohongshu too), in two terminals with these variables:")
-    bases = " ".join(f"{name.upper()}_BASE_URL={origin}" for name, origin in _list_bases(addresses))
-    typer.echo(f"\texport TIDINGS_ALLOW_NETWORKS=127.0.0.0/8 TIDINGS_TOKEN=try-the-sandbox-on-this-machine {bases}")
-    typer.echo(f"\techo '{DEMO_BILIBILI_COOKIE}' | tidings cookies add mine --platform bilibili; tidings serve")
-    typer.echo(
-        "\tcurl -X POST http://127.0.0.1:8080/crawler/search -H 'Authorization: Bearer try' "
-        """-H 'Content-Type: application/json' -d '{"platform": "bilibili", "keyword": "tea"}'"""
-    )
+    typer.echo("or collect:")
+    for name, cookie in _list_cookies().items():
+        typer.echo(f"  echo '{cookie}' | tidings cookies add my-{name} --platform {name}")
+    typer.echo("  export $(tidings collect feishu setup --yes | grep '^FEISHU_TABLE_')")
+    typer.echo("  tidings collect keywords add bilibili 咖啡")
+    typer.echo("  tidings collect discover")
+    typer.echo("  tidings collect run")
+    typer.echo("  tidings collect mirror")
     typer.echo("Ctrl-C ends it.")
 
 
-def _list_bases(addresses: "Addresses") -> list[tuple[str, str]]:
-    """The platforms whose address is a setting; the open web has none."""
-    return [(name, origin) for name, origin in addresses.platforms.items() if name != "openweb"]
+def _list_variables(addresses: "Addresses") -> dict[str, str]:
+    """The settings that point Tidings to the sandbox."""
+    from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN
+
+    # The open web has no address of its own.
+    bases = {name: origin for name, origin in addresses.platforms.items() if name != "openweb"}
+    return {
+        "TIDINGS_ALLOW_NETWORKS": "127.0.0.0/8",
+        "TIDINGS_DATA_DIR": "./rehearsal",
+        "TIDINGS_TOKEN": "try-the-sandbox-on-this-machine",
+        "TIDINGS_RETRY_SCALE": "0.1",
+        "BING_API_BASE": str(addresses.bing_url),
+        "BAIDU_API_BASE": str(addresses.baidu_url),
+        **{f"{name.upper()}_BASE_URL": origin for name, origin in bases.items()},
+        "TIDINGS_FEEDS": f"{addresses.platforms['openweb']}/feed.rss",
+        "PLATFORM_INTERVAL_SECONDS": "0",
+        "COOKIE_INTERVAL_SECONDS": "0",
+        "FEISHU_BASE_URL": str(addresses.feishu_url),
+        "FEISHU_APP_ID": DEMO_APP_ID,
+        "FEISHU_APP_SECRET": DEMO_APP_SECRET,
+        "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
+        "TIDINGS_ALERT_URLS": str(addresses.bot_url),
+        "TIDINGS_WEBHOOK_URL": str(addresses.webhook_url),
+    }
+
+
+def _list_cookies() -> dict[str, str]:
+    """A cookie that each platform takes."""
+    from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
+    from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE
+    from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE
+
+    return {
+        "bilibili": DEMO_BILIBILI_COOKIE,
+        "weibo": DEMO_WEIBO_COOKIE,
+        "xiaohongshu": DEMO_XIAOHONGSHU_COOKIE,
+    }

@@ -1,4 +1,6 @@
-"""A site, its engines and channels, and the media platforms, started and closed together, in a test or as a command."""
+"""A site, its engines and channels, the media platforms, Feishu and a receiver of webhooks, started and closed
+together, in a test or as `tidings sandbox`.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +12,14 @@ from tidings.sandbox.control import Control
 from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.feishu.bitable import SandboxBitable
+from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.bilibili import SandboxBilibili
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import SandboxWeibo
 from tidings.sandbox.media.xiaohongshu import SandboxXiaohongshu
 from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.webhook_sink import SandboxSink
 from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
 
 
@@ -40,13 +45,18 @@ class Addresses:
     baidu_token: str = DEMO_BAIDU_TOKEN
     # Base URLs by the name of the platform.
     platforms: Mapping[str, str] = field(default_factory=dict)
+    # Feishu's server, and the webhook of a group's bot there. None without Feishu.
+    feishu_url: str | None = None
+    bot_url: str | None = None
+    # Takes signed webhooks. None without a receiver.
+    webhook_url: str | None = None
 
 
 class Sandbox:
     """All stand-ins together, as an async context manager.
 
-    With `port`, the site listens there, and engines, channels and platforms on the following ports. Without it, each
-    listens on a free port.
+    With `port`, the site listens there, and engines, channels, platforms, Feishu and the receiver of webhooks on the
+    following ports. Without it, each listens on a free port.
     """
 
     def __init__(
@@ -57,6 +67,8 @@ class Sandbox:
         bing: SandboxBing | None = None,
         baidu: SandboxBaidu | None = None,
         platforms: Sequence[StandIn[Any]] = (),
+        feishu: SandboxBitable | None = None,
+        sink: SandboxSink | None = None,
         port: int | None = None,
     ) -> None:
         self.site = site or SandboxSite()
@@ -64,13 +76,17 @@ class Sandbox:
         self.bing = bing
         self.baidu = baidu
         self.platforms = list(platforms)
+        self.feishu = feishu
+        self.sink = sink
         self._port = port
         self._running = AsyncExitStack()
         named = {engine.name: engine for engine in self.engines}
         if len(named) < len(self.engines):
             raise ValueError("two engines of one sandbox have the same name")
-        channels = {channel.name: channel for channel in self._channels()}
-        self.site.control = Control(site=self.site, engines=named, channels=channels)
+        others: dict[str, StandIn[Any]] = {each.name: each for each in (*self._channels(), *self.platforms)}
+        others |= {} if feishu is None else {"feishu": feishu}
+        others |= {} if sink is None else {"webhook": sink}
+        self.site.control = Control(site=self.site, engines=named, others=others)
 
     async def __aenter__(self) -> Self:
         """Start all or none. Raises OSError if a port is taken."""
@@ -100,17 +116,22 @@ class Sandbox:
             bing_url=self.bing.base_url if self.bing is not None else None,
             baidu_url=self.baidu.base_url if self.baidu is not None else None,
             platforms={platform.name: platform.origin for platform in self.platforms},
+            feishu_url=self.feishu.origin if self.feishu is not None else None,
+            bot_url=self.feishu.bot_url if self.feishu is not None else None,
+            webhook_url=self.sink.url if self.sink is not None else None,
         )
 
     def _stand_ins(self) -> list[StandIn[Any]]:
-        return [self.site, *self.engines, *self._channels(), *self.platforms]
+        others = [stand_in for stand_in in (self.feishu, self.sink) if stand_in is not None]
+        return [self.site, *self.engines, *self._channels(), *self.platforms, *others]
 
     def _channels(self) -> list[StandIn[Any]]:
         return [channel for channel in (self.bing, self.baidu) if channel is not None]
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages, two engines, Bing, Baidu and the media platforms until cancelled.
+    """Run a site of `pages` pages, two engines, Bing, Baidu, the media platforms, an empty base of Feishu and a
+    receiver of webhooks until cancelled.
 
     They listen from `port` on (0: on free ports), and `on_ready` is called then. Raises OSError if a port is taken.
     """
@@ -118,7 +139,11 @@ async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Add
     platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
     baidu = SandboxBaidu(sites={})
     site = SandboxSite(pages=pages)
-    async with Sandbox(site=site, bing=bing, baidu=baidu, platforms=platforms, port=port) as sandbox:
+    # A new base of Feishu has one table.
+    feishu = SandboxBitable(tables={"tblDefault": {"文本": BitableFieldType.TEXT}})
+    async with Sandbox(
+        site=site, bing=bing, baidu=baidu, platforms=platforms, feishu=feishu, sink=SandboxSink(), port=port
+    ) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
         baidu.add_site(sandbox.site.origin, token=DEMO_BAIDU_TOKEN)
         on_ready(sandbox.addresses)

@@ -1,5 +1,6 @@
-"""Controls a running sandbox over HTTP: reads the recorded requests, changes pages of the site, sets and clears faults.
-Answers below /__sandbox/ on the port of the site. Control requests are not recorded.
+"""Controls a running sandbox over HTTP: reads the recorded requests, sets and clears faults of every stand-in, changes
+pages of the site and records of Feishu, and ends sessions of a platform. Answers below /__sandbox/ on the port of the
+site. Control requests are not recorded.
 
     ValueError
     └── ControlError    an invalid control request
@@ -12,6 +13,9 @@ from typing import Any
 from aiohttp import web
 
 from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.feishu.bitable import SandboxBitable
+from tidings.sandbox.feishu.tables import RefusalError
+from tidings.sandbox.media.platform import SandboxMedia
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import FaultError, parse_fault
 from tidings.sandbox.wire.stand_in import CONTROL_PREFIX, StandIn
@@ -24,20 +28,22 @@ class ControlError(ValueError):
 
 
 class Control:
-    """Answers the control requests of one sandbox."""
+    """Answers the control requests of one sandbox. `others` are further stand-ins, by the names in their addresses."""
 
     def __init__(
-        self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], channels: Mapping[str, StandIn[Any]]
+        self, *, site: SandboxSite, engines: Mapping[str, SandboxEngine], others: Mapping[str, StandIn[Any]]
     ) -> None:
         self._site = site
         self._engines = engines
-        self._channels = channels
+        self._others = others
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._route(request)
         except (ControlError, FaultError) as error:
             return web.json_response({"error": str(error)}, status=400)
+        except RefusalError as error:
+            return web.json_response({"error": f"{error.message} ({error.code})"}, status=400)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         match request.method, request.path.removeprefix(CONTROL_PREFIX).split("/"):
@@ -46,17 +52,19 @@ class Control:
             case "POST", ["pages"]:
                 return web.json_response(self._change_pages(await _read_object(request)))
             case method, ["site", "faults"]:
-                return await self._steer(method, self._site, request)
+                return await _steer(method, self._site, request)
             case method, ["engines", name, "faults"] if name in self._engines:
-                return await self._steer(method, self._engines[name], request)
-            case method, [name, "faults"] if name in self._channels:
-                return await self._steer(method, self._channels[name], request)
+                return await _steer(method, self._engines[name], request)
+            case method, [name, "faults"] if name in self._others:
+                return await _steer(method, self._others[name], request)
+            case method, [name, *rest] if name in self._others:
+                return await _change(method, self._others[name], rest, request)
         return web.json_response({"error": "no such control"}, status=404)
 
     def describe(self, *, full: bool) -> dict[str, object]:
         engines = {name: engine.describe(full=full) for name, engine in self._engines.items()}
-        channels = {name: channel.describe(full=full) for name, channel in self._channels.items()}
-        return {"site": self._site.describe(full=full), "engines": engines, **channels}
+        others = {name: stand_in.describe(full=full) for name, stand_in in self._others.items()}
+        return {"site": self._site.describe(full=full), "engines": engines, **others}
 
     def _change_pages(self, changes: Mapping[str, object]) -> dict[str, object]:
         if unknown := changes.keys() - {"change", "add", "remove"}:
@@ -70,14 +78,48 @@ class Control:
             self._site.remove(number)
         return {"pages": len(self._site.pages), "added": list(added[:1]) + list(added[-1:])}
 
-    async def _steer(self, method: str, stand_in: StandIn[Any], request: web.BaseRequest) -> web.StreamResponse:
-        if method == "POST":
-            stand_in.misbehave(parse_fault(await _read_object(request)))
-        elif method == "DELETE":
-            stand_in.recover()
-        else:
-            return web.json_response({"error": "POST a fault, or DELETE all"}, status=405)
-        return web.Response(status=204)
+
+async def _steer(method: str, stand_in: StandIn[Any], request: web.BaseRequest) -> web.StreamResponse:
+    """Set a fault (POST), clear all (DELETE), or list the faults that have a name (GET)."""
+    if method == "GET":
+        return web.json_response({"named": sorted(stand_in.named_faults)})
+    if method == "POST":
+        stand_in.misbehave(parse_fault(await _read_object(request), named=stand_in.named_faults))
+    elif method == "DELETE":
+        stand_in.recover()
+    else:
+        return web.json_response({"error": "GET the names, POST a fault, or DELETE all"}, status=405)
+    return web.Response(status=204)
+
+
+async def _change(
+    method: str, stand_in: StandIn[Any], path: Sequence[str], request: web.BaseRequest
+) -> web.StreamResponse:
+    """What people do there: change records of Feishu, or log out of a platform."""
+    match method, stand_in, path:
+        case "POST", SandboxBitable(), ["tables", name]:
+            return web.json_response(stand_in.edit_records(name, **_read_edits(await _read_object(request))))
+        case "GET", SandboxBitable(), ["tables", name]:
+            return web.json_response(stand_in.edit_records(name))
+        case "POST", SandboxMedia(), ["log-out"]:
+            stand_in.log_out_all()
+            return web.Response(status=204)
+        case "DELETE", SandboxMedia(), ["log-out"]:
+            stand_in.log_in_again()
+            return web.Response(status=204)
+    return web.json_response({"error": "no such control"}, status=404)
+
+
+def _read_edits(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Records to add, to change by their ids, and to remove."""
+    kinds = {"add": list, "change": dict, "remove": list}
+    for name, value in changes.items():
+        if name not in kinds or not isinstance(value, kinds[name]):
+            raise ControlError('the body is {"add": [FIELDS], "change": {ID: FIELDS}, "remove": [ID]}')
+    rows = [*changes.get("add", []), *changes.get("change", {}).values()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ControlError("a record is an object of fields")
+    return dict(changes)
 
 
 async def _read_object(request: web.BaseRequest) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Alerts: conditions that need a person. Each fires once, is resolved once, and its events are kept until delivered.
 
-The rest of the program uses `Alerts`. Events leave through `WebhookDestination` and `AppriseDestination`.
+The rest of the program uses `Alerts`. Events leave through `WebhookDestination`, `FeishuBotDestination` and
+`AppriseDestination`.
 """
 
 from tidings.core.alerts.conditions import OpenCondition
@@ -13,6 +14,7 @@ from tidings.core.alerts.events import (
     DestinationError,
     EventType,
 )
+from tidings.core.alerts.feishu_bot import FeishuBotDestination, is_feishu_bot
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.service import Alerts
@@ -30,9 +32,11 @@ __all__ = [
     "Destination",
     "DestinationError",
     "EventType",
+    "FeishuBotDestination",
     "Language",
     "OpenCondition",
     "WebhookDestination",
+    "is_feishu_bot",
     "new_webhook_secret",
     "split_urls",
 ]

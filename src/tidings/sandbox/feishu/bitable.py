@@ -1,6 +1,6 @@
 """The server of Feishu's Bitable API: access tokens that expire, records one by one and in batches, searches, tables,
-fields, `client_token`, and refusal of concurrent writes. Each of Feishu's refusals is ready to be set as a fault.
-People change records with `edit_records`, also over the control address."""
+fields, `client_token`, and refusal of concurrent writes; and the bot of a group. Each of Feishu's refusals is ready to
+be set as a fault. People change records with `edit_records`, also over the control address."""
 
 import asyncio
 import json
@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aiohttp import web
 
+from tidings.sandbox.feishu.bot import BOT_PATH, DEMO_BOT, GroupBot
 from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS, BitableLimits, RateGate
 from tidings.sandbox.feishu.tables import BitableFieldType, BitableTable, Fields, RefusalError
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
@@ -123,6 +124,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         self._app = (app_id, app_secret)
         self._limits = limits
         self._search_delay = search_delay
+        self.bot = GroupBot(now=now)
         self._tokens: dict[str, datetime] = {}
         self._now = now
         self._tables: dict[str, _OpenTable] = {}
@@ -171,6 +173,11 @@ class SandboxBitable(StandIn[BitableRequest]):
             table.delete(remove)
         return {"records": table.records}
 
+    @property
+    def bot_url(self) -> str:
+        """The webhook of the group's bot."""
+        return self.origin + BOT_PATH + DEMO_BOT
+
     def table(self, table_id: str) -> BitableTable:
         """A table, to read it or to change it as a person would."""
         return self._tables[table_id].table
@@ -195,7 +202,8 @@ class SandboxBitable(StandIn[BitableRequest]):
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
         counts = {opened.name: len(opened.table.records) for opened in self._tables.values()}
-        return super().describe(full=full) | {"records": counts}
+        messages = {"messages": self.bot.messages} if full else {}
+        return super().describe(full=full) | {"records": counts, "botMessages": len(self.bot.messages)} | messages
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> BitableRequest:
         split = urlsplit(request.raw_path)
@@ -215,6 +223,8 @@ class SandboxBitable(StandIn[BitableRequest]):
             return TOO_LARGE
         if asked.path == TOKEN_PATH:
             return self._give_token(asked)
+        if asked.path == BOT_PATH + DEMO_BOT:
+            return answer_json(self.bot.take(asked.document, size=asked.size))
         try:
             data = await self._answer_app(asked)
         except RefusalError as error:

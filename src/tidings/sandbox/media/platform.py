@@ -59,11 +59,22 @@ class SandboxMedia(StandIn[PlatformRequest]):
         super().__init__(name, port=port)
         self.library = library or PostLibrary()
         self._sessions = set(sessions)
+        self._ended: set[str] = set()
         self._now = now
 
     def log_out(self, session: str) -> None:
         """End a session: it is unknown from now on."""
         self._sessions.discard(session)
+
+    def log_out_all(self) -> None:
+        """End every session, as a platform does that asks all accounts to log in again."""
+        self._ended |= self._sessions
+        self._sessions = set()
+
+    def log_in_again(self) -> None:
+        """Know the sessions again that `log_out_all` ended."""
+        self._sessions |= self._ended
+        self._ended = set()
 
     def is_logged_in(self, question: PlatformRequest) -> bool:
         return question.cookies.get(self.session_cookie) in self._sessions

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -93,11 +93,20 @@ class _ArmedFault:
         return number > 0 and number % self.fault.every == 0 and not spent
 
 
-def parse_fault(document: object) -> Fault:
-    """A fault from JSON: fields of `Fault` by name, durations in seconds. Raises FaultError."""
+def parse_fault(document: object, *, named: Mapping[str, Fault] | None = None) -> Fault:
+    """A fault from JSON: fields of `Fault` by name, durations in seconds. Raises FaultError.
+
+    `named`: faults that the field `name` may begin with.
+    """
     if not isinstance(document, dict):
         raise FaultError("a fault is a JSON object")
-    return Fault(**{name: _parse_field(name, value) for name, value in document.items()})
+    given = dict(document)
+    start = Fault()
+    if (name := given.pop("name", None)) is not None:
+        if named is None or name not in named:
+            raise FaultError(f"name: it must be one of {', '.join(sorted(named or ())) or 'none'}")
+        start = named[name]
+    return replace(start, **{name: _parse_field(name, value) for name, value in given.items()})
 
 
 def _parse_field(name: str, value: object) -> Any:

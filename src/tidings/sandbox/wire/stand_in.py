@@ -4,6 +4,7 @@ closes at once, whatever waits on it. Each stand-in decides its own answers.
 
 import asyncio
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,6 +140,12 @@ class StandIn(ABC, Generic[A]):
     async def wait_until_idle(self, *, timeout: timedelta = timedelta(seconds=10)) -> None:
         """Wait until no request is in flight. Raises TimeoutError."""
         await self._log.wait_until_idle(timeout=timeout)
+
+    @property
+    def named_faults(self) -> dict[str, Fault]:
+        """The faults that the stand-in's own module defines, such as a platform's refusals, by their names."""
+        known = vars(sys.modules[type(self).__module__])
+        return {name.lower(): value for name, value in known.items() if isinstance(value, Fault)}
 
     def misbehave(self, fault: Fault) -> None:
         self._faults.arm(fault)
