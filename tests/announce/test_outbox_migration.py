@@ -13,7 +13,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox
 from tidings.core.db.database import Database, downgrade_database, open_database, upgrade_database
 
-BEFORE, AFTER = "0009", "0010"
+BEFORE, AFTER = "0009", "head"
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 NAMES = (

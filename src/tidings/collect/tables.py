@@ -36,6 +36,7 @@ TERMS_VECTOR: Final = "array_to_tsvector(string_to_array(terms, ' '::text))"
 _is_pending = text("status = 'pending'")
 _is_processing = text("status = 'processing'")
 _has_failed = text("status = 'failed'")
+_is_collected = text("status = 'collected'")
 
 
 class CandidateStatus(StrEnum):
@@ -80,6 +81,7 @@ candidates = Table(
     Index("candidates_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
     Index("candidates_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
     Index("candidates_failed", "updated_at", sqlite_where=_has_failed, postgresql_where=_has_failed),
+    Index("candidates_collected", "updated_at", "platform", sqlite_where=_is_collected, postgresql_where=_is_collected),
 )
 
 sources = Table(

@@ -46,7 +46,8 @@ executions = Table(
     # When somebody asked it to stop.
     Column("stop_requested_at", BigInteger),
     Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
-    Index("executions_history", "workflow_name", "id"),
+    # Kind and status are in it, so that the last outcome of many workflows is read from the index alone.
+    Index("executions_history", "workflow_name", "id", "kind", "status"),
     sqlite_autoincrement=True,
 )
 

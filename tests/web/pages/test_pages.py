@@ -1,5 +1,6 @@
 """The pages: every one in both languages, what forms do, and text that somebody else wrote."""
 
+import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -202,6 +203,42 @@ async def test_what_others_write_is_text_and_never_markup(api: ApiStage, browser
         assert "<img src=x" not in text, path
         shown += "alert(1)" in text
     assert shown >= 4
+
+
+async def test_an_alert_that_ended_stands_beside_the_open_ones(api: ApiStage, browser: Browser) -> None:
+    """C24: open alerts with what to do, past ones with the time of their end."""
+    alerts, database = api.installation.alerts, api.installation.database
+    async with database.write() as connection:
+        for subject in ("first.example", "second.example"):
+            alert = Alert(kind=AnnounceAlert.NO_URLS, subject=subject, reason=f"{subject} is empty", action="Look.")
+            await alerts.raise_alert(connection, alert)
+    async with database.write() as connection:
+        await alerts.resolve_alert(connection, AnnounceAlert.NO_URLS, "first.example")
+    page = (await browser.get("/alerts")).text
+    opened, _, past = page.partition('id="past-title"')
+    assert "second.example is empty" in opened
+    assert "first.example" not in opened
+    assert "first.example is empty" in past
+    assert "Over since" in past
+
+
+@pytest.mark.parametrize(
+    ("fault", "english", "chinese"),
+    [
+        (Fault(status=422, matching="/0000003/"), "Check that the URL belongs to the host", "请确认网址属于该主机"),
+        (Fault(status=503), "the engine had trouble", "搜索引擎暂时故障"),
+        (Fault(status=401), "Check the key and its file", "确认密钥及其文件"),
+    ],
+)
+async def test_each_reason_has_its_own_advice_in_both_languages(
+    api: ApiStage, browser: Browser, fault: Fault, english: str, chinese: str
+) -> None:
+    """A13: a failed page says what a person should do about it."""
+    api.engine.misbehave(fault)
+    site, _ = await run_once(api)
+    assert english in html.unescape((await browser.get(f"{site}/failed")).text)
+    browser.cookies["language"] = "zh"
+    assert chinese in (await browser.get(f"{site}/failed")).text
 
 
 async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser: Browser) -> None:

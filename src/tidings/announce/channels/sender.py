@@ -362,7 +362,9 @@ class Sender:
                     )
                     continue
                 failed[reason] += len(run)
-                untaken[reason] += await self._record_failed(connection, run, reason, sent.attempts, at=now)
+                untaken[reason] += await self._record_failed(
+                    connection, run, reason, sent.attempts, verdict=Verdict.BAD_URLS, at=now
+                )
         self._failures_in_row = 0
         part.batch.accepted += taken
         self._context.emit(PagesTaken(self._channel.engine, taken, fresh))
@@ -372,11 +374,18 @@ class Sender:
             self._context.emit(PagesFailed(self._channel.engine, pages, untaken[reason], reason, advice))
 
     async def _record_failed(
-        self, connection: AsyncConnection, part: _Part, reason: str, attempts: int, *, at: datetime
+        self, connection: AsyncConnection, part: _Part, reason: str, attempts: int, *, verdict: Verdict, at: datetime
     ) -> int:
         """Returns how many of the pages no engine has taken yet."""
         return await self._recorder.record_failed(
-            connection, part.batch.claimed, start=part.start, stop=part.stop, reason=reason, attempts=attempts, at=at
+            connection,
+            part.batch.claimed,
+            start=part.start,
+            stop=part.stop,
+            reason=reason,
+            verdict=verdict.name.lower(),
+            attempts=attempts,
+            at=at,
         )
 
     async def _give_up(self, sent: _Sent, *, settles: bool = False) -> None:
@@ -388,7 +397,9 @@ class Sender:
             if settles:
                 await self._channel.settle(connection, outcome, count=len(part))
             if not blameless:
-                untaken = await self._record_failed(connection, part, outcome.reason, sent.attempts, at=now)
+                untaken = await self._record_failed(
+                    connection, part, outcome.reason, sent.attempts, verdict=outcome.verdict, at=now
+                )
             if outcome.verdict is Verdict.FORBIDDEN:
                 engine = self._channel.engine.endpoint
                 await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))

@@ -25,6 +25,8 @@ class FailedPage:
     engine: str
     # The engine's own words.
     reason: str
+    # The name of the engine's verdict, such as `bad_urls`; None for failures from before verdicts were stored.
+    verdict: str | None
     # Requests that carried it, over all executions.
     attempts: int
     failed_at: datetime
@@ -60,7 +62,7 @@ class FailedPages:
                 positions = list_positions(read_bits(row.pending), row.batch_size)[: limit - len(found)]
                 channel, failed_at = Channel(row.channel), from_milliseconds(row.failed_at)
                 found += [
-                    FailedPage(page.url, channel, row.engine, row.reason, row.attempts, failed_at)
+                    FailedPage(page.url, channel, row.engine, row.reason, row.verdict, row.attempts, failed_at)
                     for page in pages.pick(positions)
                 ]
                 if len(found) >= limit:

@@ -97,6 +97,8 @@ deliveries = Table(
     Column("reason", Text),
     Column("failed_at", BigInteger),
     Column("attempted_in", BigInteger),
+    # The name of its verdict, such as `bad_urls`. Null for failures from before this column.
+    Column("verdict", Text),
     Index("deliveries_next", "site", "channel", "engine", "failed_at", "id"),
     Index("deliveries_of_batch", "batch"),
     sqlite_autoincrement=True,
@@ -336,12 +338,21 @@ class Outbox:
             await self._store_state(connection, state)
 
     async def record_failed(
-        self, connection: AsyncConnection, segment: Segment, state: "BatchState", *, reason: str, attempts: int, at: int
+        self,
+        connection: AsyncConnection,
+        segment: Segment,
+        state: "BatchState",
+        *,
+        reason: str,
+        verdict: str | None,
+        attempts: int,
+        at: int,
     ) -> None:
         """The engine did not take the segment's pages in so many attempts; they are not claimed in this execution."""
         row = await self._read_delivery(connection, segment.delivery)
         failure = {
             "reason": reason,
+            "verdict": verdict,
             "attempts": row.attempts + attempts,
             "failed_at": at,
             "attempted_in": self._execution,

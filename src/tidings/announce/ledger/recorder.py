@@ -69,8 +69,12 @@ class Recorder:
         reason: str,
         attempts: int,
         at: datetime,
+        verdict: str | None = None,
     ) -> int:
-        """An engine did not take these pages in so many attempts. Returns how many no engine has taken yet."""
+        """An engine did not take these pages in so many attempts. Returns how many no engine has taken yet.
+
+        `verdict` is the name of the engine's verdict, so that a person can be told what to do.
+        """
         counts, day, untaken = DayCounts(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
@@ -78,7 +82,7 @@ class Recorder:
             untaken += (make_bits(segment.positions) & ~state.entered).bit_count()
             state, counted = state.count_tried(segment.positions, day=day)
             await self.outbox.record_failed(
-                connection, segment, state, reason=reason, attempts=attempts, at=to_milliseconds(at)
+                connection, segment, state, reason=reason, verdict=verdict, attempts=attempts, at=to_milliseconds(at)
             )
             counts += counted
         await self.statistics.add(connection, counts, day=day)

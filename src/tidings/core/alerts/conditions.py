@@ -1,6 +1,7 @@
-"""The table of open conditions, one row for each kind and subject.
+"""The table of open conditions, one row for each kind and subject, and the table of those that ended.
 
-A row is inserted when a condition begins, marked when it fires, and deleted when it ends.
+A row is inserted when a condition begins, marked when it fires, and deleted when it ends. If people were notified,
+the end is stored among the past alerts.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from sqlalchemy import (
     and_,
     delete,
     func,
+    insert,
     select,
     text,
     update,
@@ -46,6 +48,33 @@ alert_conditions = Table(
     Index("alert_conditions_waiting", "fires_at", sqlite_where=_has_not_fired, postgresql_where=_has_not_fired),
     sqlite_autoincrement=True,
 )
+
+past_alerts = Table(
+    "past_alerts",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    # Milliseconds since 1970: when it began, and when it ended.
+    Column("since", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Index("past_alerts_age", "ended_at"),
+    sqlite_autoincrement=True,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAlert:
+    """A condition that people were notified of, and that ended."""
+
+    # The kind's name.
+    kind: str
+    subject: str
+    # As it was told last.
+    reason: str
+    since: datetime
+    ended_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +158,38 @@ class Conditions:
         statement = delete(alert_conditions).where(_is_condition(kind, subject)).returning(alert_conditions)
         row = (await connection.execute(statement)).mappings().first()
         return None if row is None else _read_condition(row)
+
+    async def store_end(self, connection: AsyncConnection, over: OpenCondition, *, at: datetime) -> None:
+        """Keep a condition that ended among the past alerts."""
+        values = {
+            "kind": over.kind,
+            "subject": over.subject,
+            "reason": over.reason,
+            "since": to_milliseconds(over.since),
+            "ended_at": to_milliseconds(at),
+        }
+        await connection.execute(insert(past_alerts).values(values))
+
+    async def list_past(self, *, limit: int) -> list[PastAlert]:
+        """The last that ended first."""
+        statement = select(past_alerts).order_by(past_alerts.c.id.desc()).limit(limit)
+        async with self._database.read() as connection:
+            return [
+                PastAlert(
+                    kind=row.kind,
+                    subject=row.subject,
+                    reason=row.reason,
+                    since=from_milliseconds(row.since),
+                    ended_at=from_milliseconds(row.ended_at),
+                )
+                for row in await connection.execute(statement)
+            ]
+
+    async def purge_past(self, *, before: datetime) -> None:
+        """Delete those that ended before then."""
+        statement = delete(past_alerts).where(past_alerts.c.ended_at < to_milliseconds(before))
+        async with self._database.write() as connection:
+            await connection.execute(statement)
 
     async def find(self, connection: AsyncConnection, kind: str, subject: str) -> OpenCondition | None:
         statement = select(alert_conditions).where(_is_condition(kind, subject))

@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.alerts.conditions import Conditions, OpenCondition
+from tidings.core.alerts.conditions import Conditions, OpenCondition, PastAlert
 from tidings.core.alerts.delivery import AlertDelivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
@@ -26,6 +26,7 @@ from tidings.core.secrets.redaction import Redactor
 from tidings.core.stop import Stop
 
 KEPT_FOR: Final = timedelta(days=30)
+PAST_KEPT_FOR: Final = timedelta(days=90)
 
 _PURGE_EVERY: Final = timedelta(days=1)
 # Another process may have written an event, or a caller of `raise_alert` may not have called `wake`.
@@ -88,7 +89,9 @@ class Alerts:
     async def _resolve(self, connection: AsyncConnection, kind: str, subject: str) -> None:
         over = await self._conditions.remove(connection, kind, escape_controls(subject))
         if over is not None and over.fired_at is not None:
-            await self._add_event(connection, over, EventType.RESOLVED, at=self._clock.now())
+            now = self._clock.now()
+            await self._conditions.store_end(connection, over, at=now)
+            await self._add_event(connection, over, EventType.RESOLVED, at=now)
             _log.info("alert.resolved", kind=over.kind, subject=over.subject)
 
     async def resolve_matching(self, connection: AsyncConnection, fits: Callable[[str, str], bool]) -> None:
@@ -105,6 +108,10 @@ class Alerts:
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:
         """The conditions that hold now, the newest first."""
         return await self._conditions.list_open(limit=limit)
+
+    async def list_past(self, *, limit: int = 100) -> list[PastAlert]:
+        """Alerts that ended within the last 90 days, the latest end first."""
+        return await self._conditions.list_past(limit=limit)
 
     async def count_open(self) -> int:
         """How many conditions hold now."""
@@ -182,6 +189,7 @@ class Alerts:
         now = self._clock.now()
         if now >= self._purge_at:
             await self._outbox.purge(before=now - KEPT_FOR)
+            await self._conditions.purge_past(before=now - PAST_KEPT_FOR)
             self._purge_at = now + _PURGE_EVERY
 
     def _log_fired(self, condition: OpenCondition) -> None:

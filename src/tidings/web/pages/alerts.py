@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tidings.web.pages.overview import describe_alert
+from tidings.web.pages.overview import describe_alert, name_level, title_alert
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _MOST = 100
@@ -18,6 +18,16 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
         formats = dashboard.renderer.formats(request)
         found = await dashboard.installation.alerts.list_open(limit=_MOST)
         shown = [describe_alert(each, formats) for each in found]
-        return await dashboard.render(request, "alerts.html", alerts=shown, past=[])
+        past = [
+            {
+                "level": name_level(each.kind),
+                "title": title_alert(each.kind, each.subject, formats),
+                "text": each.reason,
+                "lasted": formats.span(each.ended_at - each.since),
+                "at": each.ended_at,
+            }
+            for each in await dashboard.installation.alerts.list_past(limit=_MOST)
+        ]
+        return await dashboard.render(request, "alerts.html", alerts=shown, past=past)
 
     return router

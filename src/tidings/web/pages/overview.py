@@ -308,18 +308,28 @@ def _make_collection_figure(collection: CollectionSummary, formats: Formats) -> 
 
 def describe_alert(alert: OpenCondition, formats: Formats) -> dict[str, Any]:
     """An alert as its card shows it, with a link to the page where a person can act."""
-    kind = find_kind(alert.kind)
-    language = Language(formats.texts.language.value)
-    title = alert.kind if kind is None else kind.titles[language]
     href, action = _find_action(alert)
     return {
-        "level": (kind.level if kind else AlertLevel.P1).value,
-        "title": f"{title}{'：' if formats.is_chinese else ': '}{alert.subject}",
+        "level": name_level(alert.kind),
+        "title": title_alert(alert.kind, alert.subject, formats),
         "text": f"{alert.reason}. {alert.action}" if alert.action else alert.reason,
         "age": formats.lasting(alert.since),
         "href": href,
         "action": formats.texts(f"alerts.{action}"),
     }
+
+
+def name_level(kind: str) -> str:
+    """The level of a kind; P1 for one that another release knew."""
+    found = find_kind(kind)
+    return (found.level if found else AlertLevel.P1).value
+
+
+def title_alert(kind: str, subject: str, formats: Formats) -> str:
+    """The kind's title in the page's language, and what it is about."""
+    found = find_kind(kind)
+    title = kind if found is None else found.titles[Language(formats.texts.language.value)]
+    return f"{title}{'：' if formats.is_chinese else ': '}{subject}"
 
 
 def find_kind(name: str) -> AlertKind | None:

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.ledger.corrections import requeue, requeue_failed
+from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.lookup import ChannelLookup, PageLookup, find_page
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.net.addresses import MAX_URL_LENGTH
@@ -16,6 +17,7 @@ from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
+from tidings.web.pages.view.texts import Texts
 
 _MOST_FAILED: Final = 100
 
@@ -35,12 +37,18 @@ async def list_failed(dashboard: Dashboard, view: SiteView, *, limit: int) -> li
             "shown": split_url(page.url),
             "engine": urlsplit(page.engine).netloc or page.engine,
             "reason": page.reason,
-            "advice": view.formats.texts("failed.nothing"),
+            "advice": find_advice(page.verdict, page.channel, view.formats.texts),
             "attempts": page.attempts,
             "at": page.failed_at,
         }
         for page in await dashboard.installation.service.list_failed(view.site, limit=limit)
     ]
+
+
+def find_advice(verdict: str | None, channel: Channel, texts: Texts) -> str:
+    """What a person should do about a page that failed like this at this channel."""
+    keys = (f"advice.{verdict}_{channel}", f"advice.{verdict}", "advice.unknown")
+    return texts(next(key for key in keys if texts.has(key)))
 
 
 def split_url(url: str) -> tuple[str, str]:
