@@ -6,6 +6,7 @@ import gc
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -112,7 +113,9 @@ def _fill(url: str) -> None:
         await prepare_database(database)
         await database.close()
 
-    asyncio.run(prepare())
+    # In a thread, because a fixture may ask for the server while an event loop runs.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(lambda: asyncio.run(prepare())).result()
 
 
 @pytest.fixture

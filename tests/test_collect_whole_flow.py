@@ -4,7 +4,7 @@ found in the base and in a spreadsheet."""
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import openpyxl
+import openpyxl  # type: ignore[import-untyped]
 import pytest
 
 from tests.cli.terminal import Terminal
