@@ -12,7 +12,7 @@ from tidings.cli.main import app
 FIXED = """
 demo serve announce run check status pause resume audit backup restore sandbox
 sites: list add show set remove
-ledger: forget
+ledger: forget find
 collect: run discover recover status failed retry mirror
 collect keywords: add list pause remove
 collect notes: list show export delete

@@ -124,7 +124,7 @@ async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal
 
 
 async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
-    """A36, A41: a bad run is undone, also for sitemap files that have not changed since."""
+    """A36, A41, A44: a bad run is undone, also for files that have not changed since; a look-up shows it."""
     async with make_sandbox(pages=5) as sandbox:
         engine = sandbox.engines[0]
         terminal.variables |= {
@@ -133,9 +133,23 @@ async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
             "INDEXNOW_SEARCH_ENGINES": engine.endpoint,
         }
         await terminal.run("run")
+        known = await terminal.run("ledger", "find", sandbox.site.url(2))
+        foreign = await terminal.run("ledger", "find", "https://other.example/", "--site", sandbox.site.host)
         forgotten = await terminal.run("ledger", "forget", sandbox.site.host, "--since", "2020-01-01")
+        unknown = (await terminal.run("ledger", "find", sandbox.site.url(2), "--json")).document["sites"]
         ran = await terminal.run("run", "--json")
         assert forgotten.out == "5 entries are forgotten; their pages are due again.\n"
+        assert (known.code, "not due, unless it changed" in known.out) == (0, True)
+        assert (foreign.code, "not of the site's host" in foreign.out) == (1, True)
+        assert unknown[0]["channels"][0] | {"open": []} == {
+            "channel": "indexnow",
+            "due": True,
+            "rule": "new",
+            "acceptedAt": None,
+            "lastmod": None,
+            "until": None,
+            "open": [],
+        }
         assert (ran.document["new"], ran.document["filesUnchanged"]) == (5, 0)
         assert dict(engine.accepted) == dict.fromkeys(sandbox.site.urls(), 2)
 

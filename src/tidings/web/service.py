@@ -169,7 +169,13 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
     )
     return [
         make_sites_router(lookup, services),
-        make_ledger_router(lookup, database=installation.database, executions=installation.executions),
+        make_ledger_router(
+            lookup,
+            database=installation.database,
+            executions=installation.executions,
+            rules=installation.announcer.rules,
+            clock=installation.clock,
+        ),
         make_pause_router(lookup, schedules=installation.schedules, service=service, wake=installation.wake),
         make_executions_router(
             lookup,

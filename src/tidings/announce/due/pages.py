@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from urllib.parse import quote
 
 from xxhash import xxh3_64_intdigest
 
@@ -21,6 +22,14 @@ NO_LASTMOD = -1
 
 # What a URL may consist of without a closer look; all of it stands for itself in a request.
 _PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
+
+# WHATWG's sets of characters that are percent-encoded. A quote in the query stays: `_PLAIN` has it, and the ledger knows
+# such URLs as they are.
+_UNFIT_IN_PATH = re.compile(r"[^\x00-\x1f\x7f\x21\x24-\x3b\x3d\x40-\x5d\x5f\x61-\x7a|~]")
+_UNFIT_IN_QUERY = re.compile(r"[^\x00-\x1f\x7f\x21\x24-\x3b\x3d\x3f-\x5b\x5d-\x7e]")
+_PARTS = re.compile(
+    r"(?P<origin>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\]*)(?P<path>(?:/[^?#]*)?)(?P<query>(?:\?[^#]*)?)(?:#[^\x00-\x1f]*)?",
+)
 
 _CLIMB = re.compile(rb"/(?:\.|%2e){2}(?![^/?#\n])", re.IGNORECASE)
 
@@ -207,7 +216,7 @@ class PageFilter:
         if self._is_plain(loc) and not self._may_climb(loc):
             return loc
         try:
-            url = parse_url(loc.decode())
+            url = parse_url(encode_unfit(loc.decode()))
         except (UrlError, UnicodeDecodeError):
             self.dropped.invalid += 1
             return None
@@ -221,6 +230,24 @@ class PageFilter:
             self.dropped.invalid += 1
             return None
         return url.text.encode()
+
+
+def encode_unfit(text: str) -> str:
+    """The URL as a browser sends it (WHATWG): what path and query must not contain is percent-encoded.
+
+    A backslash in the path is a slash. Control characters stay, and so does the host as it is: a strange character
+    there is a mistake, or an attack, and the URL is refused for it.
+    """
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        return text
+    path = _UNFIT_IN_PATH.sub(_encode_match, found["path"].replace("\\", "/"))
+    query = _UNFIT_IN_QUERY.sub(_encode_match, found["query"])
+    return f"{found['origin']}{path}{query}"
+
+
+def _encode_match(match: re.Match[str]) -> str:
+    return quote(match[0])
 
 
 def hash_urls(urls: Iterable[bytes]) -> "array[int]":

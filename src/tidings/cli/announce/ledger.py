@@ -1,16 +1,36 @@
-"""`tidings ledger`: correct the record of accepted pages."""
+"""`tidings ledger`: look a page up in the record of accepted pages, and correct it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.cli.options import JsonOption, SiteArgument, make_group
-from tidings.cli.output import print_answer
-from tidings.cli.session import Session, command, fail, require_site
+from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table
+from tidings.cli.session import Exit, Session, command, fail, require_site
 from tidings.core.clock import parse_timestamp
 
-app = make_group("Correct the record of announced pages.")
+if TYPE_CHECKING:
+    from tidings.announce.ledger.lookup import PageLookup
+    from tidings.announce.site.site import Site
+    from tidings.wiring import Installation
+
+app = make_group("Look up and correct the record of announced pages.")
+
+
+_RULES: Final = {
+    "new": "due: never accepted",
+    "expired": "due: accepted too long ago",
+    "open": "waits in the outbox",
+    "too_soon": "just accepted: a change waits",
+    "accepted": "not due, unless it changed",
+}
+_REFUSALS: Final = {
+    "invalid": "this is not a URL that can be announced",
+    "foreign_host": "it is not of the site's host",
+    "outside_key_location": "it lies outside the key file's folder",
+}
 
 
 @app.command("forget")
@@ -38,3 +58,55 @@ async def forget(
         f"{forgotten:,} entries are forgotten; their pages are due again.",
         as_json=as_json,
     )
+
+
+@app.command("find")
+@command
+async def find(
+    session: Session,
+    url: Annotated[str, typer.Argument(help="The page.")],
+    site: Annotated[str | None, typer.Option("--site", help="The site's id. [the sites of the URL's host]")] = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Was this page announced? Shows each channel.
+
+    When it was last accepted, by which rule it is due or not due now, and what is open or failed.
+
+    Exit code 0: a site announces this page. 1: none does.
+    """
+    from tidings.announce.ledger.lookup import find_page
+
+    installation = await session.open()
+    sites = [await require_site(installation, site)] if site else await _find_sites(installation, url)
+    if not sites:
+        fail("no site has the host of this URL; `tidings sites list` shows the sites")
+    database, clock, rules = installation.database, installation.clock, installation.announcer.rules
+    found = {each.id: await find_page(each, url, database=database, clock=clock, rules=rules) for each in sites}
+    if as_json:
+        print_json({"sites": [{"site": name, **lookup.to_json()} for name, lookup in found.items()]})
+    else:
+        for name, lookup in found.items():
+            _print_lookup(name, lookup)
+    return Exit.DONE if any(lookup.refusal is None for lookup in found.values()) else Exit.FAILED
+
+
+async def _find_sites(installation: "Installation", url: str) -> "list[Site]":
+    host = urlsplit(url.strip()).netloc.lower()
+    return [installation.know(each) for each in await installation.sites.list_all() if each.host == host]
+
+
+def _print_lookup(name: str, lookup: "PageLookup") -> None:
+    console = make_console()
+    console.print(f"{escape(lookup.url)} at {escape(name)}")
+    if lookup.refusal is not None:
+        console.print(f"[red]never announced[/]: {_REFUSALS[lookup.refusal.value]}")
+        return
+    rows = [
+        (str(each.channel), _RULES[each.rule.value], format_time(each.accepted_at), format_time(each.until))
+        for each in lookup.channels
+    ]
+    print_table(rows, "channel", "now", "last accepted", "until")
+    for each in (delivery for channel in lookup.channels for delivery in channel.deliveries):
+        failure = f"failed {format_time(each.failed_at)}: {each.reason} ({each.attempts} attempts)"
+        state = f"planned {format_time(each.planned_at)}" if each.reason is None else failure
+        console.print(f"  open at {escape(each.engine)}: {escape(state)}")

@@ -136,6 +136,44 @@ class FailedAnswer(BaseModel):
     failed: list[dict[str, Any]]
 
 
+class AnswerPart(BaseModel):
+    """A part of an answer, in camelCase. A field that is not described here is an error, so that none is forgotten."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", populate_by_name=False)
+
+
+class OpenDeliveryAnswer(AnswerPart):
+    """One engine that did not take a page so far."""
+
+    engine: str
+    removed: bool
+    planned_at: str
+    attempts: int
+    # The last failure; null before the first.
+    reason: str | None
+    failed_at: str | None
+
+
+class ChannelLookupAnswer(AnswerPart):
+    """What one channel knows of a page."""
+
+    channel: str
+    due: bool = Field(description="Whether the next execution sends it, whatever its lastmod is.")
+    rule: Literal["new", "expired", "open", "too_soon", "accepted"]
+    accepted_at: str | None
+    lastmod: str | None = Field(description="The lastmod that it had when it was accepted.")
+    until: str | None = Field(description="When the rule stops to hold by itself.")
+    open: list[OpenDeliveryAnswer]
+
+
+class LookupAnswer(AnswerPart):
+    """Was this page announced? `refusal` says why this site never announces it."""
+
+    url: str
+    refusal: Literal["invalid", "foreign_host", "outside_key_location"] | None
+    channels: list[ChannelLookupAnswer]
+
+
 class ForgottenAnswer(BaseModel):
     """How many entries were removed from the ledger; their pages are due again."""
 

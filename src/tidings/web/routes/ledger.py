@@ -4,22 +4,37 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
-from tidings.core.clock import parse_timestamp, to_text
+from tidings.announce.ledger.lookup import find_page
+from tidings.core.clock import Clock, parse_timestamp, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.errors import FieldError, ProblemError, refuse_input
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import FailedAnswer, ForgetBody, ForgottenAnswer, UrlsBody
+from tidings.web.models.announce import FailedAnswer, ForgetBody, ForgottenAnswer, LookupAnswer, UrlsBody
 from tidings.web.routes.site_lookup import SiteId, SiteLookup
 
 
-def make_ledger_router(lookup: SiteLookup, *, database: Database, executions: Executions) -> APIRouter:
+def make_ledger_router(
+    lookup: SiteLookup, *, database: Database, executions: Executions, rules: DueRules, clock: Clock
+) -> APIRouter:
     router = APIRouter(prefix="/api/sites/{site_id}", tags=["sites"])
+
+    @router.get("/ledger", summary="Was this page announced?", responses=problem_answers(404))
+    async def find_url(
+        site_id: SiteId,
+        _grant: Annotated[Grant, require()],
+        url: Annotated[str, Query(max_length=2_048, description="The page.", examples=["https://example.com/page"])],
+    ) -> LookupAnswer:
+        """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
+        site = await lookup.require(site_id)
+        found = await find_page(site, url, database=database, clock=clock, rules=rules)
+        return LookupAnswer.model_validate(found.to_json())
 
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
     async def list_failed(
