@@ -8,7 +8,7 @@ services and what each is built from. A service is built when it is first used, 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +79,9 @@ if TYPE_CHECKING:
     from tidings.collect.write.next_stage import NextStage
 
 USER_AGENT = f"Tidings/{__version__}"
+# The chore that a running service does all the time, by which people see that one runs.
+_WATCH = "announce.watch"
+_WATCH_EVERY = timedelta(minutes=1)
 # Each job of collect has a place of its own: a long one keeps no other waiting.
 COLLECT_PLACES = 4
 
@@ -98,6 +101,8 @@ class Installation:
     keys: KeyRing
     # The file of a master key that was created just now.
     made_key: Path | None
+    # Whether the database was created just now: there is no history in it.
+    is_new: bool = False
     database: Database
     # Fetches what sites, pages and requests name: public addresses, and `settings.allow_networks`.
     client: GuardedClient
@@ -164,7 +169,7 @@ class Installation:
                 "collect": CollectSchedule(self.periodic, _list_intervals(self.settings)).list_due,
             },
             chores={
-                "announce.watch": (timedelta(minutes=1), self.service.watch_over),
+                _WATCH: (_WATCH_EVERY, self.service.watch_over),
                 "queue.watch": (timedelta(minutes=1), self._watch_workers),
             },
             find_next_due=self.schedules.find_next_due,
@@ -345,6 +350,11 @@ class Installation:
             read_requests=requests.read,
         )
 
+    async def find_service_seen_at(self) -> datetime | None:
+        """When a service was last seen, to the minute; None: never."""
+        due = await self.periodic.find_next(_WATCH)
+        return None if due is None else due - _WATCH_EVERY
+
     # The environment's own site.
 
     async def find_site(self, name: str | None) -> Site | None:
@@ -414,8 +424,9 @@ async def open_installation(
         keys, made_key = open_key_ring(settings, redactor=redactor)
         database = open_database(find_database_url(settings))
         stack.push_async_callback(database.close)
+        is_new = False
         if migrate:
-            await prepare_tables(database)
+            is_new = await prepare_tables(database)
         else:
             await wait_for_revision(database, clock=clock or SystemClock())
         # A request that waits for a connection would be sent later than the pace allowed.
@@ -438,6 +449,7 @@ async def open_installation(
             process_lock=process_lock,
             keys=keys,
             made_key=made_key,
+            is_new=is_new,
             database=database,
             client=client,
             own_client=own_client,
@@ -625,11 +637,13 @@ def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
     return frozenset(found)
 
 
-async def prepare_tables(database: Database) -> None:
-    """Create the tables of a new database, or bring older ones up to date."""
-    if await find_revision(database) is None:
+async def prepare_tables(database: Database) -> bool:
+    """Create the tables of a new database, or bring older ones up to date. Returns whether it is new."""
+    is_new = await find_revision(database) is None
+    if is_new:
         load_tables()
     await prepare_database(database)
+    return is_new
 
 
 def load_tables() -> None:

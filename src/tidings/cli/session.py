@@ -5,15 +5,18 @@ Modules of commands import at their top only what declares arguments. A command 
 """
 
 import asyncio
+import dataclasses
 import functools
 import inspect
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
 from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 
 import typer
@@ -66,12 +69,18 @@ class Session:
         return settings
 
     async def open(
-        self, settings: "Settings | None" = None, *, verbose: bool = False, migrate: bool = True
+        self,
+        settings: "Settings | None" = None,
+        *,
+        verbose: bool = False,
+        migrate: bool = True,
+        leaves_nothing: bool = False,
     ) -> "Installation":
         """The installation of these settings (by default the environment's).
 
         Its log goes to the data directory and, if `verbose`, to the terminal too. Unless `migrate`, it waits until
-        another process has brought the tables up to date.
+        another process has brought the tables up to date. With `leaves_nothing`, an installation that does not exist
+        is not created: the command works in a folder that is gone afterwards.
         """
         from tidings.core.heap import spare_the_collector
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
@@ -80,6 +89,10 @@ class Session:
         from tidings.wiring import open_installation
 
         settings, redactor = settings or self.settings, Redactor()
+        passing = leaves_nothing and settings.database_url is None and not (settings.data_dir / "tidings.db").exists()
+        if passing:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
+            settings = dataclasses.replace(settings, data_dir=Path(folder))
         bind_request_id()
         prepare_data_dir(settings.data_dir)
         configure_logging(
@@ -92,7 +105,7 @@ class Session:
         log_uncaught_exceptions()
         installation = await self._stack.enter_async_context(open_installation(settings, redactor=redactor))
         spare_the_collector()
-        if installation.made_key is not None:
+        if installation.made_key is not None and not passing:
             typer.echo(
                 f"Created a master key in {installation.made_key}. Keep a copy of it in another place.", err=True
             )

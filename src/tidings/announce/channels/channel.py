@@ -100,7 +100,7 @@ class PagesTaken:
 
     engine: Engine
     pages: int
-    # Those that no engine had taken before.
+    # Those that no engine or channel had taken before in this execution.
     fresh: int
 
 

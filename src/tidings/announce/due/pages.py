@@ -23,8 +23,8 @@ NO_LASTMOD = -1
 # What a URL may consist of without a closer look; all of it stands for itself in a request.
 _PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._~!$&'()*+,;=:@%?-"
 
-# WHATWG's sets of characters that are percent-encoded. A quote in the query stays: `_PLAIN` has it, and the ledger knows
-# such URLs as they are.
+# WHATWG's sets of characters that are percent-encoded. A quote in the query stays, because the ledger knows such URLs
+# as they are.
 _UNFIT_IN_PATH = re.compile(r"[^\x00-\x1f\x7f\x21\x24-\x3b\x3d\x40-\x5d\x5f\x61-\x7a|~]")
 _UNFIT_IN_QUERY = re.compile(r"[^\x00-\x1f\x7f\x21\x24-\x3b\x3d\x3f-\x5b\x5d-\x7e]")
 _PARTS = re.compile(

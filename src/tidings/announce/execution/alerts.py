@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
+from tidings.announce.site.check import explain_emptiness
 from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.core.alerts import Alert, AlertKind, AlertLevel, Alerts
 from tidings.core.executions import ExecutionStatus
@@ -39,10 +40,16 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
         )
     if crawl.roots_read == 0:
         return ExecutionStatus.FAILED, None
-    if _is_lost(report) and not any(line.succeeded for line in report.lines):
+    succeeded = any(line.succeeded for line in report.lines)
+    if (report.is_empty or _is_lost(report)) and not succeeded:
         return ExecutionStatus.FAILED, None
     ranked_failed = any(each.trouble or each.engine.broken or each.engine.failed for each in report.ranked.values())
-    if crawl.troubles or ranked_failed or any(e.failed or e.left or e.broken for e in report.engines.values()):
+    if (
+        report.is_empty
+        or crawl.troubles
+        or ranked_failed
+        or any(e.failed or e.left or e.broken for e in report.engines.values())
+    ):
         return ExecutionStatus.PARTIAL, None
     return ExecutionStatus.SUCCEEDED, None
 
@@ -58,7 +65,8 @@ def _is_lost(report: Report) -> bool:
     """Whether nothing was achieved. Trouble with another channel never makes IndexNow's part a failure."""
     engines = report.engines.values()
     if not engines:
-        return any(each.trouble or each.engine.broken for each in report.ranked.values())
+        # A channel that says that its quota is used up is no failure.
+        return any((each.trouble and not each.met_quota) or each.engine.broken for each in report.ranked.values())
     return all(engine.broken for engine in engines) or (report.new > 0 and any(engine.failed for engine in engines))
 
 
@@ -140,27 +148,22 @@ def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
 
 
 def _examine_status(report: Report) -> Iterator[Finding]:
-    if report.status is ExecutionStatus.FAILED:
+    if report.status is ExecutionStatus.FAILED and not report.is_empty:
         yield _raise(
             AnnounceAlert.EXECUTION_FAILED,
             report.site,
             reason="; ".join(report.errors) or _gather_reasons(report),
             action=CHECK if report.errors else next((line.advice for line in report.lines if line.advice), CHECK),
         )
-    elif report.status is not ExecutionStatus.INTERRUPTED:
+    elif report.status not in (ExecutionStatus.INTERRUPTED, ExecutionStatus.FAILED):
         yield Finding(AnnounceAlert.EXECUTION_FAILED, report.site)
 
 
 def _examine_emptiness(report: Report) -> Finding:
     if report.total:
         return Finding(AnnounceAlert.NO_URLS, report.site)
-    return _raise(
-        AnnounceAlert.NO_URLS,
-        report.site,
-        reason="the sitemap lists no URLs",
-        action="Check that the sitemap is complete.",
-        count=0,
-    )
+    message, advice = explain_emptiness(report.dropped, host=report.host)
+    return _raise(AnnounceAlert.NO_URLS, report.site, reason=f"the sitemap: {message}", action=advice, count=0)
 
 
 def _examine_size(report: Report, *, usual_total: int) -> Finding:

@@ -21,9 +21,10 @@ from tidings.announce.execution.ranked_plan import RankedPlan
 from tidings.announce.execution.results import CutShort, Result
 from tidings.announce.execution.senders import Senders
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.ledger.recorder import Recorder, TakenPages
 from tidings.announce.site.site import Engine, Site
 from tidings.announce.sitemap.validators import SitemapValidators
+from tidings.core.clock import to_milliseconds
 from tidings.core.executions import Execution
 from tidings.core.stop import Stop
 
@@ -49,6 +50,7 @@ class ExecutionParts:
         self._emit = emit
         self._save_progress = save_progress
         self._validators = SitemapValidators(announcer.database, site=site.number)
+        self._taken = TakenPages(to_milliseconds(execution.started_at))
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction that only the running execution can write in."""
@@ -56,7 +58,9 @@ class ExecutionParts:
 
     def open_recorder(self, channel: Channel) -> Recorder:
         number = self._site.number
-        return Recorder.open(self._announcer.database, site=number, channel=channel, execution=self._execution.id)
+        return Recorder.open(
+            self._announcer.database, site=number, channel=channel, execution=self._execution.id, taken=self._taken
+        )
 
     def open_broken(self, channel: Channel) -> BrokenEngines:
         return BrokenEngines(self._announcer.database, site=self._site, channel=channel)

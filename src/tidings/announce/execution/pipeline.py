@@ -1,7 +1,7 @@
 """Announce one site: plan → outbox → send, over IndexNow, then to channels with a quota. The story on one screen."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -31,7 +31,7 @@ from tidings.announce.execution.results import (
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
-from tidings.announce.sitemap.crawl import Crawl, Remembered
+from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, Remembered
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_milliseconds
@@ -66,6 +66,10 @@ def choose_channels(site: Site, choice: ChannelChoice) -> frozenset[Channel]:
     if channel not in enabled:
         raise ChannelDisabledError(channel)
     return frozenset({channel})
+
+
+async def _find_next(events: AsyncGenerator[CrawlEvent]) -> CrawlEvent | None:
+    return await anext(events, None)
 
 
 def ignore_progress(_: Report) -> None:
@@ -144,7 +148,13 @@ class AnnounceExecution:
         ranked = {
             kind.channel: RankedReport(EngineReport(kind.engine)) for kind in RANKED_KINDS if kind.channel in channels
         }
-        self.report = Report(site=site.id, execution_id=execution.public_id, ranked=ranked)
+        self.report = Report(
+            site=site.id,
+            host=site.host,
+            execution_id=execution.public_id,
+            ranked=ranked,
+            started_at=execution.started_at,
+        )
         self._announcer = announcer
         self._site = site
         self._channels = channels
@@ -174,7 +184,7 @@ class AnnounceExecution:
     async def _run(self, stop: Stop) -> None:
         if self._engines is None:
             await self._open()
-        if not self._can_send:
+        if not self._is_worth_a_crawl:
             await self._finish(self._conclude_without_crawl())
             return
         async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
@@ -190,12 +200,13 @@ class AnnounceExecution:
     async def plan(self, given: GivenPages) -> None:
         """Put given pages into the outbox."""
         await self._open()
-        if self._can_send:
+        if self._is_worth_a_crawl:
             await self._plan(given, stop=Stop(clock=self._announcer.clock), wake=lambda: None)
 
     @property
-    def _can_send(self) -> bool:
-        return bool(self._engines) or any(ranked.can_send for ranked in self._ranked.values())
+    def _is_worth_a_crawl(self) -> bool:
+        """Whether pages can be sent, or the backlog of a used-up quota can be counted."""
+        return bool(self._engines) or any(ranked.chooser is not None for ranked in self._ranked.values())
 
     async def _open(self) -> None:
         """Find out which engines and channels can be used."""
@@ -238,18 +249,23 @@ class AnnounceExecution:
         planner = self._parts.make_planner(wake)
         with closing(finder):
             try:
-                await stop.wait_for(self._read_sitemaps(crawl, finder, planner))
+                await self._read_sitemaps(crawl, finder, planner, stop=stop)
             except StopRequestedError:
                 self._emit(CutShort())
+            # What was read counts: it waits in the outbox, and the figures add up.
+            await planner.flush()
             self._emit(CrawlEnded(crawl.result, finder.count_total()))
         if crawl.result.roots_read and not stop.requested:
             for ranked in self._ranked.values():
                 await ranked.plan()
 
-    async def _read_sitemaps(self, crawl: Crawl | GivenPages, finder: DueFinder, planner: Planner) -> None:
+    async def _read_sitemaps(
+        self, crawl: Crawl | GivenPages, finder: DueFinder, planner: Planner, *, stop: Stop
+    ) -> None:
+        """A stop ends the wait for the next pages; those that were read are planned to the end."""
         await planner.open()
         async with aclosing(crawl.events()) as events:
-            async for event in events:
+            while (event := await stop.wait_for(_find_next(events))) is not None:
                 if (file := await finder.take(event)) is not None:
                     self._emit(file.counts)
                     if self._engines:
@@ -259,7 +275,6 @@ class AnnounceExecution:
                     self._ranked[channel].record_broken(error)
         if self._site.announce_removed and self._engines and crawl.result.complete and finder.count_total():
             await planner.add_removed(unchanged=finder.unchanged)
-        await planner.flush()
 
     async def _count_outbox(self) -> None:
         """Count what is left, and save IndexNow's result before any other channel is asked."""

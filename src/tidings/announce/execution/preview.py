@@ -20,7 +20,7 @@ from tidings.core.stop import Stop, StopRequestedError
 
 async def preview(site: Site, *, announcer: Announcer, stop: Stop, on_page: Callable[[Page], None]) -> Report:
     """Call `on_page` for every page that waits in the outbox, then crawl the site and do so for every due page."""
-    report = Report(site=site.id)
+    report = Report(site=site.id, host=site.host)
     recorder = Recorder.open(announcer.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
     crawl = announcer.make_crawl(site, stop=stop)
     # Pages that left the sitemap are known only once a crawl has been saved.
@@ -43,5 +43,5 @@ async def preview(site: Site, *, announcer: Announcer, stop: Stop, on_page: Call
         except StopRequestedError:
             report = fold(report, Remark(warning=f"stopped early: {stop.reason}; the list is not complete"))
         report = fold(report, CrawlEnded(crawl.result, finder.count_total()))
-    complete = not (report.errors or stop.requested)
+    complete = not (report.errors or stop.requested or report.is_empty)
     return fold(report, Ended(ExecutionStatus.SUCCEEDED if complete else ExecutionStatus.PARTIAL, timedelta()))

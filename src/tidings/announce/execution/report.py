@@ -13,6 +13,7 @@ from tidings.announce.channels.answer import Outcome
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.due.pages import Dropped
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.check import explain_emptiness
 from tidings.announce.site.site import Engine
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
@@ -86,11 +87,14 @@ class RankedReport:
     quota: QuotaState | None = None
     # When the last answer came.
     at: datetime | None = None
-    # The last error; the first answer if there was none.
+    # The last answer, and the last one that was an error.
     last: Outcome | None = None
+    error: Outcome | None = None
+    # The channel itself said that its quota is used up.
+    met_quota: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        error = None if self.last is None or self.last.accepted else self.last
+        error = self.error
         return {
             "success": not self.trouble and not self.engine.broken and self.skipped is None,
             "urlCount": self.engine.succeeded,
@@ -130,6 +134,8 @@ class Report:
 
     # The site's id.
     site: str
+    # The site's host.
+    host: str = ""
     # Different pages in the sitemap.
     total: int = 0
     # Those of them that were due, and those due because they changed.
@@ -143,7 +149,7 @@ class Report:
     too_soon: int = 0
     # Changes that a sitemap which stamps every page "now" claims.
     not_believed: int = 0
-    # Pages that an engine took, which none had taken before.
+    # Different pages that an engine or channel took in this execution, repeats of earlier failures included.
     submitted: int = 0
     # Pages that failed, and that no engine took.
     failed: int = 0
@@ -161,12 +167,35 @@ class Report:
     # A stop came before the end of the crawl, or while requests were on their way.
     cut_short: bool = False
     status: ExecutionStatus = ExecutionStatus.RUNNING
+    started_at: datetime | None = None
     duration: timedelta = timedelta()
 
     @property
     def cached(self) -> int:
         """Pages that needed nothing."""
         return max(0, self.total - self.new)
+
+    def list_emptiness(self) -> list[str]:
+        """Why there is nothing to announce, and what to do; empty where there is something."""
+        if not self.is_empty:
+            return []
+        message, advice = explain_emptiness(self.dropped, host=self.host)
+        return [f"the sitemap: {message}. {advice}"]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether what was read has no page that can be announced."""
+        return not (self.total or self.errors or self.cut_short) and (self.crawled or self.dropped.total > 0)
+
+    def list_refusals(self) -> list[str]:
+        """A line for each engine or channel that did not take pages, or refuses the key."""
+        return [
+            f"{line.engine}: {line.failed:,} of {line.attempted:,} URLs failed: {line.reason}"
+            if line.failed
+            else f"{line.engine}: {line.reason}"
+            for line in self.lines
+            if line.failed or line.broken
+        ]
 
     @property
     def crawled(self) -> bool:
@@ -209,6 +238,13 @@ class Report:
             "engines": [engine.to_json() for engine in self.engines.values()],
             **{f"{channel}Stats": _describe(self.ranked.get(channel)) for channel in Channel if channel.has_quota},
             "cutShort": self.cut_short,
-            "errors": list(self.errors),
+            "errors": [*self.errors, *self.list_emptiness(), *self.list_refusals()],
             "warnings": list(self.warnings),
+            # The names of the seeds.
+            "timestamp": None if self.started_at is None else to_text(self.started_at),
+            "total_urls": self.total,
+            "new_urls": self.new,
+            "cached_urls": self.cached,
+            "submitted_urls": self.submitted,
+            "failed_urls": self.failed,
         }

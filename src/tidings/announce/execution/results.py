@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from tidings.announce.channels.answer import Verdict
 from tidings.announce.channels.channel import (
     BatchClaimed,
     EngineClosed,
@@ -149,12 +150,10 @@ def fold(report: Report, result: Result) -> Report:
 
 def take_ranked_figures(report: Report) -> Report:
     """In an execution without IndexNow, the numbers of the other channels are the execution's."""
-    lines = [ranked.engine for ranked in report.ranked.values()]
     return replace(
         report,
         new=max((ranked.due for ranked in report.ranked.values()), default=0),
-        submitted=max((line.succeeded for line in lines), default=0),
-        failed=max((line.failed for line in lines), default=0),
+        failed=sum(ranked.engine.failed for ranked in report.ranked.values()),
     )
 
 
@@ -206,6 +205,8 @@ def _fold_sending(report: Report, result: SendResult) -> Report:
     for channel, ranked in report.ranked.items():
         if ranked.engine.engine == result.engine:
             line = _fold_engine(ranked.engine, result)
+            if isinstance(result, PagesTaken):
+                report = replace(report, submitted=report.submitted + result.fresh)
             return _replace_ranked(report, channel, _fold_ranked_sending(replace(ranked, engine=line), result))
     line = report.engines.get(result.engine.endpoint, EngineReport(result.engine))
     report = replace(report, engines={**report.engines, result.engine.endpoint: _fold_engine(line, result)})
@@ -240,8 +241,9 @@ def _fold_ranked_sending(ranked: RankedReport, result: SendResult) -> RankedRepo
     ranked = replace(ranked, engine=left)
     match result:
         case RequestAnswered(_, outcome, at):
-            last = outcome if ranked.last is None or not outcome.accepted else ranked.last
-            return replace(ranked, at=at, last=last)
+            error = ranked.error if outcome.accepted else outcome
+            met_quota = ranked.met_quota or outcome.verdict is Verdict.QUOTA_FULL
+            return replace(ranked, at=at, last=outcome, error=error, met_quota=met_quota)
         case PagesFailed():
             return replace(ranked, trouble=True)
         case EngineClosed(_, reason) if reason is not None:

@@ -467,9 +467,13 @@ class BatchState:
         counts = replace(counts, taken=(pages & ~state.taken).bit_count())
         return replace(state, taken=state.taken | pages, entered=state.entered | pages), counts
 
-    def begin_day(self, day: str, *, taken: int = 0) -> "BatchState":
-        """The state on a new day, on which `taken` were taken already, from other batches."""
-        return replace(self, day=day, tried=taken, taken=taken)
+    def begin_day(self, day: str) -> "BatchState":
+        """The state on a new day."""
+        return replace(self, day=day, tried=0, taken=0)
+
+    def add_counted(self, *, tried: int, taken: int) -> "BatchState":
+        """The state with pages that were tried and taken on its day from other batches."""
+        return replace(self, tried=self.tried | tried, taken=self.taken | taken)
 
 
 def _decode(row: Any) -> Pages:

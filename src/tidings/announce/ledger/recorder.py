@@ -1,10 +1,13 @@
 """Records what became of pages: ledger, outbox and statistics, in the caller's guarded transaction."""
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import (
@@ -22,42 +25,87 @@ from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
 
+@dataclass(slots=True)
+class TakenPages:
+    """Which pages were taken in one execution, by any engine or channel; each counts once.
+
+    IndexNow's pages of this execution's own batches are known by their batch. Only the others are held here: repeats
+    of earlier failures, and pages of channels with a quota.
+    """
+
+    # Milliseconds since the epoch.
+    started_at: int = 0
+    others: HashSet = field(default_factory=HashSet)
+    # Repeats of earlier failures, by channel: those that were tried, and those that were taken.
+    tried_again: dict[Channel, HashSet] = field(default_factory=lambda: defaultdict(HashSet))
+    taken_again: dict[Channel, HashSet] = field(default_factory=lambda: defaultdict(HashSet))
+
+    def count(self, hashes: Iterable[int]) -> int:
+        """How many of these nobody had taken; they are now."""
+        return sum(self.others.add(url_hash) for url_hash in hashes)
+
+
 @dataclass(frozen=True, slots=True)
 class Recorder:
     """The tables of one site and channel, as one execution writes to them."""
 
     channel: Channel
+    # The execution's id.
+    execution: int
+    taken: TakenPages
     ledger: Ledger
     outbox: Outbox
     seen_pages: SeenPages
     statistics: DailyStatistics
+    indexnow: Ledger
 
     @classmethod
-    def open(cls, database: Database, *, site: int, channel: Channel, execution: int) -> "Recorder":
+    def open(
+        cls, database: Database, *, site: int, channel: Channel, execution: int, taken: TakenPages | None = None
+    ) -> "Recorder":
+        """`taken` is shared by all recorders of an execution."""
         return cls(
             channel,
+            execution,
+            taken or TakenPages(),
             Ledger(database, site=site, channel=channel),
             Outbox(database, site=site, channel=channel, execution=execution),
             SeenPages(database, site=site, execution=execution),
             DailyStatistics(database, site=site, channel=channel),
+            Ledger(database, site=site, channel=Channel.INDEXNOW),
         )
 
     async def record_taken(
         self, connection: AsyncConnection, claimed: ClaimedPages, *, start: int, stop: int, at: datetime
     ) -> int:
-        """An engine took the claimed pages from `start` to `stop`. Returns how many no engine had taken before."""
-        counts, day, fresh_pages = DayCounts(), name_day(at), 0
+        """An engine took the pages from `start` to `stop`. Returns how many nobody took before in this execution."""
+        counts, day, newly_taken = DayCounts(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
             fresh = _pick_fresh(pages, segment, state)
+            newly_taken += await self._count_taken(connection, pages, fresh, state)
             await self._enter(connection, fresh, planned_in=state.created_in, at=at)
             state, counted = state.count_taken(segment.positions, day=day)
             await self.outbox.record_taken(connection, segment, state)
             counts += counted
-            fresh_pages += len(fresh)
         await self.statistics.add(connection, counts, day=day)
-        return fresh_pages
+        return newly_taken
+
+    async def _count_taken(
+        self, connection: AsyncConnection, pages: PageKeys, fresh: PageKeys, state: BatchState
+    ) -> int:
+        """How many pages of a segment nobody took before in this execution. Call it before they are entered."""
+        others = self.taken.others
+        if self.channel is Channel.INDEXNOW and state.created_in == self.execution:
+            return sum(url_hash not in others for url_hash in fresh.hashes) if others else len(fresh)
+        if state.created_in < self.execution:
+            self.taken.taken_again[self.channel].update(pages.hashes)
+            self.taken.tried_again[self.channel].update(pages.hashes)
+        # A change of the same page may have gone out over IndexNow, from a batch of this execution.
+        entries = await self.indexnow.read_entries(connection, sorted(pages.hashes))
+        known = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= self.taken.started_at}
+        return self.taken.count(url_hash for url_hash in pages.hashes if url_hash not in known)
 
     async def record_failed(
         self,
@@ -80,6 +128,8 @@ class Recorder:
             pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
             untaken += (make_bits(segment.positions) & ~state.entered).bit_count()
+            if state.created_in < self.execution:
+                self.taken.tried_again[self.channel].update(pages.hashes)
             state, counted = state.count_tried(segment.positions, day=day)
             await self.outbox.record_failed(
                 connection, segment, state, reason=reason, verdict=verdict, attempts=attempts, at=to_milliseconds(at)
@@ -92,16 +142,21 @@ class Recorder:
         self, connection: AsyncConnection, segment: Segment, pages: PageKeys, *, at: datetime
     ) -> BatchState:
         state = await self.outbox.read_state(connection, segment)
-        if state.day == name_day(at):
-            return state
-        # The batch is from an earlier day. A later change of a page may have been taken today, from another batch.
+        if state.created_in == self.execution and state.day == name_day(at):
+            # A repeat of the same page, from an earlier batch, may have been counted meanwhile.
+            tried, taken = (
+                make_bits([place for place, url_hash in _locate(segment, pages) if url_hash in again]) if again else 0
+                for again in (self.taken.tried_again[self.channel], self.taken.taken_again[self.channel])
+            )
+            return state.add_counted(tried=tried, taken=taken)
+        # The batch is an earlier one. A later change of a page may have been taken today, from another batch.
         midnight = to_milliseconds(datetime.combine(at.astimezone(UTC).date(), time(), UTC))
         entries = await self.ledger.read_entries(connection, sorted(pages.hashes))
         today = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= midnight}
-        taken = make_bits(
-            [place for place, url_hash in zip(segment.positions, pages.hashes, strict=True) if url_hash in today]
-        )
-        return state.begin_day(name_day(at), taken=taken)
+        taken = make_bits([place for place, url_hash in _locate(segment, pages) if url_hash in today])
+        if state.day != name_day(at):
+            state = state.begin_day(name_day(at))
+        return state.add_counted(tried=taken, taken=taken)
 
     async def _enter(self, connection: AsyncConnection, pages: PageKeys, *, planned_in: int, at: datetime) -> None:
         if pages.removed:
@@ -109,6 +164,11 @@ class Recorder:
             await self.ledger.remove(connection, gone)
         else:
             await self.ledger.enter(connection, pages, at=to_milliseconds(at))
+
+
+def _locate(segment: Segment, pages: PageKeys) -> Iterator[tuple[int, int]]:
+    """Each page's place in its batch, and its hash."""
+    return zip(segment.positions, pages.hashes, strict=True)
 
 
 def _pick_fresh(pages: PageKeys, segment: Segment, state: BatchState) -> PageKeys:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidings.announce.due.pages import PageFilter
+from tidings.announce.due.pages import Dropped, PageFilter
 from tidings.announce.site.site import Site
 from tidings.announce.sitemap.crawl import Crawl, PagesRead, Remembered
 from tidings.core.clock import Clock
@@ -96,15 +96,21 @@ async def check_sitemap(site: Site, *, client: GuardedClient, clock: Clock) -> S
         async for event in events:
             if isinstance(event, PagesRead) and pages.read(event.pairs):
                 return SiteFinding("sitemap", good=True, message=f"{event.file} lists pages of {site.host}")
-    dropped = pages.dropped
+    message, advice = explain_emptiness(pages.dropped, host=site.host)
+    if crawl.result.troubles and not pages.dropped.by_settings:
+        message = "; ".join(crawl.result.troubles)
+    return SiteFinding("sitemap", good=False, message=message, advice=advice)
+
+
+def explain_emptiness(dropped: Dropped, *, host: str) -> tuple[str, str]:
+    """Why a sitemap has no page that can be announced, and what to do. `dropped`: what it had instead."""
     if dropped.outside_key_location:
         advice = "Put the key file at the root of the site, or in a folder above its pages."
-        return SiteFinding("sitemap", good=False, message="its URLs lie outside the key file's folder", advice=advice)
+        return "its URLs lie outside the key file's folder", advice
     if dropped.foreign_host:
         advice = "Check that host and sitemap belong together (www. or not, the port, the key file's folder)."
-        return SiteFinding("sitemap", good=False, message=f"none of its URLs is of {site.host}", advice=advice)
-    message = "; ".join(crawl.result.troubles) or "it lists no pages that can be announced"
-    return SiteFinding("sitemap", good=False, message=message, advice="Open the address in a browser and look at it.")
+        return f"none of its URLs is of {host}", advice
+    return "it lists no pages that can be announced", "Open the address in a browser and look at it."
 
 
 async def _recall_nothing(_: str) -> Remembered | None:

@@ -30,6 +30,15 @@ _ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,252}")
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
 
 _LONGEST_SCHEDULE = 200
+_SCHEDULES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
 
 
 class SubmitMethod(StrEnum):
@@ -203,7 +212,8 @@ def check_url(field: str, url: str) -> Url:
 # Many sites share few schedules.
 @lru_cache(maxsize=256)
 def check_schedule(schedule: str) -> str:
-    """A cron expression of five fields. Raises SiteError."""
+    """A cron expression of five fields, or a name such as @daily for one. Returns the expression. Raises SiteError."""
+    schedule = _SCHEDULES.get(schedule.strip().lower(), schedule)
     try:
         # CronSim would take a sixth field for seconds.
         if len(schedule.split()) != 5 or len(schedule) > _LONGEST_SCHEDULE:
@@ -212,7 +222,7 @@ def check_schedule(schedule: str) -> str:
         if next(CronSim(schedule, datetime.now(UTC)), None) is None:
             raise CronSimError("It never comes")
     except (CronSimError, ValueError) as error:
-        raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * * ({error})") from None
+        raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * *, or @daily ({error})") from None
     return schedule
 
 

@@ -57,7 +57,7 @@ async def announce(
         announce_removed=announce_removed,
     )
     _require_allowed(site, settings=settings)
-    installation = await session.open(settings, verbose=verbose)
+    installation = await session.open(settings, verbose=verbose, leaves_nothing=dry_run)
     installation.know(site)
     if dry_run:
         number = await installation.sites.find_number(site.id)
@@ -116,6 +116,9 @@ async def announce_site(
     from tidings.cli.announce.report import print_report, show_progress
     from tidings.core.executions import ExecutionStatus
 
+    if installation.is_new:
+        place = installation.settings.data_dir.absolute()
+        typer.echo(f"First execution in {place}: it has no history, so every page counts as new.", err=True)
     stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     with stop_on_signals(stop), show_progress(enabled=is_watched(as_json, quiet)) as view:
         report = await installation.announcer.announce(
@@ -146,7 +149,7 @@ async def _show_due(installation: "Installation", site: Site, *, as_json: bool) 
         print_json({**report.to_json(), "urls": urls})
     else:
         typer.echo(f"{report.new:,} of {report.total:,} pages are due. Nothing was sent.", err=True)
-        for line in (*report.warnings, *report.errors):
+        for line in (*report.warnings, *report.errors, *report.list_emptiness()):
             typer.echo(line, err=True)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 

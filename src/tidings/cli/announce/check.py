@@ -32,7 +32,7 @@ async def check(
     given = None
     if site is not None and "://" in site:
         given = make_site(sitemap_urls=[site], key=require_key(key, session.settings), key_location=key_location)
-    installation = await session.open()
+    installation = await session.open(leaves_nothing=True)
     found = installation.know(given) if given else await require_site(installation, site)
     findings = await _find(installation, found)
     if as_json:

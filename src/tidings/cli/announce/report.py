@@ -120,7 +120,7 @@ def _describe(report: Report) -> Iterator[str]:
         yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read."
     yield from _describe_quotas(report)
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
-    yield from (f"[red]{escape(error)}[/]" for error in report.errors[:_MOST_LINES])
+    yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
     for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:
             yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"

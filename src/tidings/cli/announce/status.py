@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tidings.core.executions import ExecutionRecord
     from tidings.wiring import Installation
 
+# A service that was not seen for so long does not run.
+SILENT_AFTER = timedelta(minutes=3)
 # Failed pages that are shown for each channel.
 MOST_FAILED = 20
 
@@ -37,6 +40,9 @@ class AnnounceStatus:
     channels: "Mapping[RankedKind, ChannelStatus]" = field(default_factory=dict)
     # The site's schedule, and whether a channel is off.
     overview: "SiteOverview | None" = None
+    # When a service was last seen, and whether that is so recent that it runs.
+    service_seen_at: datetime | None = None
+    service_runs: bool = False
 
 
 @command
@@ -70,6 +76,7 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
     from tidings.announce.status import read_overview
 
     site = await require_site(installation, name)
+    seen_at = await installation.find_service_seen_at()
     database, clock = installation.database, installation.clock
     failed = [
         page
@@ -79,6 +86,8 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
     return AnnounceStatus(
         executions=await installation.executions.list_recent(site.workflow_name),
         failed=failed,
+        service_seen_at=seen_at,
+        service_runs=seen_at is not None and clock.now() - seen_at < SILENT_AFTER,
         channels={kind: await read_channel_status(site, kind, database=database, clock=clock) for kind in RANKED_KINDS},
         overview=await read_overview(
             site.id, database=database, records=installation.sites, clock=clock, live=installation.service.live
@@ -105,6 +114,8 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
     if shown.overview is not None:
         whole = shown.overview.to_json()
         document |= {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
+        seen_at = shown.service_seen_at
+        document |= {"serviceRuns": shown.service_runs, "serviceSeenAt": None if seen_at is None else to_text(seen_at)}
     for kind, status in shown.channels.items():
         document |= {str(kind.channel): status.to_json(), f"{kind.channel}Quota": status.describe_quota()}
     return document
@@ -118,7 +129,7 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
     else:
         console.print("Nothing has run yet.")
     if shown.overview is not None:
-        console.print(f"\n{_describe_state(shown.overview)}")
+        console.print(f"\n{_describe_state(shown.overview, shown)}")
     for kind, status in shown.channels.items():
         if status.quota is not None:
             console.print(f"\n{describe_quota_line(kind.title, status.quota)}")
@@ -133,9 +144,14 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
         )
 
 
-def _describe_state(overview: "SiteOverview") -> str:
+def _describe_state(overview: "SiteOverview", shown: AnnounceStatus) -> str:
     reason = f" ({escape(overview.reason)})" if overview.reason else ""
     if overview.state == "paused":
         return f"[yellow]paused[/]{reason}"
-    next_run = "" if overview.next_run is None else f"; runs next at {format_time(overview.next_run)}"
+    next_run = ""
+    if overview.next_run is not None and shown.service_runs:
+        next_run = f"; runs next at {format_time(overview.next_run)}"
+    elif overview.next_run is not None:
+        seen = format_time(shown.service_seen_at, missing="never")
+        next_run = f"; due at {format_time(overview.next_run)}, but no service runs (last seen: {seen})"
     return f"[red]broken[/]{reason}{next_run}" if overview.state == "broken" else f"running{next_run}"

@@ -4,13 +4,13 @@ A job whose process dies runs again at its next time.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Table, Text, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, metadata
 
 due_jobs = Table(
@@ -56,6 +56,12 @@ class PeriodicJobs:
             for name, every in intervals.items()
             if not now < next_at.get(name, 0) <= now + every // _MILLISECOND + tolerance
         ]
+
+    async def find_next(self, name: str) -> datetime | None:
+        """When the job is due next; None if nobody ever began it."""
+        statement = select(due_jobs.c.next_at).where(due_jobs.c.name == name)
+        async with self._database.read() as connection:
+            return read_timestamp((await connection.execute(statement)).scalar())
 
     async def make_due(self, connection: AsyncConnection, name: str) -> None:
         """In the caller's transaction: this job is due at once."""

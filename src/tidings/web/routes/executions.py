@@ -12,7 +12,7 @@ from tidings.announce.site.site import WORKFLOW_PREFIX
 from tidings.announce.status import describe_execution
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
-from tidings.core.secrets.scopes import Grant
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
@@ -37,8 +37,10 @@ def make_executions_router(
     """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
     router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
-    async def require_execution(site_id: SiteId, execution_id: ExecutionId) -> ExecutionRecord:
-        site = await lookup.require(site_id)
+    async def require_execution(
+        site_id: SiteId, execution_id: ExecutionId, grant: Annotated[Grant, require(Scope.SITE)]
+    ) -> ExecutionRecord:
+        site = await lookup.require(await lookup.require_readable(site_id, grant))
         record = await executions.find(execution_id)
         if record is None or record.workflow_name != site.workflow_name:
             problem(404, "unknown_execution", "this site has no execution of this id")
@@ -53,11 +55,11 @@ def make_executions_router(
     @router.get("", summary="List a site's executions", responses=problem_answers(404))
     async def list_executions(
         site_id: SiteId,
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.SITE)],
         limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 20,
         before: Annotated[str | None, Query(max_length=64, description="The id of the last one seen.")] = None,
     ) -> ExecutionsAnswer:
-        site = await lookup.require(site_id)
+        site = await lookup.require(await lookup.require_readable(site_id, grant))
         found = await executions.list_recent(site.workflow_name, limit=limit + 1, before=before)
         return ExecutionsAnswer(
             executions=[describe(record) for record in found[:limit]],
@@ -65,7 +67,7 @@ def make_executions_router(
         )
 
     @router.get("/{execution_id}", summary="Read an execution", responses=problem_answers(404))
-    async def read_execution(_grant: Annotated[Grant, require()], found: Found) -> ExecutionAnswer:
+    async def read_execution(_grant: Annotated[Grant, require(Scope.SITE)], found: Found) -> ExecutionAnswer:
         return ExecutionAnswer(execution=describe(found))
 
     _add_stop(router, stop, Found)
@@ -76,7 +78,9 @@ def make_executions_router(
         response_class=EventSourceResponse,
         responses=problem_answers(404),
     )
-    async def watch_execution(_grant: Annotated[Grant, require()], found: Found) -> AsyncIterator[dict[str, Any]]:
+    async def watch_execution(
+        _grant: Annotated[Grant, require(Scope.SITE)], found: Found
+    ) -> AsyncIterator[dict[str, Any]]:
         record: ExecutionRecord | None = found
         sent: dict[str, Any] | None = None
         while record is not None:

@@ -45,6 +45,13 @@ class SiteLookup:
             problem(404, "unknown_site", "name a site: ?site=ID; GET /api/sites lists them")
         return named
 
+    async def require_readable(self, site_id: str | None, grant: Grant) -> str:
+        """This id, or the id of the only site, if this token may read it. A site's own token is for that site alone."""
+        named = await self.require_id(site_id)
+        if grant.scope is Scope.SITE and not grant.allows_site(await self._sites.find_number(named)):
+            problem(403, "other_site", "this token is for another site")
+        return named
+
     async def require_granted(self, site_id: str | None, grant: Grant) -> Site:
         """The site of this id, or the only one, if this token may run it.
 

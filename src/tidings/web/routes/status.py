@@ -13,7 +13,7 @@ from tidings.announce.status import read_overview
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
-from tidings.core.secrets.scopes import Grant
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import AlertsAnswer, DailyAnswer
@@ -32,8 +32,8 @@ def make_status_router(
     router = APIRouter(tags=["operations"])
 
     @router.get("/status", summary="Read the status of a site", responses=problem_answers(404))
-    async def read_status(_grant: Annotated[Grant, require()], site: SiteQuery = None) -> dict[str, Any]:
-        site_id = await lookup.require_id(site)
+    async def read_status(grant: Annotated[Grant, require(Scope.SITE)], site: SiteQuery = None) -> dict[str, Any]:
+        site_id = await lookup.require_readable(site, grant)
         overview = await read_overview(site_id, database=database, records=sites, clock=clock, live=live)
         if overview is None:
             refuse_unknown_site()
