@@ -35,7 +35,7 @@ async def assert_the_next_execution_sends_just_the_rest(stage: Stage) -> None:
 async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_rest(
     make_bench: BenchMaker, open_stage: StageMaker, why: str
 ) -> None:
-    """A20: `interrupted`, with a warning that suggests a more frequent schedule; nothing is sent twice or lost."""
+    """A20, A37: `interrupted`, with a warning that suggests a more frequent schedule; nothing is sent twice or lost."""
     clock = AdjustableClock()
     web = SandboxSite(pages=40, per_sitemap=20)
     stage = await open_stage(web, engines=2, bench=make_bench(clock=clock), submit_method=SubmitMethod.GET)
@@ -52,6 +52,9 @@ async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_
     report = await stage.announce(stop=stop)
     assert report.status is INTERRUPTED
     assert 0 < len(alpha.accepted) < 40
+    # A37: the figures add up: each engine's part, and the pages as a whole.
+    assert {line.succeeded + line.failed + line.left for line in report.engines.values()} == {report.new}
+    assert (report.new + report.cached, report.submitted) == (report.total, len({*alpha.accepted, *beta.accepted}))
     [warning] = [warning for warning in report.warnings if "stopped early" in warning]
     assert ("SIGTERM" if why == "signal" else "budget of 0:05:00") in warning
     assert "more often" in warning

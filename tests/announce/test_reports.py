@@ -135,6 +135,7 @@ def make_full() -> Report:
         execution_id="exec-1-abcd",
         status=ExecutionStatus.PARTIAL,
         duration=timedelta(milliseconds=1_499, microseconds=600),
+        started_at=datetime(2025, 1, 15, 10, 30, tzinfo=UTC),
     )
     return fold(report, EngineFound(ALPHA))
 
@@ -166,6 +167,12 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "cutShort": False,
         "errors": ["news.xml: HTTP 500"],
         "warnings": ["shop.xml: 60,000 URLs"],
+        "timestamp": "2025-01-15T10:30:00.000Z",
+        "total_urls": 1_000,
+        "new_urls": 300,
+        "cached_urls": 700,
+        "submitted_urls": 290,
+        "failed_urls": 10,
     }
 
 
@@ -174,9 +181,9 @@ def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
     report = make_full()
     shown = report.to_json()
     assert json.loads(json.dumps(shown)) == shown
-    # All fields, a line for each channel with a quota, `cached`, which is worked out, and nothing else.
+    # All fields but the host, a line for each channel with a quota, `cached`, and the five numbers of the seeds.
     of_channels = sum(channel.has_quota for channel in Channel)
-    assert len(shown) == len(fields(report)) - 1 + of_channels + 1
+    assert len(shown) == len(fields(report)) - 2 + of_channels + 1 + 5
     assert len(report.engines[ALPHA.endpoint].to_json()) == len(fields(EngineReport)) + 1
 
 

@@ -323,3 +323,18 @@ def _fill_disk_at(sandbox: Sandbox, count: int, *, pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
 
     engine.on_request = fill
+
+
+async def test_a_dry_run_and_a_check_leave_nothing_behind_and_the_first_execution_says_so(terminal: Terminal) -> None:
+    """A12, A25: no database, no key, no folder; a run in a new place says that every page counts as new, once."""
+    async with make_sandbox(pages=3) as sandbox:
+        dry = await terminal.run(*announce_words(sandbox, "--dry-run"))
+        checked = await terminal.run("check", sandbox.site.sitemap_url, "--key", sandbox.site.key)
+        assert (dry.code, checked.code) == (0, 0)
+        assert not terminal.data_dir.exists()
+        first = await terminal.run(*announce_words(sandbox))
+        again = await terminal.run(*announce_words(sandbox))
+        assert f"First execution in {terminal.data_dir}: it has no history" in first.err
+        assert "First execution" not in again.err
+        status = await terminal.run("status", sandbox.site.host)
+        assert "runs next at" not in status.out

@@ -354,3 +354,15 @@ async def test_one_page_is_looked_up_in_every_channel(api: ApiStage) -> None:
     foreign = await api.read(f"/api/sites/{name}/ledger?url=https%3A%2F%2Fother.example%2F")
     assert (foreign["refusal"], foreign["channels"]) == ("foreign_host", [])
     assert (await api.ask("GET", f"/api/sites/{name}/ledger")).status == 400
+
+
+async def test_a_sites_own_token_reads_its_status_and_executions(api: ApiStage) -> None:
+    """A33, A36: of its own site, and of no other."""
+    own, other = (await api.add_site(id="own"))["id"], (await api.add_site(id="other"))["id"]
+    token = (await api.ask("POST", f"/api/sites/{own}/token")).json["token"]
+    answer = await api.ask("POST", f"/trigger?site={own}&wait=true", token=token)
+    execution = answer.json["executionId"]
+    paths = ("/status?site={}", "/api/sites/{}/executions", f"/api/sites/{{}}/executions/{execution}")
+    assert [(await api.ask("GET", path.format(own), token=token)).status for path in paths] == [200] * 3
+    assert [(await api.ask("GET", path.format(other), token=token)).status for path in paths] == [403] * 3
+    assert (await api.ask("GET", f"/api/sites/{own}", token=token)).status == 403

@@ -1,0 +1,123 @@
+"""The figures of an execution tell the truth: each page once, each refusal by name, nothing called a success that is
+none, and a quota that somebody else overran is on record."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.announce.bing_stage import MORNING, open_bing_stage
+from tests.announce.stage import Events, StageMaker, pick_events, write_urlset
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import read_days
+from tidings.announce.site.errors import SiteError
+from tidings.announce.site.site import check_schedule
+from tidings.core.executions import ExecutionStatus
+from tidings.sandbox import Fault, SandboxSite
+from tidings.sandbox.engines.bing import refuse_exceeded
+
+FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
+
+
+async def test_every_page_that_anybody_took_counts_once_and_repeats_count(open_stage: StageMaker) -> None:
+    """A37: two engines take twenty pages: 20. One had failed before and takes them now: 20 again. Errors name it."""
+    stage = await open_stage(SandboxSite(pages=20), engines=2)
+    stage.engines[1].misbehave(Fault(status=403, body="no"))
+    first = await stage.announce()
+    assert (first.submitted, first.failed) == (20, 0)
+    [error] = first.to_json()["errors"]
+    assert error == f"{stage.engines[1].host}: 20 of 20 URLs failed: HTTP 403: no"
+    stage.engines[1].recover()
+    again = await stage.announce()
+    assert (again.status, again.new, again.submitted, again.repeated) == (SUCCEEDED, 0, 20, 20)
+    shown = again.to_json()
+    assert {
+        name: shown[name] for name in ("total_urls", "new_urls", "cached_urls", "submitted_urls", "failed_urls")
+    } == {
+        "total_urls": 20,
+        "new_urls": 0,
+        "cached_urls": 20,
+        "submitted_urls": 20,
+        "failed_urls": 0,
+    }
+    assert shown["timestamp"].endswith("Z")
+
+
+async def test_a_page_that_is_repeated_and_changed_counts_once_a_day(
+    open_stage: StageMaker, make_bench: BenchMaker
+) -> None:
+    """A34: an engine takes yesterday's backlog and another one today's change of the same page: one page."""
+    clock = StageClock(MORNING)
+    stage = await open_stage(SandboxSite(pages=5), engines=2, bench=make_bench(clock=clock, retry_scale=1))
+    stage.engines[1].misbehave(Fault(status=403, body="no"))
+    await stage.announce()
+    clock.advance(timedelta(days=1))
+    stage.engines[1].recover()
+    stage.web.change_many([3])
+    report = await stage.announce()
+    assert report.submitted == 5
+    today = clock.now().date()
+    count = (await read_days(stage.bench.database, today=today, days=1))[today][Channel.INDEXNOW]
+    assert (count.total, count.successful) == (5, 5)
+
+
+async def test_bing_alone_that_meets_its_quota_is_no_failure(make_bench: BenchMaker, events: Events) -> None:
+    """A29, A37: Bing says that 100 are used, and 50 are set: the true number is on record and in the log. The next
+    execution for Bing alone shows the backlog, and nobody is alarmed."""
+    async with open_bing_stage(make_bench, pages=20, quota=50) as stage:
+        stage.bing.misbehave(refuse_exceeded(quota=100))
+        met = await stage.announce(channel=ChannelChoice.BING)
+        assert met.status is PARTIAL
+        quota = await stage.read_quota()
+        assert (quota.used, quota.limit, quota.remaining) == (100, 50, 0)
+        [logged] = pick_events(events, "bing.quota_exceeded", log_level="warning")
+        assert (logged["used"], logged["quota"]) == (100, 50)
+        stats = met.to_json()["bingStats"]
+        assert (stats["statusCode"], stats["due"], stats["left"]) == (400, 20, 20)
+        later = await stage.announce(channel=ChannelChoice.BING)
+        stats = later.to_json()["bingStats"]
+        assert (later.status, stats["due"], stats["left"], stats["urlCount"]) == (SUCCEEDED, 20, 20, 0)
+        assert pick_events(events, "alert") == []
+
+
+async def test_bings_last_answer_stands_beside_its_success(make_bench: BenchMaker) -> None:
+    """A37: an error that was recovered from stays as the error, and the status is that of the last answer."""
+    async with open_bing_stage(make_bench, pages=20) as stage:
+        stage.bing.misbehave(Fault(status=503, times=1))
+        stats = (await stage.announce()).to_json()["bingStats"]
+        assert (stats["success"], stats["statusCode"], stats["urlCount"]) == (True, 200, 20)
+        assert stats["errorMessage"] == "HTTP 503"
+
+
+@pytest.mark.parametrize(
+    ("url", "words", "advice"),
+    [
+        ("https://www.example.com/a", "none of its URLs is of", "www. or not"),
+        (None, "it lists no pages that can be announced", "Open the address"),
+    ],
+)
+async def test_a_site_without_a_page_to_announce_is_no_success(
+    open_stage: StageMaker, events: Events, url: str | None, words: str, advice: str
+) -> None:
+    """A7, A40: every URL dropped, or none there: it failed, with the words and the advice of `tidings check`."""
+    stage = await open_stage(engines=1)
+    stage.web.serve("/sitemap.xml", write_urlset([url] if url else []))
+    report = await stage.announce()
+    assert report.status is FAILED
+    [error] = report.to_json()["errors"]
+    assert words in error
+    assert advice in error
+    [alert] = pick_events(events, "alert")
+    assert (alert["kind"], words in alert["reason"], advice in alert["action"]) == ("no_urls", True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "cron"), [("@daily", "0 0 * * *"), ("@Hourly", "0 * * * *"), ("5 4 * * 1", "5 4 * * 1")]
+)
+def test_names_of_schedules_are_accepted(name: str, cron: str) -> None:
+    """A2: as cron itself takes them; others are refused."""
+    assert check_schedule(name) == cron
+    with pytest.raises(SiteError, match="@daily"):
+        check_schedule("@never")
