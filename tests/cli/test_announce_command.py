@@ -334,7 +334,7 @@ async def test_a_dry_run_and_a_check_leave_nothing_behind_and_the_first_executio
         assert not terminal.data_dir.exists()
         first = await terminal.run(*announce_words(sandbox))
         again = await terminal.run(*announce_words(sandbox))
-        assert f"First execution in {terminal.data_dir}: it has no history" in first.err
-        assert "First execution" not in again.err
+        assert f"This was the first execution in {terminal.data_dir}: without history" in first.out
+        assert "first execution" not in again.out
         status = await terminal.run("status", sandbox.site.host)
         assert "runs next at" not in status.out

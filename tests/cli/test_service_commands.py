@@ -441,7 +441,7 @@ async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> 
         ("sites set", "Change some settings of a stored site. The others stay."),
         ("run", "Run a stored site, or the environment's site, now."),
         ("check", "asks Bing for its quota"),
-        ("status", "its quota at Bing"),
+        ("status", "its quotas"),
         ("ledger forget", "Undo a bad execution"),
     ],
 )
@@ -470,7 +470,7 @@ async def test_shells_complete_commands_and_options(terminal: Terminal) -> None:
     asked = {
         "tidings pau": ["pause"],
         "tidings tokens ": ["new", "revoke", "list"],
-        "tidings run x --channel b": ["bing"],
+        "tidings run x --channel b": ["bing", "baidu"],
     }
     answers = await asyncio.gather(
         *(

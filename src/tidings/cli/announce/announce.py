@@ -116,9 +116,6 @@ async def announce_site(
     from tidings.cli.announce.report import print_report, show_progress
     from tidings.core.executions import ExecutionStatus
 
-    if installation.is_new:
-        place = installation.settings.data_dir.absolute()
-        typer.echo(f"First execution in {place}: it has no history, so every page counts as new.", err=True)
     stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     with stop_on_signals(stop), show_progress(enabled=is_watched(as_json, quiet)) as view:
         report = await installation.announcer.announce(
@@ -128,6 +125,9 @@ async def announce_site(
         print_json(report.to_json())
     else:
         print_report(report, console=make_console())
+        if installation.is_new and report.new:
+            place = installation.settings.data_dir.absolute()
+            typer.echo(f"This was the first execution in {place}: without history, every page counted as new.")
     await deliver_alerts(installation)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
