@@ -54,6 +54,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.crawl
 	$(BIN)/python -m benchmarks.isolation
 	$(BIN)/python -m benchmarks.leases
+	$(BIN)/python -m benchmarks.archive
 	$(BIN)/python -m benchmarks.dashboard
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.

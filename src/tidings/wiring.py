@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from tidings.collect.feishu.mirror import FeishuMirror
     from tidings.collect.run.jobs import CollectJobs
     from tidings.collect.run.runner import CollectRunner
+    from tidings.collect.status_report import CollectStatusReader
     from tidings.collect.write import Keywords, Writer, WriterLimits
     from tidings.collect.write.cookies import CookieRecords
     from tidings.collect.write.next_stage import NextStage
@@ -300,6 +301,20 @@ class Installation:
             rules=_make_cookie_rules(self.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
             reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
+        )
+
+    @cached_property
+    def collect_status(self) -> "CollectStatusReader":
+        from tidings.collect.status_report import CollectStatusReader
+
+        return CollectStatusReader(
+            database=self.database,
+            clock=self.clock,
+            keys=self.keys,
+            alerts=self.alerts,
+            keywords=self.keywords,
+            cookies=self.cookies,
+            mirror=self.mirror,
         )
 
     @cached_property

@@ -166,7 +166,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
     assert (first.code, report["created"], report["failed"], report["execution"]["status"]) == (1, 9, 1, "partial")
     assert "INVALID_INPUT: weibo: the post does not exist" in failed.out
     assert elsewhere.document == {"failed": []}
-    assert status["candidates"]["weibo"] == {"pending": 0, "processing": 0, "collected": 9, "failed": 1}
+    assert status["candidates"]["weibo"] == {"pending": 0, "processing": 0, "collected": 9, "failed": 1, "deleted": 0}
     assert [(each["kind"], each["subject"]) for each in status["alerts"]] == [("notes_skipped", "weibo")]
     assert (kept.out, retried.out) == ("0 candidates are due again.\n", "1 candidates are due again.\n")
     assert (second.code, after.out) == (0, "No candidate was given up.\n")
@@ -194,7 +194,7 @@ async def test_status_shows_how_collecting_stands(terminal: Terminal) -> None:
     shown = await terminal.run("collect", "status")
     assert (empty.code, empty.out.splitlines()[0]) == (0, "There are no candidates yet.")
     lines = [line.split() for line in shown.out.splitlines()]
-    assert ["weibo", "10", "0", "0", "0"] in lines
+    assert ["weibo", "10", "0", "0", "0", "0"] in lines
     assert any(line[:1] == ["discover"] and "succeeded" in line for line in lines)
     assert "Keywords: 1 watched, 0 paused." in shown.out
     assert "Cookies that can be used: weibo 1 of 1." in shown.out

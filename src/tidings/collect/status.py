@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import case, func, select, text
+from sqlalchemy import case, func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
@@ -17,7 +17,9 @@ from tidings.collect.tables import (
     CandidateStatus,
     candidates,
     collect_minutes,
+    collect_tries,
     platform_pauses,
+    sources,
     watched_keywords,
     write_pending_platforms,
 )
@@ -35,6 +37,15 @@ _FIND_WAITING: Final = text(
     WITH RECURSIVE {write_pending_platforms(candidates.name)}
     SELECT platform FROM pending WHERE platform IS NOT NULL
     UNION SELECT platform FROM tbl_candidate WHERE status = 'processing'
+    """
+)
+_FIND_OLDEST: Final = text(
+    f"""
+    WITH RECURSIVE {write_pending_platforms(candidates.name)}
+    SELECT platform, (
+        SELECT min(due_at) FROM tbl_candidate AS one WHERE status = 'pending' AND one.platform = pending.platform
+    ) AS due_at
+    FROM pending WHERE platform IS NOT NULL
     """
 )
 
@@ -77,6 +88,26 @@ class FailedCandidate:
     code: str | None
     message: str | None
     failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCandidate:
+    """A candidate as lists show it."""
+
+    platform: str
+    note_id: str
+    note_url: str
+    title: str
+    status: CandidateStatus
+    # The keyword that found it first.
+    source_keyword: str
+    # Failed attempts so far.
+    retry_count: int
+    # The last error.
+    code: str | None
+    message: str | None
+    created_at: datetime
+    updated_at: datetime
 
 
 class PauseCause(StrEnum):
@@ -205,6 +236,64 @@ async def count_candidates(connection: AsyncConnection) -> dict[str, dict[Candid
     for platform, status, count in await connection.execute(statement):
         counts.setdefault(platform, {})[CandidateStatus(status)] = count
     return counts
+
+
+async def find_longest_wait(connection: AsyncConnection) -> dict[str, datetime]:
+    """For each platform with pending candidates, since when the first of them may be leased."""
+    found = await connection.execute(_FIND_OLDEST)
+    return {row.platform: from_milliseconds(row.due_at) for row in found}
+
+
+async def read_tries(connection: AsyncConnection) -> list[tuple[str, str, int]]:
+    """Platform, error code (`OK`: success) and number of tries since the beginning."""
+    statement = select(collect_tries).order_by(collect_tries.c.platform, collect_tries.c.code)
+    return [(row.platform, row.code, row.tries) for row in await connection.execute(statement)]
+
+
+async def count_notes(connection: AsyncConnection, *, most: int) -> dict[str, int]:
+    """The number of notes of the `most` keywords that found most; the rest is counted under an empty name."""
+    count = func.count().label("number")
+    statement = select(sources.c.source_keyword, count).group_by(sources.c.source_keyword)
+    rows = (await connection.execute(statement.order_by(count.desc(), sources.c.source_keyword))).all()
+    named = {row.source_keyword: row.number for row in rows[:most] if row.source_keyword}
+    rest = sum(row.number for row in rows) - sum(named.values())
+    return named | ({"": rest} if rest else {})
+
+
+async def list_candidates(
+    connection: AsyncConnection,
+    *,
+    status: CandidateStatus | None = None,
+    platform: str | None = None,
+    limit: int,
+    after: tuple[str, str] | None = None,
+) -> list[ListedCandidate]:
+    """Candidates by platform and note id, from the key `after` on."""
+    key = (candidates.c.platform, candidates.c.note_id)
+    statement = select(candidates).order_by(*key).limit(limit)
+    if status is not None:
+        # A literal, so that the databases see that the index of this status fits.
+        statement = statement.where(text(f"tbl_candidate.status = '{status.value}'"))
+    if platform is not None:
+        statement = statement.where(candidates.c.platform == platform)
+    if after is not None:
+        statement = statement.where(tuple_(*key) > tuple_(*after))
+    return [
+        ListedCandidate(
+            platform=row.platform,
+            note_id=row.note_id,
+            note_url=row.note_url,
+            title=row.title,
+            status=CandidateStatus(row.status),
+            source_keyword=row.source_keyword,
+            retry_count=row.retry_count,
+            code=row.last_error_code,
+            message=row.last_error,
+            created_at=from_milliseconds(row.created_at),
+            updated_at=from_milliseconds(row.updated_at),
+        )
+        for row in await connection.execute(statement)
+    ]
 
 
 async def list_failed(connection: AsyncConnection, *, platform: str | None = None, limit: int) -> list[FailedCandidate]:

@@ -80,6 +80,7 @@ candidates = Table(
     PrimaryKeyConstraint("platform", "note_id"),
     Index("candidates_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
     Index("candidates_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
+    Index("candidates_by_status", "platform", "status"),
     Index("candidates_failed", "updated_at", sqlite_where=_has_failed, postgresql_where=_has_failed),
     Index("candidates_collected", "updated_at", "platform", sqlite_where=_is_collected, postgresql_where=_is_collected),
 )
@@ -185,6 +186,16 @@ platform_pauses = Table(
 
 # The mirror's tables name a row by `platform` and `note_id`. For rows that are no candidates the second is the
 # idempotency key, the cookie's name or the execution's id, and an execution's first is its kind.
+
+# Tries of notes by their error code, since the beginning. `OK` is a success.
+collect_tries = Table(
+    "collect_tries",
+    metadata,
+    Column("platform", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("tries", BigInteger, nullable=False),
+    PrimaryKeyConstraint("platform", "code"),
+)
 
 # Rows that changed. The mirror reads the present row when it sends.
 mirror_outbox = Table(

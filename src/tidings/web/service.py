@@ -15,11 +15,13 @@ from tidings.collect.write import WorkflowNameError
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
+from tidings.web.collect_metrics import CollectionMetrics
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
 from tidings.web.metrics import AnnounceMetrics, QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage
+from tidings.web.routes.collect import CollectServices, make_collect_router
 from tidings.web.routes.crawler import make_crawler_router
 from tidings.web.routes.executions import make_executions_router
 from tidings.web.routes.health import check_database
@@ -92,6 +94,12 @@ class Service:
                         alerts=installation.alerts,
                     ),
                     QueueMetrics(installation.dispatcher),
+                    CollectionMetrics(
+                        installation.database,
+                        clock=installation.clock,
+                        cookies=installation.cookies,
+                        mirror=installation.mirror,
+                    ),
                 ),
                 dashboard=Dashboard(
                     installation,
@@ -190,7 +198,18 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
 
 def make_collect_routers(installation: Installation) -> list[APIRouter]:
     """The routes of collect for people and their programs."""
-    return [make_notes_router(installation.notes, writer=installation.writer, clock=installation.clock)]
+    services = CollectServices(
+        database=installation.database,
+        status=installation.collect_status,
+        keywords=installation.keywords,
+        cookies=installation.cookies,
+        writer=installation.writer,
+        wake=installation.wake,
+    )
+    return [
+        make_notes_router(installation.notes, writer=installation.writer, clock=installation.clock),
+        make_collect_router(services),
+    ]
 
 
 def _make_lookup(installation: Installation) -> SiteLookup:

@@ -1,6 +1,6 @@
 """`tidings collect keywords`: the keywords that are watched."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,7 +8,6 @@ from tidings.cli.collect.run import require_platform
 from tidings.cli.options import JsonOption, PlatformArgument, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail
-from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
     from tidings.collect.write import Keyword
@@ -48,7 +47,9 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     found = await installation.keywords.list_all()
     if as_json:
-        print_json({"keywords": [_describe(keyword) for keyword in found]})
+        from tidings.collect.status_report import describe_keyword
+
+        print_json({"keywords": [describe_keyword(keyword) for keyword in found]})
         return
     print_table(
         [_make_row(keyword) for keyword in found],
@@ -101,19 +102,6 @@ def _check_keyword(keyword: str) -> None:
 def _require_found(found: bool, platform: str, keyword: str) -> None:
     if not found:
         fail(f"{keyword.strip()!r} is not watched on {platform}; `tidings collect keywords list` shows the keywords")
-
-
-def _describe(keyword: "Keyword") -> dict[str, Any]:
-    return {
-        "platform": keyword.platform,
-        "keyword": keyword.keyword,
-        "pages": keyword.pages,
-        "enabled": keyword.enabled,
-        "lastRunAt": None if keyword.last_run_at is None else to_text(keyword.last_run_at),
-        "lastFound": keyword.last_found,
-        "lastCreated": keyword.last_created,
-        "lastErrorCode": keyword.last_error_code,
-    }
 
 
 def _make_row(keyword: "Keyword") -> tuple[str, ...]:

@@ -48,7 +48,7 @@ async def run(
     Exit code 0: all collected. 1: some failed or had to be left; they are tried again. 2: bad input.
     """
     from tidings.cli.collect.report import print_collections, show_work
-    from tidings.cli.collect.status import describe_pause
+    from tidings.collect.status_report import describe_pause
 
     require_platform(platform)
     async with _open_workbench(session, verbose=verbose) as bench:

@@ -84,6 +84,13 @@ class Keywords:
         async with self._database.read() as connection:
             return [_read_keyword(row) for row in await connection.execute(statement)]
 
+    async def find(self, keyword_id: int) -> Keyword | None:
+        """The keyword of this id."""
+        statement = select(watched_keywords).where(watched_keywords.c.id == keyword_id)
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        return None if row is None else _read_keyword(row)
+
     async def list_enabled(self) -> list[Keyword]:
         return [each for each in await self.list_all() if each.enabled]
 

@@ -130,7 +130,7 @@ async def insert_candidates(
     database: Database,
     new: Sequence[NewCandidate],
     *,
-    execution: Execution,
+    execution: Execution | None,
     at: datetime,
 ) -> list[Key]:
     """Insert new candidates and return their keys. Existing ones stay unchanged."""

@@ -3,7 +3,7 @@ caller's guarded transaction. Records that the execution no longer holds stay un
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -66,6 +66,13 @@ _COUNT_MINUTE: Final = text(
     INSERT INTO collect_minutes (minute, succeeded, failed) VALUES (:minute, :succeeded, :failed)
     ON CONFLICT (minute) DO UPDATE SET
         succeeded = collect_minutes.succeeded + excluded.succeeded, failed = collect_minutes.failed + excluded.failed
+    """
+)
+
+_COUNT_TRIES: Final = text(
+    """
+    INSERT INTO collect_tries (platform, code, tries) VALUES (:platform, :code, :tries)
+    ON CONFLICT (platform, code) DO UPDATE SET tries = collect_tries.tries + excluded.tries
     """
 )
 
@@ -137,6 +144,15 @@ async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: 
     if succeeded or failed:
         values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
         await connection.execute(_COUNT_MINUTE, values)
+
+
+async def count_tries(connection: AsyncConnection, platform: str, results: Sequence[Result]) -> None:
+    """Count the tries of held candidates by error code, for the metrics."""
+    codes = Counter("OK" if isinstance(each, Collected) else each.code.value for each in results)
+    # One order for all: two executions cannot deadlock.
+    rows = [{"platform": platform, "code": code, "tries": count} for code, count in sorted(codes.items())]
+    if rows:
+        await connection.execute(_COUNT_TRIES, rows)
 
 
 def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:

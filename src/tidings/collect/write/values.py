@@ -258,9 +258,11 @@ def judge_failure(
     return Settled(note_id=failure.note_id, action=SettledAction.RETRY, retry_count=failures, retry_at=at + wait)
 
 
-def write_meta(execution: Execution, *, cookie_used: str | None = None) -> str:
-    """The `exec_meta` of a record: request id, execution and the name of the cookie."""
-    meta = {"request_id": current_request_id() or NO_REQUEST, "execution_id": execution.public_id}
+def write_meta(execution: Execution | None, *, cookie_used: str | None = None) -> str:
+    """The `exec_meta` of a record: request id, execution and the name of the cookie. None: a person wrote it."""
+    meta = {"request_id": current_request_id() or NO_REQUEST}
+    if execution is not None:
+        meta["execution_id"] = execution.public_id
     is_name = cookie_used is not None and _COOKIE_NAME.fullmatch(cookie_used)
     return json.dumps(meta | {"cookie_used": cookie_used} if is_name else meta)
 

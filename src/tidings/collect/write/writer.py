@@ -39,6 +39,7 @@ from tidings.collect.write.leases import (
 from tidings.collect.write.pauses import PlatformPauses
 from tidings.collect.write.results import (
     count_minute,
+    count_tries,
     is_pause,
     list_uses,
     make_key,
@@ -284,6 +285,7 @@ class Writer:
             await self._store_progress(connection, execution, stored, before=progress)
             await self._count_uses(connection, list_uses(results, held=held), at=at)
             await self._record_settled_changes(connection, platform, settled, held=held, at=at)
+            await count_tries(connection, platform, [each for each in results if each.note_id in held])
             await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)
         _log_settled(execution, platform, settled)
         return settled
@@ -374,6 +376,15 @@ class Writer:
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
         return count
+
+    async def add_given(self, new: NewCandidate) -> bool:
+        """Add a note that a person named as a candidate. False if it is known already, also as deleted."""
+        at = self._clock.now()
+        async with self._database.write() as connection:
+            created = await insert_candidates(connection, self._database, [new], execution=None, at=at)
+            await self.record_changes(connection, candidates.name, created, at=at)
+        _log.info("candidate.given", platform=new.platform, note_id=new.note_id, created=len(created))
+        return bool(created)
 
     async def delete_note(self, platform: str, note_id: str) -> bool:
         """Delete a note everywhere, also in the mirror, and never collect it again. False if it is not known."""

@@ -1,0 +1,93 @@
+"""Prometheus metrics of collect, read from the tables at each scrape. The number of series is bounded: platforms,
+statuses and codes are few, and of the keywords the 50 with most notes are named."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.status import count_candidates, count_notes, find_longest_wait, read_tries
+from tidings.collect.write.cookies import CookieRecords
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+
+_MOST_KEYWORDS: Final = 50
+
+
+class CollectionMetrics:
+    """Collects the metrics of collect."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock, cookies: CookieRecords, mirror: FeishuMirror | None
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._cookies = cookies
+        self._mirror = mirror
+
+    async def __call__(self) -> Iterable[Metric]:
+        async with self._database.read() as connection:
+            candidates = await count_candidates(connection)
+            waits = await find_longest_wait(connection)
+            tries = await read_tries(connection)
+            notes = await count_notes(connection, most=_MOST_KEYWORDS)
+        cookies = Counter((each.platform, each.state.status.value) for each in await self._cookies.list_all())
+        now = self._clock.now()
+        return [
+            _make_gauge(
+                "tidings_collect_candidates",
+                "Candidates by platform and status.",
+                {(platform, status.value): n for platform, of in candidates.items() for status, n in of.items()},
+                labels=("platform", "status"),
+            ),
+            _make_gauge(
+                "tidings_collect_oldest_pending_seconds",
+                "How long the first pending candidate of a platform has been due.",
+                {(platform,): max(0.0, (now - since).total_seconds()) for platform, since in waits.items()},
+                labels=("platform",),
+            ),
+            _make_tries(tries),
+            _make_gauge(
+                "tidings_collect_cookies", "Cookies by platform and status.", cookies, labels=("platform", "status")
+            ),
+            _make_gauge(
+                "tidings_collect_notes",
+                "Notes by the keyword that found them first; an empty keyword is all others.",
+                {(keyword,): number for keyword, number in notes.items()},
+                labels=("keyword",),
+            ),
+            *await self._measure_mirror(),
+        ]
+
+    async def _measure_mirror(self) -> list[Metric]:
+        if self._mirror is None:
+            return []
+        status = await self._mirror.describe()
+        lag = 0.0 if status.oldest is None else (self._clock.now() - status.oldest).total_seconds()
+        return [
+            GaugeMetricFamily("tidings_mirror_waiting", "Changes that wait for Feishu.", value=status.waiting),
+            GaugeMetricFamily(
+                "tidings_mirror_lag_seconds", "Age of the oldest change that waits.", value=max(0.0, lag)
+            ),
+        ]
+
+
+def _make_gauge(
+    name: str, text: str, values: dict[tuple[str, ...], float] | Counter[tuple[str, str]], *, labels: tuple[str, ...]
+) -> Metric:
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        gauge.add_metric(key, value)
+    return gauge
+
+
+def _make_tries(tries: Iterable[tuple[str, str, int]]) -> Metric:
+    counter = CounterMetricFamily(
+        "tidings_collect_tries", "Tries of notes by error code; OK is a success.", labels=("platform", "code")
+    )
+    for platform, code, number in tries:
+        counter.add_metric((platform, code), number)
+    return counter

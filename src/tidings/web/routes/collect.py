@@ -1,0 +1,175 @@
+"""Routes of collect for people and their programs: status, executions, keywords, candidates and cookies. Reading is
+open to the workflow token too; changes need an admin's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+from fastapi import APIRouter, Path, Query, Response
+
+from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.errors import CrawlError
+from tidings.collect.note_urls import NoteUrlError, find_note
+from tidings.collect.status import list_candidates, list_executions
+from tidings.collect.status_report import (
+    CollectStatusReader,
+    describe_candidate,
+    describe_cookie,
+    describe_execution,
+    describe_keyword,
+)
+from tidings.collect.tables import CandidateStatus
+from tidings.collect.write import Keyword, Keywords, NewCandidate, Writer
+from tidings.collect.write.cookies import CookieRecords
+from tidings.core.db.database import Database
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import problem_answers
+from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
+from tidings.web.middleware.auth import require
+from tidings.web.models import collect as shapes
+
+ReadGrant = Annotated[Grant, require(Scope.WORKFLOW)]
+ChangeGrant = Annotated[Grant, require()]
+KeywordId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The keyword's id.", examples=[1])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectServices:
+    """Services that the routes use."""
+
+    database: Database
+    status: CollectStatusReader
+    keywords: Keywords
+    cookies: CookieRecords
+    writer: Writer
+    # Tells the jobs that there is something to do.
+    wake: Callable[[], None]
+
+
+def make_collect_router(services: CollectServices) -> APIRouter:
+    router = APIRouter(prefix="/api", tags=["collect"])
+    _add_status_routes(router, services)
+    _add_keyword_routes(router, services)
+    _add_keyword_changes(router, services)
+    _add_candidate_routes(router, services)
+    return router
+
+
+def _add_status_routes(router: APIRouter, services: CollectServices) -> None:
+    @router.get("/collect/status", summary="Read the status of collect")
+    async def read_collect_status(_grant: ReadGrant) -> shapes.CollectStatusAnswer:
+        return shapes.CollectStatusAnswer.model_validate((await services.status.read()).to_json())
+
+    @router.get("/collect/executions", summary="List executions of collect")
+    async def list_collect_executions(
+        _grant: ReadGrant, limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50
+    ) -> shapes.CollectExecutionsAnswer:
+        """The newest first."""
+        async with services.database.read() as connection:
+            found = await list_executions(connection, limit=limit)
+        return shapes.CollectExecutionsAnswer(executions=[describe_execution(each) for each in found])
+
+    @router.get("/cookies", summary="List cookies")
+    async def list_cookies(_grant: ReadGrant) -> shapes.CookiesAnswer:
+        """Names and states, never values."""
+        found = await services.cookies.list_all()
+        return shapes.CookiesAnswer(cookies=[describe_cookie(each) for each in found])
+
+
+def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
+    keywords = services.keywords
+
+    @router.get("/keywords", summary="List watched keywords")
+    async def list_watched_keywords(_grant: ReadGrant) -> shapes.KeywordsAnswer:
+        return shapes.KeywordsAnswer(keywords=[describe_keyword(each) for each in await keywords.list_all()])
+
+    @router.post("/keywords", summary="Watch a keyword", status_code=201)
+    async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+        if body.platform not in (names := list_platforms()):
+            _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
+        try:
+            await keywords.add(body.platform, body.keyword, pages=body.pages)
+        except CrawlError as error:
+            _refuse("keyword", error.message)
+        services.wake()
+        wanted = (body.platform, body.keyword.strip())
+        [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
+        return shapes.KeywordAnswer(keyword=describe_keyword(added))
+
+
+def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:
+    keywords = services.keywords
+
+    async def require_keyword(keyword_id: int) -> Keyword:
+        found = await keywords.find(keyword_id)
+        if found is None:
+            problem(404, "unknown_keyword", "there is no keyword of this id; GET /api/keywords lists them")
+        return found
+
+    async def set_enabled(keyword_id: int, *, enabled: bool) -> shapes.KeywordAnswer:
+        before = await require_keyword(keyword_id)
+        await keywords.set_enabled(before.platform, before.keyword, enabled=enabled)
+        services.wake()
+        return shapes.KeywordAnswer(keyword=describe_keyword(await require_keyword(keyword_id)))
+
+    @router.post("/keywords/{keyword_id}/pause", summary="Pause a keyword", responses=problem_answers(404))
+    async def pause_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+        return await set_enabled(keyword_id, enabled=False)
+
+    @router.post("/keywords/{keyword_id}/resume", summary="Resume a keyword", responses=problem_answers(404))
+    async def resume_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+        return await set_enabled(keyword_id, enabled=True)
+
+    @router.delete(
+        "/keywords/{keyword_id}", summary="Stop watching a keyword", status_code=204, responses=problem_answers(404)
+    )
+    async def remove_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> Response:
+        """Its candidates and notes stay."""
+        found = await require_keyword(keyword_id)
+        await keywords.remove(found.platform, found.keyword)
+        return Response(status_code=204)
+
+
+def _add_candidate_routes(router: APIRouter, services: CollectServices) -> None:
+    @router.get("/candidates", summary="List candidates")
+    async def list_all_candidates(
+        _grant: ReadGrant,
+        status: Annotated[CandidateStatus | None, Query(description="Of this status.")] = None,
+        platform: Annotated[str | None, Query(max_length=32, description="Of this platform.")] = None,
+        limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50,
+        cursor: Annotated[str | None, Query(max_length=300, description="The `next` of the page before.")] = None,
+    ) -> shapes.CandidatesAnswer:
+        """By platform and note id."""
+        first, _, rest = (cursor or "").partition(":")
+        after = (first, rest) if cursor else None
+        async with services.database.read() as connection:
+            found = await list_candidates(connection, status=status, platform=platform, limit=limit + 1, after=after)
+        last = found[limit - 1] if len(found) > limit else None
+        return shapes.CandidatesAnswer(
+            candidates=[describe_candidate(each) for each in found[:limit]],
+            next=None if last is None else f"{last.platform}:{last.note_id}",
+        )
+
+    @router.post("/candidates", summary="Add a note by its URL", status_code=201)
+    async def add_given_note(body: shapes.GivenNoteBody, _grant: ChangeGrant) -> shapes.GivenNoteAnswer:
+        """Collected next. A note that is known stays as it is, and one that was deleted stays deleted."""
+        try:
+            note = find_note(body.url)
+        except NoteUrlError as error:
+            _refuse("url", str(error))
+        new = NewCandidate(platform=note.platform, note_id=note.note_id, note_url=note.url, title="", source_keyword="")
+        created = await services.writer.add_given(new)
+        services.wake()
+        return shapes.GivenNoteAnswer(platform=note.platform, note_id=note.note_id, created=created)
+
+    @router.post("/candidates/retry", summary="Try failed candidates again")
+    async def retry_candidates(body: shapes.RetryBody, _grant: ChangeGrant) -> shapes.RequeuedAnswer:
+        if body.note_ids is not None and body.platform is None:
+            _refuse("platform", "it is required with noteIds")
+        count = await services.writer.requeue(body.platform, note_ids=body.note_ids)
+        services.wake()
+        return shapes.RequeuedAnswer(requeued=count)
+
+
+def _refuse(field: str, message: str) -> NoReturn:
+    raise ProblemError(refuse_input([FieldError(field, message)]))
