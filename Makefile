@@ -13,7 +13,7 @@ ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none --again
 QUICK := "not slow and not n8n and not browser"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit test-slow test-n8n test-browser test-chaos bench lock clean
+.PHONY: help python demo test check unit test-slow test-n8n test-browser test-lowest test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -43,6 +43,12 @@ test-browser: $(VENV)/.test ## the dashboard in a real Chromium, which is instal
 	$(BIN)/python -m tests.browser.install
 	$(BIN)/pytest -m browser tests/browser
 
+LOWEST := $(VENV)/lowest
+test-lowest: ## the oldest libraries that pyproject.toml allows: demo, service, a page, a feed (needs uv; 2 minutes)
+	uv venv --quiet --clear --python $(PYTHON) $(LOWEST)
+	uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e .
+	$(LOWEST)/bin/python -m scripts.smoke
+
 test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
 	$(BIN)/python -m benchmarks.soak
 
@@ -58,10 +64,19 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.dashboard
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+# An environment of another, older or half-made Python is made anew.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+python:
+	@$(BIN)/python -c 'import pip; $(NEW_ENOUGH)' 2> /dev/null && exit; \
+	if ! $(PYTHON) -c '$(NEW_ENOUGH)' 2> /dev/null; then \
+		echo "Tidings needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) -V 2>&1 || true)." >&2; \
+		echo "Name another: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; \
+	fi; \
+	installed=$$(ls $(VENV)/.runtime 2> /dev/null); rm -rf $(VENV); \
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; \
+	[ -z "$$installed" ] || $(MAKE) --no-print-directory $(VENV)/.runtime
 
-$(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | python
 	@echo "Installing Tidings into $(VENV) ..."
 	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
@@ -79,6 +94,7 @@ UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes
 lock: ## write the lock files anew (needs uv)
 	$(UV) requirements/build.in -o requirements/build.txt
 	$(UV) pyproject.toml -c requirements/together.in -o requirements/runtime.txt
+	$(UV) pyproject.toml --extra xiaohongshu -c requirements/runtime.txt -o requirements/xiaohongshu.txt
 	$(UV) pyproject.toml --group test -c requirements/runtime.txt -o requirements/test.txt
 	$(UV) pyproject.toml --group bench -c requirements/runtime.txt -o requirements/bench.txt
 

@@ -44,7 +44,7 @@ class Listener(web.Server):
         except OSError:
             await self._runner.cleanup()
             raise
-        return site.port
+        return int(self._runner.addresses[0][1])
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
