@@ -26,6 +26,7 @@ from tidings.announce.site.site import ANNOUNCE, Site, make_site, parse_engines
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import (
     AlertKind,
+    AlertLevel,
     Alerts,
     AppriseDestination,
     DeliveryPolicy,
@@ -35,6 +36,8 @@ from tidings.core.alerts import (
     is_feishu_bot,
     split_urls,
 )
+from tidings.core.alerts.levels import read_level
+from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import (
     Database,
@@ -192,7 +195,14 @@ class Installation:
     def destinations(self) -> Sequence[Destination]:
         """The destinations of alerts. Raises DestinationError for a webhook that cannot be used."""
         client = self.own_client
-        return list(_open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
+        opened = list(_open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
+        self.alert_levels.update({destination.name: level for destination, level in opened})
+        return [destination for destination, _ in opened]
+
+    @cached_property
+    def alert_levels(self) -> dict[str, AlertLevel]:
+        """The least level that each destination wants, by its name; known once `destinations` are open."""
+        return {}
 
     @cached_property
     def alerts(self) -> Alerts:
@@ -204,6 +214,8 @@ class Installation:
             language=self.settings.language,
             policy=DeliveryPolicy(scale=self.settings.retry_scale),
             redactor=self.redactor,
+            levels=self.alert_levels,
+            translator=Translator(_list_alert_texts()),
         )
 
     @cached_property
@@ -608,6 +620,12 @@ def _make_cookie_rules(settings: Settings) -> "CookieRules":
     )
 
 
+def _list_alert_texts() -> list[Path]:
+    """The catalogues of Chinese reasons and actions."""
+    folder = Path(__file__).parent
+    return [folder / part / "alert_texts.toml" for part in ("core/alerts", "announce", "collect")]
+
+
 def _list_alert_kinds() -> Iterator[AlertKind]:
     """The kinds of the queue and of both pipelines. Those of collect are imported when an alert is looked up."""
     yield from QueueAlert
@@ -619,17 +637,21 @@ def _list_alert_kinds() -> Iterator[AlertKind]:
 
 def _open_destinations(
     settings: Settings, *, client: GuardedClient, clock: Clock, redactor: Redactor
-) -> Iterator[Destination]:
+) -> Iterator[tuple[Destination, AlertLevel]]:
+    """Each destination, with the least level that its URL asks for."""
     if settings.webhook_url is not None:
-        url, secret = settings.webhook_url.reveal(), open_webhook_secret(settings, redactor=redactor)
-        yield WebhookDestination(url, secret=secret, client=client, clock=clock)
+        url, level = read_level(settings.webhook_url)
+        secret = open_webhook_secret(settings, redactor=redactor)
+        yield WebhookDestination(url.reveal(), secret=secret, client=client, clock=clock), level
     urls = [] if settings.alert_urls is None else split_urls(settings.alert_urls)
     for number, each in enumerate(urls, start=1):
         redactor.add(each)
-        if is_feishu_bot(each):
-            yield FeishuBotDestination(each, number=number, client=client, clock=clock)
+        url, level = read_level(each)
+        redactor.add(url)
+        if is_feishu_bot(url):
+            yield FeishuBotDestination(url, number=number, client=client, clock=clock), level
         else:
-            yield AppriseDestination(each, number=number)
+            yield AppriseDestination(url, number=number), level
 
 
 def list_own_hosts(settings: Settings) -> frozenset[HostPort]:

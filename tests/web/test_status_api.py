@@ -230,7 +230,7 @@ async def test_alerts_show_what_needs_a_person_until_it_is_over(api: ApiStage) -
     alerts = {alert["kind"]: alert for alert in (await api.read("/api/alerts"))["alerts"]}
     assert alerts.keys() == {"execution_failed", "many_failures"}
     many = alerts["many_failures"]
-    assert many.keys() == {"kind", "subject", "reason", "action", "count", "since", "firedAt"}
+    assert many.keys() == {"kind", "level", "subject", "reason", "action", "count", "since", "firedAt"}
     assert many["subject"].startswith(f"{name} at ")
     assert (many["count"], many["reason"].startswith("20 of 20 URLs failed")) == (20, True)
     assert many["action"]

@@ -57,6 +57,10 @@ RECOVER: Final = "recover"
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _USED_UP: Final = "used up today"
+_SPENT_ACTION: Final = (
+    "The accounts are fine: their uses of today are spent. Wait until midnight UTC, raise the limit with "
+    "`tidings cookies set NAME --daily-limit N`, or add a cookie of another account."
+)
 _FAILURE_ACTION: Final = "look at this execution where the workflow runs; its leased candidates are tried again"
 # `partial` is about single candidates, which have conditions of their own.
 _WELL: Final = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL})
@@ -257,7 +261,9 @@ def _describe_exhaustion(platform: str, obstacles: Iterable[str]) -> CollectCond
             kind=CollectAlert.NO_ACTIVE_COOKIE,
             subject=platform,
             reason=f"no cookie for {platform} can be used ({reasons}); nothing is collected there until one can",
-            action=(
+            action=_SPENT_ACTION
+            if set(counts) == {_USED_UP}
+            else (
                 f"Log in with a browser and store the cookie: `tidings cookies add NAME --platform {platform}`. "
                 "`tidings cookies list` shows the status of each cookie."
             ),

@@ -100,12 +100,15 @@ class AnnounceMetrics:
             urls.add_metric([str(channel), "attempted"], count.total)
             urls.add_metric([str(channel), "taken"], count.successful)
         running, late = await self._executions.count_running(), await self._schedules.count_late()
+        alerts = GaugeMetricFamily("tidings_alerts_open", "Open alerts.", labels=["level"])
+        for level, number in (await self._alerts.count_by_level()).items():
+            alerts.add_metric([level.value], number)
         return [
             urls,
             GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
             GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
             GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
-            GaugeMetricFamily("tidings_alerts_open", "Open alerts.", value=await self._alerts.count_open()),
+            alerts,
         ]
 
 

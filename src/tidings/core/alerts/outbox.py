@@ -36,6 +36,7 @@ from sqlalchemy.sql.expression import FromClause
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.events import AlertEvent, EventType
 from tidings.core.alerts.kinds import AlertKinds, AlertLevel, Language
+from tidings.core.alerts.translation import Translator
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 
@@ -101,10 +102,11 @@ class AlertClaim:
 class AlertOutbox:
     """The table of events and their delivery."""
 
-    def __init__(self, database: Database, *, kinds: AlertKinds, language: Language) -> None:
+    def __init__(self, database: Database, *, kinds: AlertKinds, language: Language, translator: Translator) -> None:
         self._database = database
         self._kinds = kinds
         self._language = language
+        self._translate = translator.translate if language is Language.CHINESE else str
 
     async def add(
         self,
@@ -208,8 +210,8 @@ class AlertOutbox:
             level=AlertLevel.INFO if kind is None else kind.level,
             title=name.replace("_", " ").capitalize() if kind is None else kind.titles[self._language],
             subject=row["subject"],
-            reason=row["reason"],
-            action=row["action"],
+            reason=self._translate(row["reason"]),
+            action=self._translate(row["action"]),
             count=row["count"],
             since=from_milliseconds(row["since"]),
             occurred_at=from_milliseconds(row["occurred_at"]),

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +16,9 @@ from tidings.core.alerts.conditions import Conditions, OpenCondition, PastAlert
 from tidings.core.alerts.delivery import AlertDelivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
+from tidings.core.alerts.levels import list_wanting
 from tidings.core.alerts.outbox import AlertOutbox
+from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock, from_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
@@ -51,17 +53,23 @@ class Alerts:
         language: Language = Language.ENGLISH,
         policy: DeliveryPolicy | None = None,
         redactor: Redactor | None = None,
+        levels: Mapping[str, AlertLevel] | None = None,
+        translator: Translator | None = None,
     ) -> None:
+        """`levels`: the least level that a destination wants, by its name. `translator`: puts reasons and actions of
+        events into Chinese, if that is the language; tables and logs keep the English ones."""
         self._database = database
         self._clock = clock
         self._destinations = tuple(destinations)
         self._names = [destination.name for destination in destinations]
         if len(set(self._names)) < len(self._names):
             raise DestinationError("two destinations of alerts have the same name")
+        self._levels = [(name, (levels or {}).get(name, AlertLevel.INFO)) for name in self._names]
+        self.translator = translator or Translator()
         self._redactor = redactor or Redactor()
         self._conditions = Conditions(database)
         self._kinds = AlertKinds(kinds)
-        self._outbox = AlertOutbox(database, kinds=self._kinds, language=language)
+        self._outbox = AlertOutbox(database, kinds=self._kinds, language=language, translator=self.translator)
         self._delivery = AlertDelivery(
             self._outbox, clock=clock, policy=policy or DeliveryPolicy(), redactor=self._redactor
         )
@@ -116,6 +124,14 @@ class Alerts:
     async def count_open(self) -> int:
         """How many conditions hold now."""
         return await self._conditions.count_open()
+
+    async def count_by_level(self) -> dict[AlertLevel, int]:
+        """How many conditions hold now, by level; every level is there."""
+        counts = dict.fromkeys(AlertLevel, 0)
+        async with self._database.read() as connection:
+            for kind, _ in await self._conditions.list_names(connection):
+                counts[self.find_level(kind)] += 1
+        return counts
 
     async def deliver(self, *, limit: int = 50) -> int:
         """Fire conditions that have lasted long enough, and send due events: at most `limit` to each destination.
@@ -183,7 +199,8 @@ class Alerts:
     async def _add_event(
         self, connection: AsyncConnection, condition: OpenCondition, event_type: EventType, *, at: datetime
     ) -> None:
-        await self._outbox.add(connection, condition, event_type, at=at, destinations=self._names)
+        wanting = list_wanting(self._levels, self.find_level(condition.kind))
+        await self._outbox.add(connection, condition, event_type, at=at, destinations=wanting)
 
     async def _purge_now_and_then(self) -> None:
         now = self._clock.now()
@@ -193,17 +210,21 @@ class Alerts:
             self._purge_at = now + _PURGE_EVERY
 
     def _log_fired(self, condition: OpenCondition) -> None:
-        kind = self._kinds.find(condition.kind)
         _log.error(
             "alert",
             kind=condition.kind,
             # The line's own `level` is its severity.
-            alert_level=(AlertLevel.INFO if kind is None else kind.level).value,
+            alert_level=self.find_level(condition.kind).value,
             subject=condition.subject,
             reason=condition.reason,
             action=condition.action,
             count=condition.count,
         )
+
+    def find_level(self, kind: str) -> AlertLevel:
+        """The level of a kind; `info` for one that another release knew."""
+        found = self._kinds.find(kind)
+        return AlertLevel.INFO if found is None else found.level
 
     def _clean(self, alert: Alert) -> Alert:
         """Redact secrets and escape characters that a database, a terminal or a messenger cannot take."""

@@ -71,6 +71,7 @@ def make_status_router(
             alerts=[
                 {
                     "kind": each.kind,
+                    "level": alerts.find_level(each.kind).value,
                     "subject": each.subject,
                     "reason": each.reason,
                     "action": each.action,

@@ -1,0 +1,65 @@
+"""Chinese for the reasons and actions of alerts. A catalogue maps each English text to its Chinese one; `{0}`, `{1}` …
+stand for the parts that differ, which are translated too where the catalogue knows them. An unknown text stays English.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+_PLACE: Final = re.compile(r"\\\{(\d)\\\}")
+_DEPTH: Final = 3
+# Several reasons stand beside each other with this between them.
+_BETWEEN: Final = "; "
+
+
+class Translator:
+    """Translates texts by catalogues of TOML files, which are read when the first text comes."""
+
+    def __init__(self, files: Iterable[Path] = ()) -> None:
+        self._files = tuple(files)
+
+    def translate(self, text: str) -> str:
+        """The Chinese text; the English one where the catalogue has none."""
+        return self._translate(text, depth=_DEPTH)
+
+    def _translate(self, text: str, *, depth: int) -> str:
+        if not text or depth == 0:
+            return text
+        if (found := self._find(text, depth=depth)) is not None:
+            return found
+        parts = text.split(_BETWEEN)
+        if len(parts) == 1:
+            return text
+        return "；".join(self._find(part, depth=depth) or part for part in parts)
+
+    def _find(self, text: str, *, depth: int) -> str | None:
+        for pattern, chinese in self._patterns:
+            if match := pattern.fullmatch(text):
+                # A template may use its places in another order.
+                places = {name[1:]: value for name, value in match.groupdict().items()}
+                for number, value in places.items():
+                    chinese = chinese.replace(f"{{{number}}}", self._translate(value, depth=depth - 1))
+                return chinese
+        return None
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
+        texts: dict[str, str] = {}
+        for file in self._files:
+            texts |= read_catalogue(file)
+        # The longest first: a text without places before one that could swallow it.
+        ordered = sorted(texts.items(), key=lambda pair: ("{0}" in pair[0], -len(pair[0])))
+        return [(_compile(english), chinese) for english, chinese in ordered]
+
+
+def read_catalogue(file: Path) -> Mapping[str, str]:
+    """English → Chinese."""
+    document = tomllib.loads(file.read_text("utf-8"))
+    return {str(english): str(chinese) for english, chinese in document.items()}
+
+
+def _compile(english: str) -> re.Pattern[str]:
+    return re.compile(_PLACE.sub(r"(?P<p\1>.+?)", re.escape(english)), re.DOTALL)
