@@ -511,3 +511,22 @@ def test_settings_cannot_be_changed() -> None:
     """A1: read once, frozen."""
     with pytest.raises(FrozenInstanceError):
         read_settings({}).max_retries = 5  # type: ignore[misc]
+
+
+def test_the_environments_site_has_the_settings_that_other_sites_have() -> None:
+    """A1, A2: key location, backup sitemaps and removed pages; the key location counts as a secret."""
+    location = f"https://example.com/keys/{CANARY}.txt"
+    environment = {
+        "SITEMAP_URL": SITEMAP,
+        "INDEXNOW_API_KEY": CANARY,
+        "INDEXNOW_KEY_LOCATION": location,
+        "BACKUP_SITEMAP_URLS": "https://example.com/a.xml, https://example.com/b.xml",
+        "INDEXNOW_ANNOUNCE_REMOVED": "on",
+    }
+    settings = read_settings(environment)
+    assert settings.site is not None
+    assert (settings.site.key_location, settings.site.announce_removed) == (Secret(location), True)
+    assert settings.site.backup_sitemap_urls == ("https://example.com/a.xml", "https://example.com/b.xml")
+    assert CANARY not in repr(settings)
+    with pytest.raises(SettingError, match="INDEXNOW_KEY_LOCATION"):
+        read_settings(environment | {"INDEXNOW_KEY_LOCATION": "keys.txt"})

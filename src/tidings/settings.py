@@ -71,6 +71,12 @@ class SiteSettings:
     key: Secret
     # The site's host; None: the sitemap's.
     host: str | None
+    # The URL of the key file, which usually contains the key; None: /KEY.txt on the host.
+    key_location: Secret | None = None
+    # Read in this order, if the sitemap cannot be read.
+    backup_sitemap_urls: tuple[str, ...] = ()
+    # Announce pages that left the sitemap.
+    announce_removed: bool = False
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
 
@@ -255,6 +261,13 @@ def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | No
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
+    # It usually contains the key.
+    location = variables.secret("INDEXNOW_KEY_LOCATION")
+    if location is not None:
+        variables.check("INDEXNOW_KEY_LOCATION", lambda: check_url("keyLocation", location.reveal()))
+    none: tuple[str, ...] = ()
+    backups = variables.read("BACKUP_SITEMAP_URLS", _parse_urls, none)
+    announce_removed = variables.switch("INDEXNOW_ANNOUNCE_REMOVED", default=False)
     bing = _read_ranked(variables, BingSettings, key_name="BING_API_KEY")
     baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
     baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
@@ -262,7 +275,16 @@ def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | No
         return None
     if key is None:
         raise SettingError("INDEXNOW_API_KEY", "required because SITEMAP_URL is set")
-    return SiteSettings(sitemap_url=sitemap, key=key, host=host, bing=bing, baidu=baidu)
+    return SiteSettings(
+        sitemap_url=sitemap,
+        key=key,
+        host=host,
+        key_location=location,
+        backup_sitemap_urls=backups,
+        announce_removed=announce_removed,
+        bing=bing,
+        baidu=baidu,
+    )
 
 
 _BASE_URLS = {
@@ -277,7 +299,7 @@ def _read_crawl(variables: Variables) -> CrawlSettings:
     bases = {platform: variables.read(name, _parse_base, "") for platform, name in _BASE_URLS.items()}
     return CrawlSettings(
         base_urls={platform: base for platform, base in bases.items() if base},
-        feeds=variables.read("TIDINGS_FEEDS", _parse_feeds, default.feeds),
+        feeds=variables.read("TIDINGS_FEEDS", _parse_urls, default.feeds),
         user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
         platform_interval=variables.duration("PLATFORM_INTERVAL_SECONDS", default.platform_interval, unit="s"),
         cookie_interval=variables.duration("COOKIE_INTERVAL_SECONDS", default.cookie_interval, unit="s"),
@@ -412,8 +434,9 @@ def _parse_retries(text: str) -> "dict[ErrorCode, int]":
     return retries
 
 
-def _parse_feeds(text: str) -> tuple[str, ...]:
-    return tuple(check_url("TIDINGS_FEEDS", url).text for url in re.split(r"[\s,]+", text) if url)
+def _parse_urls(text: str) -> tuple[str, ...]:
+    """URLs with commas or white space between them."""
+    return tuple(check_url("url", url).text for url in re.split(r"[\s,]+", text) if url)
 
 
 def _parse_user_agent(text: str) -> str:

@@ -1,0 +1,72 @@
+"""All channels on one site at once, each failing in turn: the others are complete and on record."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.announce.bing_stage import KEY, MORNING
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
+from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.due.pages import hash_urls
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
+from tidings.announce.site.site import make_site
+from tidings.core.executions import ExecutionStatus
+from tidings.core.stop import Stop
+from tidings.sandbox import Fault, FaultKind, SandboxBaidu, SandboxBing, SandboxEngine, SandboxSite
+
+TOKEN = "a1B2c3D4e5F6g7H8"
+PAGES = 20
+FAULTS = {
+    "refuses": Fault(status=403, body="no"),
+    "is down": Fault(status=503),
+    "is limited": Fault(status=429),
+    "breaks off": Fault(FaultKind.RESET),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("channel", [None, *Channel], ids=str)
+async def test_a_channel_that_fails_harms_no_other(
+    make_bench: BenchMaker, channel: Channel | None, fault: Fault
+) -> None:
+    """A10, A18, A27, A42: the others took every page, have it in their ledgers, and the report says who failed."""
+    clock, web, engine = StageClock(MORNING), SandboxSite(pages=PAGES), SandboxEngine("alpha")
+    bing = SandboxBing(keys={KEY: []}, now=clock.now)
+    baidu = SandboxBaidu(sites={}, daily_quota=100, now=clock.now)
+    stand_ins: dict[Channel, Any] = {Channel.INDEXNOW: engine, Channel.BING: bing, Channel.BAIDU: baidu}
+    async with web, engine, bing, baidu:
+        bing.add_site(web.origin, key=KEY)
+        baidu.add_site(web.origin, token=TOKEN)
+        bases = ApiBases(bing=bing.base_url, baidu=baidu.base_url)
+        bench = make_bench(clock=clock, retry_scale=1, bases=bases)
+        site = await bench.store(
+            make_site(
+                sitemap_urls=[web.sitemap_url],
+                key=web.key,
+                engines=[engine.endpoint],
+                bing=BingSettings.make(enabled=True, key=KEY),
+                baidu=BaiduSettings.make(enabled=True, key=TOKEN),
+            )
+        )
+        if channel is not None:
+            stand_ins[channel].misbehave(fault)
+        report = await bench.announcer.announce(site, stop=Stop(clock=clock, budget=timedelta(hours=1)))
+        urls = list(web.urls())
+        for each, stand_in in stand_ins.items():
+            ledger = Ledger(bench.database, site=site.number, channel=each)
+            entered = await ledger.find_entries(sorted(hash_urls(url.encode() for url in urls)))
+            expected = 0 if each is channel else PAGES
+            assert len(entered) == expected, each
+            assert stand_in.accepted == dict.fromkeys(urls if expected else (), 1), each
+        assert report.submitted == PAGES
+        assert report.status is (ExecutionStatus.SUCCEEDED if channel is None else ExecutionStatus.PARTIAL)
+        shown = report.to_json()
+        good = [
+            shown["engines"][0]["succeeded"] == PAGES,
+            shown["bingStats"]["success"],
+            shown["baiduStats"]["success"],
+        ]
+        assert good == [each is not channel for each in Channel]
