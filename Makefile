@@ -13,7 +13,7 @@ ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none --again
 QUICK := "not slow and not n8n and not browser"
 
 .DEFAULT_GOAL := help
-.PHONY: help python demo test check unit test-slow test-n8n test-browser test-lowest test-chaos bench lock clean
+.PHONY: help python demo test check unit test-slow test-workers test-n8n test-browser test-lowest test-chaos bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ unit: $(VENV)/.test
 
 test-slow: $(VENV)/.test ## served and killed processes, full disks, drills, the mirror's faults (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow
+
+test-workers: $(VENV)/.test ## several machines on one PostgreSQL: workers killed and frozen, the database restarted (5 minutes)
+	$(BIN)/pytest -m slow tests/test_workers.py tests/test_workers_chaos.py
 
 test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is installed outside the repository first (once)
 	$(BIN)/python -m tests.n8n.install
@@ -61,6 +64,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.isolation
 	$(BIN)/python -m benchmarks.leases
 	$(BIN)/python -m benchmarks.archive
+	$(BIN)/python -m benchmarks.machines
 	$(BIN)/python -m benchmarks.dashboard
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.

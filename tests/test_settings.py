@@ -75,6 +75,8 @@ def test_an_empty_environment_gives_every_default() -> None:
         "language": Language.ENGLISH,
         "schedule_spread": timedelta(minutes=5),
         "max_executions": 4,
+        "database_connections": 15,
+        "execution_retention": timedelta(days=400),
         "bases": ApiBases("https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com"),
         "crawl": CrawlSettings(),
         "collect": CollectSettings(),

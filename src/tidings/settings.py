@@ -179,6 +179,10 @@ class Settings:
     schedule_spread: timedelta = timedelta(seconds=300)
     # Most sites that one process runs at once.
     max_executions: int = 4
+    # Most connections to PostgreSQL for writing, and as many again for reading.
+    database_connections: int = 15
+    # Executions are kept for so long; zero keeps them all.
+    execution_retention: timedelta = timedelta(days=400)
     # The addresses of channels with a quota.
     bases: ApiBases = field(default_factory=ApiBases)
     crawl: CrawlSettings = field(default_factory=CrawlSettings)
@@ -227,6 +231,10 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         language=variables.choice("TIDINGS_LANGUAGE", default.language),
         schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
+        database_connections=variables.whole("TIDINGS_DATABASE_CONNECTIONS", default=15, least=4, most=1_000),
+        execution_retention=timedelta(
+            days=variables.whole("TIDINGS_EXECUTION_DAYS", default=400, least=0, most=36_500)
+        ),
         bases=ApiBases(
             bing=variables.read("BING_API_BASE", _parse_base, default.bases.bing),
             baidu=variables.read("BAIDU_API_BASE", _parse_base, default.bases.baidu),

@@ -42,6 +42,7 @@ from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import (
     Database,
     find_revision,
+    newest_revision,
     open_database,
     open_read_only_database,
     prepare_database,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from tidings.collect.archive.archive import NoteArchive
     from tidings.collect.crawl.cookies.states import CookieRules
     from tidings.collect.crawl.crawler import Crawler
+    from tidings.collect.crawl.platforms.shared_turns import SharedTurns
     from tidings.collect.feishu.client import BitableClient, FeishuTarget
     from tidings.collect.feishu.mirror import FeishuMirror
     from tidings.collect.run.jobs import CollectJobs
@@ -165,7 +167,7 @@ class Installation:
             self.dispatcher,
             clock=self.clock,
             periodic=self.periodic,
-            prepare=self.schedules.sync,
+            prepare=self._sync_schedules,
             recover=self.executions.recover,
             requested=self.service.list_requested,
             due={
@@ -175,11 +177,25 @@ class Installation:
             chores={
                 _WATCH: (_WATCH_EVERY, self.service.watch_over),
                 "queue.watch": (timedelta(minutes=1), self._watch_workers),
+                "executions.purge": (timedelta(days=1), self._purge_executions),
             },
             find_next_due=self.schedules.find_next_due,
         )
         self.wakers.append(ticker.wake)
         return ticker
+
+    async def _sync_schedules(self) -> None:
+        """Make schedules match the sites once for each revision of the tables: with many sites it takes seconds."""
+        name, forever = f"announce.sync {newest_revision()}", timedelta(days=36_500)
+        async with self.database.read() as connection:
+            if not await self.periodic.list_due(connection, {name: forever}):
+                return
+        await self.schedules.sync()
+        await self.periodic.begin(name, every=forever)
+
+    async def _purge_executions(self) -> None:
+        if self.settings.execution_retention:
+            await self.executions.purge(older_than=self.settings.execution_retention)
 
     async def _watch_workers(self) -> None:
         queues = ("announce", "collect")
@@ -452,7 +468,7 @@ async def open_installation(
         process_lock = ProcessLock(settings.data_dir)
         stack.callback(process_lock.close)
         keys, made_key = open_key_ring(settings, redactor=redactor)
-        database = open_database(find_database_url(settings))
+        database = open_database(find_database_url(settings), connections=settings.database_connections)
         stack.push_async_callback(database.close)
         is_new = False
         if migrate:
@@ -527,7 +543,7 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
     )
     database = open_read_only_database(find_database_url(settings))
     try:
-        async with client, own_client:
+        async with client, own_client, _open_turns(installation) as turns:
             crawler = make_crawler(
                 database,
                 keys=installation.keys,
@@ -543,12 +559,32 @@ async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
                 request_timeout=crawl.request_timeout,
                 rules=_make_cookie_rules(settings),
                 limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
+                turns=turns,
             )
             try:
                 yield crawler
             finally:
                 await crawler.close()
     finally:
+        await database.close()
+
+
+@asynccontextmanager
+async def _open_turns(installation: Installation) -> "AsyncIterator[SharedTurns | None]":
+    """The turns at platforms that all processes on PostgreSQL share, on connections of their own."""
+    if installation.database.dialect == "sqlite":
+        yield None
+        return
+    from tidings.collect.crawl.platforms.registry import BUILT_IN
+    from tidings.collect.crawl.platforms.shared_turns import SharedTurns
+
+    targets = set(BUILT_IN) - {"web"}
+    database = open_read_only_database(find_database_url(installation.settings), connections=2 * len(targets))
+    turns = SharedTurns(database, clock=installation.clock, targets=targets)
+    try:
+        yield turns
+    finally:
+        await turns.close()
         await database.close()
 
 

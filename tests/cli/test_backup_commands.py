@@ -289,3 +289,15 @@ async def test_installation_moves_from_sqlite_to_postgresql_with_all_it_knows(
 async def read_ledger(database: Database) -> set[tuple[object, ...]]:
     async with database.read() as connection:
         return {tuple(row) for row in await connection.execute(select(ledger))}
+
+
+async def test_backup_without_the_ledger_has_everything_else(terminal: Terminal) -> None:
+    """A41: the largest table can be left out; after a restore it is empty, and the sites are there."""
+    async with make_sandbox(pages=3) as sandbox:
+        await set_up(terminal, sandbox)
+        whole = (await terminal.run("backup", FILE, "--json")).document
+        without = (await terminal.run("backup", FILE, "--without-ledger", "--json")).document
+        restored = await terminal.run("restore", FILE, "--replace", "--yes")
+        assert (restored.code, await list_sites(terminal)) == (0, ["mine"])
+        assert (whole["rows"]["ledger"], "ledger" in without["rows"]) == (3, False)
+        assert without["rows"]["sites"] == whole["rows"]["sites"]

@@ -8,6 +8,9 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.platforms.shared_turns import SharedTurns
+from tidings.core.clock import SystemClock
+from tidings.core.db.database import open_read_only_database
 from tidings.core.secrets.secret import Secret
 
 SECOND = timedelta(seconds=1)
@@ -103,3 +106,29 @@ async def test_idle_hosts_are_forgotten(clock: FakeClock) -> None:
         await pace.wait_turn(f"{number}.example.org")
         clock.advance(SECOND)
     assert len(pace._queues) <= 4_096
+
+
+async def test_two_processes_share_the_turns_of_a_platform(postgres_url: str) -> None:
+    """C17: over all workers at least so long between two requests; a turn that is given up is free at once."""
+    clock, interval = SystemClock(), timedelta(milliseconds=150)
+    databases = [open_read_only_database(postgres_url, connections=4) for _ in range(2)]
+    shared = [SharedTurns(database, clock=clock, targets={"weibo"}) for database in databases]
+    paces = [LocalPace(clock=clock, platform_interval=interval, cookie_interval=timedelta(0), turns=t) for t in shared]
+    moments: list[float] = []
+
+    async def ask(pace: LocalPace, target: str) -> None:
+        await pace.wait_turn(target)
+        moments.append(clock.monotonic())
+
+    await asyncio.gather(*(ask(pace, "weibo") for pace in paces for _ in range(3)))
+    waiting = asyncio.create_task(ask(paces[0], "weibo"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.gather(*(ask(pace, "example.com") for pace in paces))
+    for each in shared:
+        await each.close()
+    for database in databases:
+        await database.close()
+    assert len(moments) == 8
+    assert all(later - earlier >= 0.145 for earlier, later in pairwise(moments[:6]))

@@ -17,6 +17,7 @@ from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import (
+    KEPT,
     AlreadyRunningError,
     Execution,
     ExecutionLostError,
@@ -535,3 +536,23 @@ async def test_the_history_lists_the_newest_first(running: Executions) -> None:
     assert listed == made[::-1]
     assert [record.public_id for record in await running.list_recent(NAME, limit=2)] == made[:1:-1]
     assert await running.find("exec-0-00000000") is None
+
+
+async def test_old_executions_are_deleted_but_the_newest_thirty_of_a_workflow(
+    database: Database, clock: FakeClock, process_lock: ProcessLock
+) -> None:
+    """A37: the history is long, not endless; one that runs stays."""
+    made = Executions(database, clock=clock, process_lock=process_lock)
+    for workflow, count in (("announce:busy", 40), ("announce:quiet", 5)):
+        for _ in range(count):
+            await made.finish(await made.acquire(workflow, kind="announce"), ExecutionStatus.SUCCEEDED)
+    clock.advance(timedelta(days=100))
+    young = await made.acquire("announce:busy", kind="announce")
+    await made.finish(young, ExecutionStatus.SUCCEEDED)
+    running = await made.acquire("announce:busy", kind="announce")
+    clock.advance(timedelta(days=1))
+    assert await made.purge(older_than=timedelta(days=200)) == 0
+    assert await made.purge(older_than=timedelta(days=30)) == 12
+    left = await made.list_recent("announce:busy", limit=100)
+    assert (len(left), left[0].public_id, left[1].public_id) == (KEPT, running.public_id, young.public_id)
+    assert len(await made.list_recent("announce:quiet", limit=100)) == 5

@@ -29,6 +29,9 @@ _PRECIOUS = ("sites", "ledger", "executions")
 async def backup(
     session: Session,
     file: Annotated[Path, typer.Argument(help="The file to write. An older backup of this name is replaced.")],
+    without_ledger: Annotated[
+        bool, typer.Option("--without-ledger", help="Leave out the accepted pages, by far the largest table.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the whole database to a file, without the master key.
@@ -43,7 +46,12 @@ async def backup(
     with _expect_errors("no backup was written"), show_bar("writing", enabled=is_watched()) as on_progress:
         async with _open_database(settings) as database:
             header, totals = await write_backup(
-                database, file, clock=SystemClock(), release=__version__, on_progress=on_progress
+                database,
+                file,
+                clock=SystemClock(),
+                release=__version__,
+                without=("ledger",) if without_ledger else (),
+                on_progress=on_progress,
             )
     if as_json:
         print_json(_describe(file, header, totals.rows))

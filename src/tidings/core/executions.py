@@ -53,6 +53,9 @@ __all__ = [
 
 HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
+# So many executions of a workflow stay, however old they are.
+KEPT = 30
+_PURGE_BLOCK = 1_000
 # The holder of an execution that an external client drives. Its heartbeat alone tells whether it lives. The idempotency
 # key follows after a slash.
 REMOTE = "remote"
@@ -374,6 +377,31 @@ class Executions:
                 await self._on_lost(connection, lost)
         _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
         return [lost]
+
+    async def purge(self, *, older_than: timedelta) -> int:
+        """Delete ended executions that are older, but the newest 30 of each workflow. Returns how many."""
+        before, newer = to_milliseconds(self._clock.now() - older_than), executions.alias("newer")
+        kept_from = (
+            select(newer.c.id)
+            .where(newer.c.workflow_name == executions.c.workflow_name)
+            .order_by(newer.c.id.desc())
+            .offset(KEPT - 1)
+            .limit(1)
+            .scalar_subquery()
+        )
+        old = select(executions.c.id).where(
+            executions.c.status != ExecutionStatus.RUNNING.value,
+            executions.c.completed_at < before,
+            executions.c.id < kept_from,
+        )
+        deleted, count = 0, _PURGE_BLOCK
+        while count == _PURGE_BLOCK:
+            async with self._database.write() as connection:
+                purge = delete(executions).where(executions.c.id.in_(old.limit(_PURGE_BLOCK)))
+                count = (await connection.execute(purge)).rowcount
+            deleted += count
+        _log.info("executions.purged", executions=deleted)
+        return deleted
 
     async def count_running(self) -> int:
         async with self._database.read() as connection:

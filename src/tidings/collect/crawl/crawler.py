@@ -47,6 +47,7 @@ from tidings.collect.crawl.platforms.protocol import (
     check_search,
 )
 from tidings.collect.crawl.platforms.registry import PlatformRegistry
+from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
 from tidings.collect.crawl.session_check import CookieCheck, check_session
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -357,8 +358,11 @@ def make_crawler(
     request_timeout: timedelta = DEFAULT_TIMEOUT,
     rules: CookieRules = _DEFAULT_RULES,
     limits: CrawlLimits = _DEFAULT_LIMITS,
+    turns: SharedTurns | None = None,
 ) -> Crawler:
     """Build the crawler with all platforms. Raises TypeError for a writable database.
+
+    `turns`: keeps the pace of platforms over all processes; None where there is one process.
 
     The client must send the same `user_agent` and allow as many connections to one host as there are parallel requests
     (MOST_ITEMS for a batch). `base_urls` replaces the addresses of platforms, by name; `own_client` talks to those.
@@ -374,7 +378,7 @@ def make_crawler(
         # Each request has its own limit, which gives the same error earlier.
         patience=max(limits.search, limits.detail, limits.batch),
     )
-    pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval)
+    pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval, turns=turns)
 
     def find_tools(name: str) -> PlatformTools:
         base_url = (base_urls or {}).get(name)

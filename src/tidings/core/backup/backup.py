@@ -41,6 +41,7 @@ from tidings.core.db.database import (
     newest_revision,
     read_revision,
 )
+from tidings.core.execution_table import QUEUED
 from tidings.core.executions import SILENT_FOR, ExecutionStatus, executions
 from tidings.core.process_lock import ProcessLock
 
@@ -89,11 +90,18 @@ def _ignore(_done: int, _total: int) -> None:
 
 
 async def write_backup(
-    database: Database, path: Path, *, clock: Clock, release: str, on_progress: Progress = _ignore
+    database: Database,
+    path: Path,
+    *,
+    clock: Clock,
+    release: str,
+    without: Collection[str] = (),
+    on_progress: Progress = _ignore,
 ) -> tuple[Header, Totals]:
     """Write all tables, as of one point in time, to a file. `on_progress` gets the rows done and the total.
 
-    A database of an older revision is not brought up to date. Raises BackupError, NewerDatabaseError and OSError.
+    `without` names tables that are left out; after a restore they are empty. A database of an older revision is not
+    brought up to date. Raises BackupError, NewerDatabaseError and OSError.
     """
     async with database.read() as connection:
         revision = await read_revision(connection)
@@ -101,8 +109,9 @@ async def write_backup(
             raise BackupError("there is nothing to back up: the database has no tables yet")
         if revision > newest_revision():
             raise NewerDatabaseError(revision)
-        tables = await connection.run_sync(_reflect_tables)
-        total = sum((await _count_rows(connection)).values())
+        found_tables = await connection.run_sync(_reflect_tables)
+        tables = {name: table for name, table in found_tables.items() if name not in without}
+        total = sum(count for name, count in (await _count_rows(connection)).items() if name in tables)
         columns = {name: list(table.columns.keys()) for name, table in tables.items()}
         header = Header(release, revision, clock.now(), columns)
         done = 0
@@ -188,7 +197,10 @@ async def _check_unused(
         return
     since = to_milliseconds(clock.now() - SILENT_FOR)
     running = select(executions.c.public_id, executions.c.holder, executions.c.heartbeat_at).where(
-        executions.c.status == ExecutionStatus.RUNNING.value, executions.c.heartbeat_at >= since
+        executions.c.status == ExecutionStatus.RUNNING.value,
+        executions.c.heartbeat_at >= since,
+        # One that waits for a worker runs nowhere.
+        executions.c.holder != QUEUED,
     )
     for row in (await connection.execute(running)).all():
         if not process_lock.is_dead(row.holder):

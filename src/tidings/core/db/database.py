@@ -42,7 +42,9 @@ _WAL_ATTEMPTS = 500
 _WAL_PAUSE_SECONDS = 0.02
 _READ_CACHE_KIB = 2_048
 _SQLITE_READERS = 4
-_POSTGRESQL_READERS = 15
+# The most connections of a process that write, and the most that read.
+CONNECTIONS = 15
+_KEPT_CONNECTIONS = 5
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
 _READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
@@ -150,15 +152,18 @@ class Database(ReadableDatabase):
         await self._writer.dispose()
 
 
-def open_database(url: str) -> Database:
-    """Open `sqlite:///path` or `postgresql://…`. Creates no tables, only a missing SQLite file (0600)."""
+def open_database(url: str, *, connections: int = CONNECTIONS) -> Database:
+    """Open `sqlite:///path` or `postgresql://…`. Creates no tables, only a missing SQLite file (0600).
+
+    `connections`: on PostgreSQL, the most for writing, and as many again for reading.
+    """
     parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _open_sqlite(Path(str(parsed.database)), url=parsed)
-    return _open_postgresql(parsed)
+    return _open_postgresql(parsed, connections=connections)
 
 
-def open_read_only_database(url: str) -> ReadableDatabase:
+def open_read_only_database(url: str, *, connections: int = _POSTGRESQL_ONLY_READERS) -> ReadableDatabase:
     """Open a database that another process has prepared, without any way to write to it. Creates nothing.
 
     SQLite's file is opened with `mode=ro`. On PostgreSQL every transaction begins read-only; a role that may only
@@ -172,8 +177,8 @@ def open_read_only_database(url: str) -> ReadableDatabase:
             )
         reader = _open_sqlite_reader(path)
         return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=_SQLITE_READERS)
-    reader = _open_postgresql_reader(parsed, connections=_POSTGRESQL_ONLY_READERS)
-    return ReadableDatabase(reader, dialect="postgresql", url=parsed, most_readers=_POSTGRESQL_ONLY_READERS)
+    reader = _open_postgresql_reader(parsed, connections=connections)
+    return ReadableDatabase(reader, dialect="postgresql", url=parsed, most_readers=connections)
 
 
 def _parse_url(url: str) -> URL:
@@ -262,10 +267,16 @@ def _name_sqlite(path: Path) -> str:
     return f"file:{quote(str(path.absolute()))}"
 
 
-def _open_postgresql(url: URL) -> Database:
-    writer = create_async_engine(_name_postgresql(url), pool_size=5, max_overflow=10, pool_pre_ping=True)
-    reader = _open_postgresql_reader(url, connections=_POSTGRESQL_READERS)
-    return Database(writer, reader, dialect="postgresql", url=url, most_readers=_POSTGRESQL_READERS)
+def _open_postgresql(url: URL, *, connections: int) -> Database:
+    writer = create_async_engine(_name_postgresql(url), pool_pre_ping=True, **_size_pool(connections))
+    reader = _open_postgresql_reader(url, connections=connections)
+    return Database(writer, reader, dialect="postgresql", url=url, most_readers=connections)
+
+
+def _size_pool(connections: int) -> dict[str, int]:
+    """Some connections stay open; the others are opened when they are needed."""
+    kept = min(_KEPT_CONNECTIONS, connections)
+    return {"pool_size": kept, "max_overflow": connections - kept}
 
 
 def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
@@ -274,8 +285,7 @@ def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
     options = [*((given,) if isinstance(given, str) else given), "-c default_transaction_read_only=on"]
     return create_async_engine(
         _name_postgresql(url),
-        pool_size=5,
-        max_overflow=connections - 5,
+        **_size_pool(connections),
         pool_pre_ping=True,
         isolation_level="REPEATABLE READ",
         connect_args={"options": " ".join(options)},

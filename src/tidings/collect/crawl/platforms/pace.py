@@ -1,7 +1,8 @@
-"""The minimum interval between two requests to one platform and between two with one cookie, in this process.
+"""The minimum interval between two requests to one platform and between two with one cookie.
 
-`core.net.pace` keeps its queues in the database for all workers. The crawl API cannot write, so these queues are in
-memory. A request that is cancelled while it waits leaves no gap.
+`core.net.pace` keeps its queues in a table for all workers. The crawl API cannot write, so these queues are in memory;
+the head of a platform's queue waits for a turn that all processes share (`shared_turns`). A request that is cancelled
+while it waits leaves no gap.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.core.clock import Clock
 from tidings.core.secrets.secret import Secret
 
@@ -53,8 +55,10 @@ class LocalPace:
         clock: Clock,
         platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL,
         cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL,
+        turns: SharedTurns | None = None,
     ) -> None:
         self._clock = clock
+        self._turns = turns
         self._platform_interval = platform_interval
         self._cookie_interval = cookie_interval
         self._queues: dict[tuple[str, str], _Queue] = {}
@@ -68,7 +72,7 @@ class LocalPace:
 
     async def _wait_for_queues(self, target: str, cookie: Secret | None, *, interval: timedelta) -> None:
         if cookie is None:
-            await self._wait_in(self._find_queue(target, ""), interval)
+            await self._wait_in(target, interval)
             return
         queue = self._find_queue(target, cookie.fingerprint)
         # The cookie's queue first: a request that waits for its cookie must not block the platform for others.
@@ -76,16 +80,19 @@ class LocalPace:
         try:
             async with queue.turn:
                 await self._wait_until(queue.next_at)
-                await self._wait_in(self._find_queue(target, ""), interval)
+                await self._wait_in(target, interval)
                 queue.next_at = self._clock.monotonic() + self._cookie_interval.total_seconds()
         finally:
             queue.waiting -= 1
 
-    async def _wait_in(self, queue: _Queue, interval: timedelta) -> None:
+    async def _wait_in(self, target: str, interval: timedelta) -> None:
+        queue = self._find_queue(target, "")
         queue.waiting += 1
         try:
             async with queue.turn:
                 await self._wait_until(queue.next_at)
+                if self._turns is not None:
+                    await self._turns.take(target, interval)
                 queue.next_at = self._clock.monotonic() + interval.total_seconds()
         finally:
             queue.waiting -= 1
