@@ -21,9 +21,9 @@ async def worker(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log to the file only.")] = False,
 ) -> None:
-    """Take jobs of a PostgreSQL installation, beside `tidings serve` and other workers.
+    """Take jobs of a PostgreSQL installation.
 
-    Ctrl-C or SIGTERM ends it in good order within ten seconds.
+    Run it beside `tidings serve`, on as many machines as you like. Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
     from tidings.wiring import check_stored_secrets, open_crawler
     from tidings.worker import QUEUES, Worker
