@@ -23,7 +23,8 @@ async def worker(
 ) -> None:
     """Take jobs of a PostgreSQL installation.
 
-    Run it beside `tidings serve`, on as many machines as you like. Ctrl-C or SIGTERM ends it in good order within ten seconds.
+    Run it beside `tidings serve`, on as many machines as you like. Ctrl-C or SIGTERM ends it in good order within ten
+    seconds.
     """
     from tidings.wiring import check_stored_secrets, open_crawler
     from tidings.worker import QUEUES, Worker
