@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import openpyxl  # type: ignore[import-untyped]
 import pytest
 from aiohttp import ClientSession
 from sqlalchemy import select, text
@@ -14,9 +15,10 @@ from tests.cli.terminal import Terminal
 from tests.test_serve import TOKEN, Served, Server
 from tests.waiting import wait_until
 from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.core.clock import to_text
 from tidings.core.db.database import Database, open_database
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
-from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
+from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo, name_post
 
 CANDIDATES, SOURCES = DEMO_TABLES
 TOPIC = "bread"
@@ -99,6 +101,63 @@ async def test_a_keyword_becomes_rows_in_the_tables_and_in_feishu_and_one_id_lea
     assert searched
     assert DEMO_WEIBO_SESSION not in terminal.log
     assert DEMO_APP_SECRET not in terminal.log
+
+
+CURL = f"""curl 'https://m.weibo.cn/api/config' \\
+  -H 'accept: application/json' \\
+  -H 'cookie: {DEMO_WEIBO_COOKIE}' \\
+  -H 'user-agent: Mozilla/5.0 (acceptance)' \\
+  --compressed
+"""
+WATCHED = "咖啡"
+
+
+async def test_from_a_pasted_curl_and_a_row_in_feishu_to_a_table_in_excel(tmp_path: Path) -> None:
+    """C19, C21, C27, C28, C31: every step is a command that people type; each cell equals what the platform shows."""
+    async with SandboxBitable(tables={}) as feishu, SandboxWeibo() as weibo:
+        terminal = Terminal(tmp_path)
+        terminal.variables |= {
+            "WEIBO_BASE_URL": weibo.origin,
+            "PLATFORM_INTERVAL_SECONDS": "0",
+            "COOKIE_INTERVAL_SECONDS": "0",
+            "FEISHU_APP_ID": DEMO_APP_ID,
+            "FEISHU_APP_SECRET": DEMO_APP_SECRET,
+            "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
+            "FEISHU_BASE_URL": feishu.origin,
+        }
+        added = await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given=CURL)
+        assert added.code == 0, added.err
+        setup = await terminal.run("collect", "feishu", "setup", "--json")
+        terminal.variables |= setup.document["settings"]
+        feishu.edit_records("tbl_keyword", add=[{"keyword": WATCHED, "platform": "weibo", "pages": 2}])
+        steps = [("mirror",), ("discover",), ("run",), ("mirror",), ("notes", "export", "notes.xlsx")]
+        for step in steps:
+            ended = await terminal.run("collect", *step)
+            assert ended.code == 0, (step, ended.out, ended.err)
+        shown = await terminal.run("collect", "notes", "list", "--keyword", WATCHED, "--limit", "100", "--json")
+        expected = {name_post(post.number): post for post in weibo.library.search(WATCHED)}
+        mirrored = {row["note_id"]: row for row in feishu.rows(feishu.find_table("tbl_source"))}
+        await terminal.close()
+    titles, *rows = openpyxl.load_workbook(tmp_path / "notes.xlsx")["notes"].iter_rows(values_only=True)
+    exported = {row["note_id"]: row for row in (dict(zip(titles, cells, strict=True)) for cells in rows)}
+    listed = {each["note_id"]: each for each in shown.document["notes"]}
+    assert len(expected) > 10
+    assert set(exported) == set(listed) == set(mirrored) == set(expected)
+    for note_id, post in expected.items():
+        row, note = exported[note_id], listed[note_id]
+        assert (row["title"], row["text"], row["author"], row["url"]) == (
+            note["title"],
+            note["text"],
+            post.author,
+            note["url"],
+        )
+        assert (row["comments"], row["shares"]) == (post.comments, post.shares)
+        # The platform shows 1.5万 of 14,955.
+        assert row["likes"] == note["counts"]["likes"] == pytest.approx(post.likes, rel=0.05)
+        assert (row["published_at"], row["keyword"]) == (to_text(post.published), WATCHED)
+        assert mirrored[note_id]["title"] == row["title"]
+        assert post.text in row["text"]
+    assert DEMO_WEIBO_SESSION not in terminal.log
 
 
 def list_events(log: str, request_id: str) -> set[str]:
