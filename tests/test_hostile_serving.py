@@ -45,7 +45,7 @@ async def ask_for_page(served: Served, site: SandboxOpenWeb) -> object:
 
 
 async def test_the_service_answers_while_it_reads_a_hostile_page(served: Served, site: SandboxOpenWeb) -> None:
-    """C16, A24: /health/live is never silent; the page gets its error; SIGTERM then ends everything in ten seconds."""
+    """C16: /health/live is never silent; the page gets its error; SIGTERM then ends everything in ten seconds."""
     asking = asyncio.create_task(ask_for_page(served, site))
     longest = 0.0
     while not asking.done():

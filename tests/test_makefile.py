@@ -25,7 +25,7 @@ def write_script(path: Path, text: str) -> str:
 
 
 def test_an_old_python_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A1: the first try fails with one clear line; the second, with a newer Python, works."""
+    """The first try fails with one clear line; the second, with a newer Python, works."""
     old = write_script(tmp_path / "python3.10", '[ "$1" = -V ] && echo "Python 3.10.13" && exit; exit 1')
     first = make(tmp_path, python=old)
     assert first.returncode != 0

@@ -97,6 +97,8 @@ def test_a_count_becomes_a_number_or_nothing(written: object, meant: int | None)
         (float("nan"), None),
         (float("inf"), None),
         (10**40, None),
+        (10**400, None),
+        (-(10**400), None),
         ("刚刚", None),
         ("Tue Foo 22 10:00:00 +0800 2026", None),
         ("Tue Sep 42 10:00:00 +0800 2026", None),

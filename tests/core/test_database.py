@@ -40,6 +40,21 @@ async def test_what_is_written_can_be_read(database: Database) -> None:
     assert await list_hosts(database) == ["one"]
 
 
+async def test_an_error_of_the_database_shows_no_value(database: Database) -> None:
+    """A23: values of a statement may be secrets, and errors reach logs."""
+    await insert_host(database, "a-secret-host")
+    with pytest.raises(DBAPIError) as raised:
+        async with database.write() as connection:
+            await connection.execute(
+                text("INSERT INTO pace (host, next_at) SELECT host, :value FROM pace"), {"value": 73_217}
+            )
+    assert "73217" not in str(raised.value)
+    async with database.read() as connection:
+        with pytest.raises(DBAPIError) as failed:
+            await connection.execute(text("SELECT host FROM no_such_table WHERE host = :host"), {"host": "kanarie"})
+    assert "kanarie" not in str(failed.value)
+
+
 WRITING = (
     "INSERT INTO pace (host, next_at) VALUES ('two', 0)",
     "UPDATE pace SET next_at = 1",

@@ -115,7 +115,7 @@ async def test_a_child_that_somebody_kills_is_replaced(pool: ChildPool) -> None:
 
 
 async def test_signals_for_the_whole_group_leave_a_child_alone(pool: ChildPool) -> None:
-    """A24: Ctrl-C and systemd's stop concern the parent, which ends its children itself."""
+    """C16: Ctrl-C and systemd's stop concern the parent, which ends its children itself."""
     pid = (await pool.run(f"{HERE}:describe", b"", name=""))["pid"]
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(pid, each)

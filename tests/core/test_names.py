@@ -49,7 +49,7 @@ async def names() -> AsyncIterator[SlowNames]:
 
 
 async def test_slow_names_of_one_domain_keep_no_other_name_waiting(names: SlowNames) -> None:
-    """A24: fifty lookups that were given up still run, a few at once; another name resolves at once."""
+    """Attack cases "Fetching": fifty lookups were given up; another name resolves at once."""
     resolver = NameResolver(names.look_up)
 
     async def give_up(number: int) -> None:
@@ -70,7 +70,7 @@ async def test_slow_names_of_one_domain_keep_no_other_name_waiting(names: SlowNa
 
 
 async def test_the_client_looks_names_up_in_its_own_threads(names: SlowNames) -> None:
-    """A24: while a slow name is looked up, the process's shared threads are free."""
+    """Attack cases "Fetching": while a slow name is looked up, the process's shared threads are free."""
     async with GuardedClient(user_agent="t", resolver=NameResolver(names.look_up)) as client:
         with pytest.raises(NetworkError):
             await client.request("GET", "http://a.slow.example/", timeout=PATIENCE)
@@ -88,7 +88,7 @@ async def service() -> AsyncIterator[SandboxSite]:
 
 
 async def test_an_address_of_the_settings_is_reached_by_its_own_host_and_port_alone(service: SandboxSite) -> None:
-    """A24: neither another port of the host, nor by code that fetches what others name."""
+    """Attack cases "Fetching": neither another port of the host, nor by code that fetches what others name."""
     async with (
         GuardedClient(user_agent="t", allow_hosts={("127.0.0.1", parse_url(service.origin).port)}) as own,
         GuardedClient(user_agent="t") as other,
@@ -100,7 +100,7 @@ async def test_an_address_of_the_settings_is_reached_by_its_own_host_and_port_al
 
 
 def test_every_address_of_the_settings_is_the_operators_own(tmp_path: Path) -> None:
-    """A24: engines, Bing, platforms, the webhook."""
+    """Attack cases "Fetching": engines, Bing, platforms, the webhook."""
     settings = Settings(
         engines=("http://10.0.0.1:8801/indexnow", "api.indexnow.org"),
         webhook_url=Secret("https://hooks.internal/abc"),
@@ -114,7 +114,7 @@ def test_every_address_of_the_settings_is_the_operators_own(tmp_path: Path) -> N
 async def test_an_installation_reaches_its_own_addresses_and_no_site_beside_them(
     service: SandboxSite, sqlite_url: str, tmp_path: Path
 ) -> None:
-    """A24: without TIDINGS_ALLOW_NETWORKS, a webhook on this machine is reached, a sitemap there is not."""
+    """Attack cases "Fetching": a webhook on this machine is reached, a sitemap there is not."""
     webhook = Secret(f"{service.origin}/")
     async with open_stage(sqlite_url, tmp_path, allow_networks=(), webhook_url=webhook) as installation:
         assert (await installation.own_client.request("GET", f"{service.origin}/", timeout=ENOUGH)).status == 200

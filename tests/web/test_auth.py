@@ -194,6 +194,13 @@ async def test_a_page_of_another_site_cannot_change_anything(
     assert answer.status in {200, 201, 204, 403}
 
 
+@pytest.mark.parametrize("values", [("same-origin", "cross-site"), ("cross-site", "none"), ("Cross-Site",)])
+async def test_a_header_that_is_sent_twice_is_read_the_strict_way(stage: Stage, values: tuple[str, ...]) -> None:
+    """Attack cases "Dashboard": no order of the two lets a page of another site through."""
+    headers = [("Sec-Fetch-Site", value) for value in values]
+    assert (await stage.ask("DELETE", "/things/one", headers=headers)).status == 403
+
+
 async def test_reading_from_another_site_s_link_is_not_refused(stage: Stage) -> None:
     """A35: only what changes something is."""
     assert (await stage.ask("GET", "/things/one", headers=[("Sec-Fetch-Site", "cross-site")])).status == 200

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 
 from tests.collect.crawl_stage import open_weibo
 from tests.collect.test_cookie_secrets import COOKIE, find_traces
@@ -28,6 +29,7 @@ from tidings.sandbox import Fault
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.settings import CollectSettings
 from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES
+from tidings.web.models.crawler import NoteDocument
 
 pytestmark = pytest.mark.one_database
 
@@ -422,9 +424,15 @@ BAD_INPUT: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
     ("executions/heartbeat", {"execution_id": CANARY}, "execution_id: "),
     ("executions/heartbeat", {"execution_id": f"{NOBODY}\n"}, "execution_id: "),
     ("candidates", {"platform": "x" * 33}, "platform: "),
-    ("candidates", {"hits": [{"note_id": "n", "url": "u", "platform": "bilibili"}]}, "must be of this platform"),
-    ("candidates", {"hits": [{"note_id": "n" * 257, "url": "u"}]}, "hits[0].note_id: "),
-    ("candidates", {"hits": [{"note_id": "n", "url": "u"}] * 201}, "hits: "),
+    (
+        "candidates",
+        {"hits": [{"note_id": "n", "url": "https://a.example/u", "platform": "bilibili"}]},
+        "must be of this platform",
+    ),
+    ("candidates", {"hits": [{"note_id": "n" * 257, "url": "https://a.example/u"}]}, "hits[0].note_id: "),
+    ("candidates", {"hits": [{"note_id": "n", "url": "https://a.example/u"}] * 201}, "hits: "),
+    ("candidates", {"hits": [{"note_id": "n", "url": "javascript:alert(1)"}]}, "hits[0].url: "),
+    ("candidates", {"hits": [{"note_id": "n", "url": "//a.example/u"}]}, "hits[0].url: "),
     ("candidates", {"keyword_id": 2**63}, "keyword_id: "),
     ("candidates", {"error_code": CANARY}, "error_code: "),
     ("candidates/lease", {"limit": 51}, "limit: "),
@@ -533,3 +541,15 @@ async def test_a_request_can_be_followed_and_no_cookie_is_seen(driver: Driver, l
     whole = b"".join(answer.body + repr(answer.headers).encode() for answer in answers)
     records = repr([list(rows.values()), source])
     assert [find_traces(part) for part in (whole, log.getvalue(), records, opened)] == [set()] * 4
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"url": "javascript:alert(1)"}, {"url": "data:text/html,x"}, {"counts": {**NOTE["counts"], "views": 10**4000}}],
+    ids=["script", "data", "views"],
+)
+def test_a_note_has_an_address_of_the_web_and_counts_that_can_be(changed: dict[str, Any]) -> None:
+    """C13: people open the address, and tables hold the counts."""
+    NoteDocument.model_validate(NOTE)
+    with pytest.raises(ValidationError):
+        NoteDocument.model_validate({**NOTE, **changed})

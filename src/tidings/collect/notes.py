@@ -18,6 +18,7 @@ from typing import Any, Final
 from tidings.core.clock import parse_timestamp, to_text
 
 _MOST: Final = 10**15
+_LARGEST_ID: Final = 10**40
 _COUNT: Final = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([^\d\s+.]{0,3})\s*\+?")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)")
 _UNITS: Final = {
@@ -179,7 +180,8 @@ def parse_platform_timestamp(value: object) -> datetime | None:
 def clean_text(value: object) -> str:
     """Plain text without control characters and half characters. Values other than text and integers become empty."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+        # Python writes no number of more than 4,300 digits, and no id has as many as this.
+        return str(value) if abs(value) < _LARGEST_ID else ""
     if not isinstance(value, str):
         return ""
     # JSON allows half an emoji (a lone surrogate); no encoding does.
@@ -212,8 +214,8 @@ def shorten_title(text: str, *, length: int = 80) -> str:
 
 
 def _read_epoch(value: float) -> datetime | None:
-    seconds = value / 1000 if value >= _LEAST_MILLISECONDS else value
     try:
+        seconds = value / 1000 if value >= _LEAST_MILLISECONDS else value
         return _EPOCH + timedelta(seconds=seconds) if seconds > 0 else None
     except (OverflowError, ValueError):
         return None

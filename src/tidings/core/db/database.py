@@ -241,6 +241,7 @@ def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequenc
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=_name_sqlite(path), query={"mode": mode, "uri": "true"}),
         connect_args={"isolation_level": None, "factory": _SqliteConnection},
+        hide_parameters=True,
         **options,
     )
 
@@ -268,7 +269,9 @@ def _name_sqlite(path: Path) -> str:
 
 
 def _open_postgresql(url: URL, *, connections: int) -> Database:
-    writer = create_async_engine(_name_postgresql(url), pool_pre_ping=True, **_size_pool(connections))
+    writer = create_async_engine(
+        _name_postgresql(url), pool_pre_ping=True, hide_parameters=True, **_size_pool(connections)
+    )
     reader = _open_postgresql_reader(url, connections=connections)
     return Database(writer, reader, dialect="postgresql", url=url, most_readers=connections)
 
@@ -287,6 +290,7 @@ def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
         _name_postgresql(url),
         **_size_pool(connections),
         pool_pre_ping=True,
+        hide_parameters=True,
         isolation_level="REPEATABLE READ",
         connect_args={"options": " ".join(options)},
         # Repeated at every BEGIN: a SET could change the default for the session.

@@ -206,7 +206,8 @@ def require(*scopes: Scope, changes_state: bool | None = None) -> Any:
 
 
 def _refuse_cross_site(request: Request) -> None:
-    if request.headers.get("sec-fetch-site") == "cross-site":
+    # A header that is sent twice could be read either way.
+    if "cross-site" in ",".join(request.headers.getlist("sec-fetch-site")).lower():
         problem(403, "cross_site", "a page of another site may not do this")
 
 

@@ -31,7 +31,9 @@ PlatformName = Annotated[
     StrictStr, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$", description="The platform's name.", examples=["bilibili"])
 ]
 NamedText = Annotated[StrictStr, Field(min_length=1, max_length=_LONGEST)]
-Number = Annotated[StrictInt, Field(ge=0), AS_JSON]
+Number = Annotated[StrictInt, Field(ge=0, le=10**15), AS_JSON]
+# People open the address of a note, so it is one of the web.
+NoteAddress = Annotated[StrictStr, Field(min_length=1, pattern=r"(?i)^https?://")]
 Seconds = Annotated[StrictFloat, Field(ge=0, le=10**12)]
 
 
@@ -112,7 +114,7 @@ class NoteDocument(CollectBody):
 
     platform: str
     note_id: str
-    url: str
+    url: NoteAddress
     kind: NoteKind
     title: str
     text: str

@@ -15,7 +15,7 @@ from tidings.collect.write import LeasedCandidate, SettledAction
 from tidings.collect.write.next_stage import LeasedSource, SettledSource
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
-from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteDocument, PlatformName
+from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteAddress, NoteDocument, PlatformName
 
 MOST_HITS: Final = 200
 
@@ -63,7 +63,7 @@ class HitBody(CollectBody):
     """A hit of /crawler/search, whole or only its required fields."""
 
     note_id: NoteId
-    url: Annotated[StrictStr, Field(min_length=1, max_length=MAX_URL_LENGTH)]
+    url: Annotated[NoteAddress, Field(max_length=MAX_URL_LENGTH)]
     title: Annotated[StrictStr, Field(max_length=10_000)] = ""
     platform: PlatformName | None = None
     xsec_token: StrictStr | None = Field(default=None, description="Not stored: the URL holds it.")
