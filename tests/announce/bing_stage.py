@@ -26,7 +26,7 @@ from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 # What belongs to the one run, and not to what IndexNow did in it.
-_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats")
+_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +161,6 @@ async def check_indexnow(stage: BingStage, report: Report) -> None:
 
 def _describe_indexnow(report: Report) -> dict[str, Any]:
     figures = {name: value for name, value in report.to_json().items() if name not in _OF_THE_RUN}
+    figures["errors"] = [error for error in figures["errors"] if not error.startswith("bing: ")]
     engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in figures.pop("engines")]
     return {**figures, "engines": engines}
