@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from tidings.cli.language import say
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -70,12 +71,12 @@ def print_table(rows: Sequence[Sequence[str]], *titles: str) -> None:
 def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> "Table":
     """A row for each execution. The titles name the workflow, the items done, and the items failed."""
     name, done, failed = titles
-    table = make_table(name, "started", "status", done, failed, "execution")
+    table = make_table(name, say("started"), say("status"), done, failed, say("execution"))
     for record in records:
         table.add_row(
             escape(record.workflow_name.removeprefix("announce:")),
             f"{record.started_at:%Y-%m-%d %H:%M:%S}",
-            record.status.value,
+            say_status(record.status.value),
             f"{record.items_processed:,}",
             f"{record.items_failed:,}",
             record.public_id,
@@ -85,7 +86,20 @@ def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> 
 
 def colour_status(status: str) -> str:
     """An execution's status, in markup."""
-    return f"[bold {_COLOURS[status]}]{status}[/]"
+    return f"[bold {_COLOURS[status]}]{say_status(status)}[/]"
+
+
+def say_status(status: str) -> str:
+    """The word for the status of an execution."""
+    words = {
+        "succeeded": say("succeeded"),
+        "partial": say("partial"),
+        "interrupted": say("interrupted"),
+        "failed": say("failed"),
+        "timeout": say("timeout"),
+        "running": say("running"),
+    }
+    return words[status]
 
 
 def format_time(time: datetime | None, *, missing: str = "-") -> str:

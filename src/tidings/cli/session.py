@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 
 import typer
 
+from tidings.cli.language import say, speak
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Session:
             settings = read_settings(os.environ)
         except SettingError as error:
             fail(str(error))
+        speak(settings.language)
         for warning in settings.warnings:
             typer.echo(f"tidings: warning: {escape_controls(warning)}", err=True)
         return settings
@@ -106,9 +108,10 @@ class Session:
         installation = await self._stack.enter_async_context(open_installation(settings, redactor=redactor))
         spare_the_collector()
         if installation.made_key is not None and not passing:
-            typer.echo(
-                f"Created a master key in {installation.made_key}. Keep a copy of it in another place.", err=True
+            made = say(
+                "Created a master key in {path}. Keep a copy of it in another place.", path=installation.made_key
             )
+            typer.echo(made, err=True)
         return installation
 
 
@@ -173,11 +176,12 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
         case OSError():
             reason = f"{error.strerror or error} ({error.filename or type(error).__name__})"
         case asyncio.CancelledError():
-            reason = "stopped at once"
+            reason = say("stopped at once")
         case _:
             get_logger(__name__).error("command.failed", exc_info=error)
-            reason = f"unexpected error, {type(error).__name__}; the log has the details"
-    return f"{reason}; everything saved before is kept, and the next execution continues from there", Exit.FAILED
+            reason = say("unexpected error, {name}; the log has the details", name=type(error).__name__)
+    kept = say("everything saved before is kept, and the next execution continues from there")
+    return f"{reason}; {kept}", Exit.FAILED
 
 
 def describe_database_error(error: Any) -> str:
@@ -189,10 +193,9 @@ async def require_site(installation: "Installation", name: str | None) -> "Site"
     """The site of this id; without a name, the only one. Ends the command if there is none."""
     site = await installation.find_site(name)
     if site is None:
-        problem = (
-            "name a site, or set SITEMAP_URL and INDEXNOW_API_KEY" if name is None else f"there is no site {name!r}"
-        )
-        fail(f"{problem}; `tidings sites list` shows the sites")
+        if name is None:
+            fail(say("name a site, or set SITEMAP_URL and INDEXNOW_API_KEY; `tidings sites list` shows the sites"))
+        fail(say("there is no site {name!r}; `tidings sites list` shows the sites", name=name))
     return site
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from tidings.announce.channels.kinds import find_kind
 from tidings.announce.channels.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
+from tidings.cli.language import say
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
 _MOST_LINES = 10
@@ -21,14 +22,13 @@ class ProgressView:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._crawl = progress.add_task("reading the sitemap", total=None)
+        self._crawl = progress.add_task(say("reading the sitemap"), total=None)
         self._engines: dict[str, Any] = {}
 
     def show(self, report: Report) -> None:
         """Update the bars from the report."""
-        self._progress.update(
-            self._crawl, description=f"{report.total:,} pages read, {report.new:,} due", completed=report.total
-        )
+        read = say("{total} pages read, {due} due", total=f"{report.total:,}", due=f"{report.new:,}")
+        self._progress.update(self._crawl, description=read, completed=report.total)
         due = report.new + report.removed
         for ranked in report.ranked.values():
             self._show_ranked(ranked)
@@ -67,13 +67,17 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
 
 def print_report(report: Report, *, console: Console) -> None:
     """The summary: pages found, pages that each engine accepted, and what needs a person."""
-    console.print(
-        f"{colour_status(report.status)} {escape(report.site)} in {report.duration.total_seconds():.1f} s: "
-        f"{report.total:,} pages, {report.new:,} due"
-        + (f" ({report.changed:,} changed)" if report.changed else "")
-        + (f", {report.removed:,} removed" if report.removed else "")
-        + f", {report.cached:,} already announced"
+    head = say(
+        "{status} {site} in {seconds} s: {total} pages, {due} due",
+        status=colour_status(report.status),
+        site=escape(report.site),
+        seconds=f"{report.duration.total_seconds():.1f}",
+        total=f"{report.total:,}",
+        due=f"{report.new:,}",
     )
+    changed = say(" ({count} changed)", count=f"{report.changed:,}") if report.changed else ""
+    removed = say(", {count} removed", count=f"{report.removed:,}") if report.removed else ""
+    console.print(head + changed + removed + say(", {count} already announced", count=f"{report.cached:,}"))
     if any(engine.attempted or engine.left or engine.broken for engine in report.lines):
         console.print(_make_table(report))
     for line in _describe(report):
@@ -81,15 +85,19 @@ def print_report(report: Report, *, console: Console) -> None:
 
 
 def describe_quota_line(title: str, quota: QuotaState) -> str:
-    return (
-        f"{title}: {quota.used:,} of {quota.limit:,} used today, {quota.remaining:,} remain; "
-        f"new at {format_time(quota.resets_at)}."
+    return say(
+        "{title}: {used} of {limit} used today, {remaining} remain; new at {time}.",
+        title=title,
+        used=f"{quota.used:,}",
+        limit=f"{quota.limit:,}",
+        remaining=f"{quota.remaining:,}",
+        time=format_time(quota.resets_at),
     )
 
 
 def _make_table(report: Report) -> Table:
-    numbers = ("accepted", "failed", "left", "requests", "mean ms")
-    table = make_table("engine", *numbers, "last problem", right=numbers)
+    numbers = (say("accepted"), say("failed"), say("left"), say("requests"), say("mean ms"))
+    table = make_table(say("engine"), *numbers, say("last problem"), right=numbers)
     for engine in report.lines:
         table.add_row(*_make_row(engine))
     return table
@@ -110,14 +118,21 @@ def _make_row(engine: EngineReport) -> tuple[str, ...]:
 def _describe(report: Report) -> Iterator[str]:
     dropped = report.dropped
     if dropped.total:
-        yield (
-            f"Dropped: {dropped.invalid:,} invalid, {dropped.foreign_host:,} of another host, "
-            f"{dropped.outside_key_location:,} outside the key's folder."
+        yield say(
+            "Dropped: {invalid} invalid, {foreign} of another host, {outside} outside the key's folder.",
+            invalid=f"{dropped.invalid:,}",
+            foreign=f"{dropped.foreign_host:,}",
+            outside=f"{dropped.outside_key_location:,}",
         )
     if report.too_soon:
-        yield f"{report.too_soon:,} pages changed only minutes ago; the next execution sends them."
+        count = f"{report.too_soon:,}"
+        yield say("{count} pages changed only minutes ago; the next execution sends them.", count=count)
     if report.files_unchanged:
-        yield f"{report.files_unchanged:,} of {report.files:,} sitemap files had not changed and were not read."
+        yield say(
+            "{count} of {files} sitemap files had not changed and were not read.",
+            count=f"{report.files_unchanged:,}",
+            files=f"{report.files:,}",
+        )
     yield from _describe_quotas(report)
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
     yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
@@ -126,7 +141,7 @@ def _describe(report: Report) -> Iterator[str]:
             yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
-        yield "Pages that were not accepted are kept, and sent first next time."
+        yield say("Pages that were not accepted are kept, and sent first next time.")
 
 
 def _describe_quotas(report: Report) -> Iterator[str]:
@@ -135,4 +150,5 @@ def _describe_quotas(report: Report) -> Iterator[str]:
         if ranked.quota is not None:
             yield describe_quota_line(title, ranked.quota)
         if ranked.engine.left:
-            yield f"{ranked.engine.left:,} pages wait for {title}'s quota of the next days."
+            count = f"{ranked.engine.left:,}"
+            yield say("{count} pages wait for {title}'s quota of the next days.", count=count, title=title)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, VerboseOption, make_group
 from tidings.cli.output import print_json
 from tidings.cli.session import Exit, Session, command, fail
@@ -41,7 +42,7 @@ async def setup(
 
     target = session.settings.collect.feishu
     if target is None:
-        fail("set FEISHU_APP_ID, FEISHU_APP_SECRET and FEISHU_APP_TOKEN first (docs/feishu.md)")
+        fail(say("set FEISHU_APP_ID, FEISHU_APP_SECRET and FEISHU_APP_TOKEN first (docs/feishu.md)"))
     installation = await session.open(verbose=verbose)
     client = make_feishu_client(installation, target)
     try:
@@ -50,14 +51,15 @@ async def setup(
             _print_plans(plans)
         is_open = any(not plan.is_complete for plan in plans)
         if is_open and not (dry_run or yes or as_json):
-            typer.confirm("Change the base?", abort=True)
+            typer.confirm(say("Change the base?"), abort=True)
         ids = {plan.name: plan.table_id if dry_run else await carry_out(client, plan) for plan in plans}
     except FeishuError as error:
-        fail(f"{error}; nothing is lost, and setup may be repeated. {error.action}", code=Exit.FAILED)
+        text = say("{error}; nothing is lost, and setup may be repeated. {action}", error=error, action=error.action)
+        fail(text, code=Exit.FAILED)
     if as_json:
         print_json({"changes": _describe_plans(plans), "settings": _name_settings(ids), "dryRun": dry_run})
     elif not dry_run:
-        typer.echo("Store these settings, and give them to every process of Tidings:")
+        typer.echo(say("Store these settings, and give them to every process of Tidings:"))
         for name, table_id in _name_settings(ids).items():
             typer.echo(f"{name}={table_id}")
     return Exit.FAILED if any(plan.difference.wrong for plan in plans) else Exit.DONE
@@ -85,11 +87,12 @@ def _describe_plans(plans: "list[TablePlan]") -> list[dict[str, Any]]:
 def _print_plans(plans: "list[TablePlan]") -> None:
     for plan in plans:
         changes = [
-            ("create the table with all its fields", plan.table_id is None),
-            (f"create {', '.join(plan.difference.missing)}", plan.difference.missing),
-            (f"change the type of {', '.join(plan.difference.outdated)}", plan.difference.outdated),
+            (say("create the table with all its fields"), plan.table_id is None),
+            (say("create {names}", names=", ".join(plan.difference.missing)), plan.difference.missing),
+            (say("change the type of {names}", names=", ".join(plan.difference.outdated)), plan.difference.outdated),
         ]
         texts = [text for text, is_needed in changes if is_needed]
-        typer.echo(f"{plan.name}: {'; '.join(texts) or 'complete'}")
+        typer.echo(f"{plan.name}: {'; '.join(texts) or say('complete')}")
         for name in plan.difference.wrong:
-            typer.echo(f"tidings: {plan.name}: the field {name} has a wrong type; change or rename it", err=True)
+            wrong = say("the field {name} has a wrong type; change or rename it", name=name)
+            typer.echo(f"tidings: {plan.name}: {wrong}", err=True)

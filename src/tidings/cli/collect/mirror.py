@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, VerboseOption
 from tidings.cli.output import print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail
@@ -22,7 +23,7 @@ async def mirror(
     """
     installation = await session.open(verbose=verbose)
     if installation.mirror is None:
-        fail("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
+        fail(say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)"))
     delivered = await (installation.mirror.rebuild() if rebuild else installation.mirror.deliver())
     await deliver_alerts(installation)
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}
@@ -30,9 +31,10 @@ async def mirror(
     if as_json:
         print_json({**counts, "failures": failures, "busy": delivered.is_busy})
     elif delivered.is_busy:
-        typer.echo("Another process delivers now; nothing was done here.")
+        typer.echo(say("Another process delivers now; nothing was done here."))
     else:
-        typer.echo(", ".join(f"{count:,} {name}" for name, count in counts.items()) + ".")
+        shown = {name: f"{count:,}" for name, count in counts.items()}
+        typer.echo(say("{created} created, {updated} updated, {deleted} deleted, {refused} refused.", **shown))
         for table, reason in failures.items():
             typer.echo(f"tidings: {table}: {reason}", err=True)
     return Exit.FAILED if failures or delivered.refused or delivered.is_busy else Exit.DONE

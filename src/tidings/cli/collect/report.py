@@ -8,19 +8,23 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from tidings.cli.collect.status import print_pauses
+from tidings.cli.language import say
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status import PlatformPause
 from tidings.collect.write import Settled, SettledAction
 
-_TITLES = {
-    SettledAction.CREATED: "collected",
-    SettledAction.SKIPPED: "known",
-    SettledAction.RETRY: "tried again later",
-    SettledAction.FAILED: "given up",
-    SettledAction.RELEASED: "left",
-    SettledAction.LOST: "lost",
-}
+
+def _name_actions() -> dict[SettledAction, str]:
+    """The title of each action's column."""
+    return {
+        SettledAction.CREATED: say("collected"),
+        SettledAction.SKIPPED: say("known"),
+        SettledAction.RETRY: say("tried again later"),
+        SettledAction.FAILED: say("given up"),
+        SettledAction.RELEASED: say("left"),
+        SettledAction.LOST: say("lost"),
+    }
 
 
 class WorkView:
@@ -32,10 +36,11 @@ class WorkView:
         self._lines: dict[str, TaskID] = {}
 
     def show_search(self, search: SearchReport) -> None:
-        self._add(search.platform, Counter({"keywords": 1, "found": search.found, "new": search.created}))
+        found = {say("keywords"): 1, say("found"): search.found, say("new"): search.created}
+        self._add(search.platform, Counter(found))
 
     def show_settled(self, platform: str, settled: Sequence[Settled]) -> None:
-        self._add(platform, Counter(_TITLES[each.action] for each in settled))
+        self._add(platform, Counter(_name_actions()[each.action] for each in settled))
 
     def _add(self, platform: str, more: Counter[str]) -> None:
         counts = self._counts.setdefault(platform, Counter())
@@ -56,7 +61,7 @@ def show_work(*, enabled: bool) -> Iterator[WorkView]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task("working", total=None)
+        progress.add_task(say("working"), total=None)
         yield WorkView(progress)
 
 
@@ -64,12 +69,13 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
     """The result of each keyword."""
     if report.ended is None:
         return
-    console.print(f"{_describe_end(report.ended)}: {report.found:,} found, {report.created:,} new")
+    counts = say("{found} found, {new} new", found=f"{report.found:,}", new=f"{report.created:,}")
+    console.print(f"{_describe_end(report.ended)}: {counts}")
     if not report.searches:
         return
-    table = make_table("platform", "keyword", "found", "new", "problem")
+    table = make_table(say("platform"), say("keyword"), say("found"), say("new"), say("problem"))
     for search in report.searches:
-        problem = "not searched: the platform needs a rest" if search.skipped else search.message or ""
+        problem = say("not searched: the platform needs a rest") if search.skipped else search.message or ""
         table.add_row(
             escape(search.platform),
             escape(search.keyword),
@@ -85,15 +91,16 @@ def print_collections(
 ) -> None:
     """The results of each platform's candidates, and the platforms that are paused."""
     if not reports:
-        console.print("No candidate is due.")
+        console.print(say("No candidate is due."))
         print_pauses(pauses, console=console)
         return
-    table = make_table("platform", "status", *_TITLES.values(), "problem")
+    titles = _name_actions()
+    table = make_table(say("platform"), say("status"), *titles.values(), say("problem"))
     for report in reports:
         table.add_row(
             escape(report.platform),
             colour_status(report.ended.status),
-            *(f"{report.counts.get(action, 0):,}" for action in _TITLES),
+            *(f"{report.counts.get(action, 0):,}" for action in titles),
             escape(report.ended.reason or ""),
         )
     console.print(table)
@@ -101,11 +108,13 @@ def print_collections(
     paused = {pause.platform for pause in pauses}
     if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):
         console.print(
-            "Those that are left had no cookie or no turn in time. They are not counted as failed, and the next run "
-            "goes on. `tidings cookies list` shows the cookies."
+            say(
+                "Those that are left had no cookie or no turn in time. They are not counted as failed, and the next "
+                "run goes on. `tidings cookies list` shows the cookies."
+            )
         )
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
-        console.print("`tidings collect failed` says why candidates were given up.")
+        console.print(say("`tidings collect failed` says why candidates were given up."))
 
 
 def _describe_end(ended: EndedExecution) -> str:

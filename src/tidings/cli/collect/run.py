@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, PlatformArgument, PlatformOption, VerboseOption
 from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, stop_on_signals
@@ -29,7 +30,7 @@ async def discover(session: Session, as_json: JsonOption = False, verbose: Verbo
         with stop_on_signals(bench.stop), show_work(enabled=is_watched(as_json, verbose)) as view:
             report = await bench.runner.discover(bench.stop, on_progress=view.show_search)
         if report.ended is None:
-            fail("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one")
+            fail(say("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one"))
         if report.ended.status == "running":
             fail(report.ended.reason or "it is already running", code=Exit.FAILED)
         if as_json:

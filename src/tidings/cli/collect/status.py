@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, make_table, print_json
 from tidings.cli.session import Session, command
@@ -30,18 +31,22 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
     _print_candidates(shown, console=console)
     if shown.executions:
         console.print()
-        console.print(make_execution_table(shown.executions, "workflow", "done", "failed"))
+        console.print(make_execution_table(shown.executions, say("workflow"), say("done"), say("failed")))
     enabled = sum(each.enabled for each in shown.keywords)
-    console.print(f"\nKeywords: {enabled:,} watched, {len(shown.keywords) - enabled:,} paused.")
+    paused = len(shown.keywords) - enabled
+    console.print()
+    console.print(say("Keywords: {watched} watched, {paused} paused.", watched=f"{enabled:,}", paused=f"{paused:,}"))
     usable = ", ".join(
-        f"{escape(platform)} {usable:,} of {total:,}" for platform, (usable, total) in shown.count_cookies().items()
+        say("{platform} {usable} of {total}", platform=escape(platform), usable=f"{usable:,}", total=f"{total:,}")
+        for platform, (usable, total) in shown.count_cookies().items()
     )
-    console.print(f"Cookies that can be used: {usable or 'none'}.")
+    console.print(say("Cookies that can be used: {names}.", names=usable or say("none")))
     print_pauses(shown.pauses, console=console)
     if shown.mirror is not None:
-        console.print(f"Feishu: {_write_mirror(shown.mirror)}.")
+        console.print(say("Feishu: {text}.", text=_write_mirror(shown.mirror)))
     if shown.alerts:
-        console.print("\nNeeds a person:")
+        console.print()
+        console.print(say("Needs a person:"))
     for each in shown.alerts:
         console.print(f"  [red]{each.kind}[/] {escape(each.subject)}: {escape(each.reason)}")
         console.print(f"    {escape(each.action)}")
@@ -51,25 +56,42 @@ def print_pauses(pauses: "Sequence[PlatformPause]", *, console: "Console") -> No
     """A line for each paused platform, and how to end its pause."""
     for pause in pauses:
         name = escape(pause.platform)
-        console.print(f"[yellow]{name} is paused[/] until {format_time(pause.until)}: {escape(pause.message)}.")
-        console.print(f"  Its candidates wait uncounted. `tidings collect resume {name}` ends the pause now.")
+        until, message = format_time(pause.until), escape(pause.message)
+        console.print(
+            say("[yellow]{name} is paused[/] until {until}: {message}.", name=name, until=until, message=message)
+        )
+        console.print(
+            say("  Its candidates wait uncounted. `tidings collect resume {name}` ends the pause now.", name=name)
+        )
 
 
 def _print_candidates(shown: "CollectStatus", *, console: "Console") -> None:
     from tidings.collect.tables import CandidateStatus
 
     if not shown.candidates:
-        console.print("There are no candidates yet.")
+        console.print(say("There are no candidates yet."))
         return
-    statuses = [status.value for status in CandidateStatus]
-    table = make_table("platform", *statuses, right=statuses)
+    statuses = list(_name_statuses().values())
+    table = make_table(say("platform"), *statuses, right=statuses)
     for platform, counts in shown.candidates.items():
         table.add_row(escape(platform), *(f"{counts.get(status, 0):,}" for status in CandidateStatus))
     console.print(table)
 
 
+def _name_statuses() -> dict[str, str]:
+    """The title of the column of each status, in the order of the statuses."""
+    return {
+        "pending": say("pending"),
+        "processing": say("processing"),
+        "collected": say("collected"),
+        "failed": say("failed"),
+        "deleted": say("deleted"),
+    }
+
+
 def _write_mirror(mirror: "MirrorStatus") -> str:
-    waiting = f"{mirror.waiting:,} changes wait" if mirror.waiting else "no change waits"
-    since = "" if mirror.oldest is None else f", the oldest since {format_time(mirror.oldest)}"
-    refused = f"; {mirror.refused:,} rows were refused" if mirror.refused else ""
-    return f"{waiting}{since}{refused}" + (f"; last error: {escape(mirror.last_error)}" if mirror.last_error else "")
+    waiting = say("{count} changes wait", count=f"{mirror.waiting:,}") if mirror.waiting else say("no change waits")
+    since = "" if mirror.oldest is None else say(", the oldest since {time}", time=format_time(mirror.oldest))
+    refused = say("; {count} rows were refused", count=f"{mirror.refused:,}") if mirror.refused else ""
+    error = say("; last error: {error}", error=escape(mirror.last_error)) if mirror.last_error else ""
+    return waiting + since + refused + error
