@@ -50,6 +50,10 @@ RULES_BEYOND_SHAPE: Final = frozenset(
         "add_candidates",
         "write_note",
         "settle_candidates",
+        "settle_sources",
+        "add_keyword",
+        "add_given_note",
+        "retry_candidates",
     }
 )
 # These pass on what a platform says, or that it says nothing: 502, 503 and 504 are honest answers of theirs.
