@@ -137,6 +137,8 @@ async def list_paths(installation: Installation) -> list[str]:
         "/keywords",
         "/candidates",
         "/cookies",
+        "/notes",
+        "/workers",
         "/executions",
         "/settings",
         "/docs",

@@ -8,6 +8,7 @@ from playwright.async_api import expect
 
 from tests.browser.conftest import Visit
 from tests.browser.install import find_axe
+from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
 from tidings.sandbox import Fault
 
@@ -69,6 +70,36 @@ async def test_a_failed_page_is_requeued(visit: Visit) -> None:
     await expect(visit.page.get_by_role("status")).to_contain_text("sent again")
 
 
+async def test_all_failures_are_requeued_and_a_url_is_looked_up(visit: Visit) -> None:
+    visit.api.engine.misbehave(Fault(status=422, matching="/0000003/"))
+    await sign_in(visit)
+    path = await add_site(visit)
+    await visit.api.run()
+    await visit.open(path)
+    await visit.page.get_by_role("button", name="Requeue all 1").click()
+    await expect(visit.page.get_by_role("status")).to_contain_text("sent again")
+    await visit.page.get_by_role("link", name="Look up a URL").click()
+    await visit.page.get_by_label("URL", exact=True).fill(visit.api.web.url(3))
+    await visit.page.get_by_role("button", name="Look up", exact=True).click()
+    await expect(visit.page.get_by_role("main")).to_contain_text("Waiting")
+
+
+async def test_notes_are_searched_and_exported(visit: Visit) -> None:
+    await store(visit.api.installation, NOTE)
+    await sign_in(visit)
+    await visit.open("/notes")
+    await visit.page.get_by_label("Search notes").fill("咖啡")
+    await visit.page.get_by_role("button", name="Search", exact=True).click()
+    await expect(visit.page.locator("mark").first).to_have_text("咖啡")
+    await visit.page.get_by_text("Export", exact=True).click()
+    async with visit.page.expect_download() as download:
+        await visit.page.get_by_role("link", name="JSONL").click()
+    exported = await (await download.value).path()
+    assert "手冲咖啡入门" in exported.read_text()
+    await visit.page.get_by_role("link", name=re.compile("手冲")).click()
+    await expect(visit.page.get_by_role("main")).to_contain_text("60,033")
+
+
 async def test_language_and_theme_are_switched_and_kept(visit: Visit) -> None:
     await sign_in(visit)
     await open_menu(visit)
@@ -111,7 +142,8 @@ async def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
 async def list_paths(visit: Visit) -> list[str]:
     site = await add_site(visit)
     await visit.api.run()
-    parts = ("", "/executions", "/failed", "/settings", "/check", "/dry-run", "/remove/confirm")
+    await store(visit.api.installation, NOTE, failed="a note that is gone")
+    parts = ("", "/lookup", "/executions", "/failed", "/settings", "/check", "/dry-run", "/remove/confirm")
     pages = [
         "/",
         "/sites",
@@ -120,6 +152,9 @@ async def list_paths(visit: Visit) -> list[str]:
         "/keywords",
         "/candidates",
         "/cookies",
+        "/notes",
+        "/notes/bilibili/BV1",
+        "/workers",
         "/executions",
         "/settings",
         "/docs",

@@ -108,6 +108,7 @@ class Service:
                         clock=installation.clock,
                         default_language=PageLanguage(installation.settings.language.value),
                     ),
+                    self._crawler,
                 ),
             )
         )

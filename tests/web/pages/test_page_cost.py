@@ -79,7 +79,7 @@ async def fill(api: ApiStage) -> list[str]:
     parts = ("", "/executions", f"/executions/{execution['executionId']}", "/failed", "/settings")
     return [
         *("/", "/?q=long&state=attention&sort=last", "/sites", "/sites?from=25&sort=name", "/sites/new", "/alerts"),
-        *("/keywords", "/candidates", "/cookies", "/executions", "/settings", "/docs"),
+        *("/keywords", "/candidates", "/cookies", "/executions", "/workers", "/notes", "/settings", "/docs"),
         *(page + part for part in parts),
         f"{page}/lookup?url={api.web.url(3)}",
         f"{page}/forget/confirm?since=2026-11-15T10:00:00Z",

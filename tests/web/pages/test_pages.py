@@ -45,7 +45,7 @@ async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, br
     browser.cookies["language"] = language
     site, execution = await run_once(api)
     paths = ["/", "/sites", "/sites/new", "/alerts", "/keywords", "/candidates", "/cookies", site, execution]
-    paths += ["/executions", "/settings", "/docs"]
+    paths += ["/executions", "/workers", "/notes", "/settings", "/docs"]
     parts = ("executions", "failed", "settings", "lookup", "check", "dry-run", "remove/confirm")
     paths += [f"{site}/{part}" for part in parts]
     paths += [f"{site}/forget/confirm?since=2026-11-15T10:00:00Z"]
@@ -173,6 +173,20 @@ async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser:
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert '"percent": 100' in stream.text
     assert '"ended": true' in stream.text
+
+
+async def test_a_running_execution_is_stopped_by_its_button(api: ApiStage, browser: Browser) -> None:
+    """A20: it ends in good order, and a second press says that it has ended."""
+    site = (await api.add_site(submitMethod="get"))["id"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    async with hold(api.engine):
+        execution = await api.start_held(f"/trigger?site={site}")
+        await browser.get(page)
+        answer = await browser.post(f"{page}/executions/{execution}/stop")
+        assert "Stopping" in (await browser.get(answer.headers["location"])).text
+    assert (await api.wait_for_end(site, execution))["status"] == "interrupted"
+    again = await browser.post(f"{page}/executions/{execution}/stop")
+    assert "has ended already" in (await browser.get(again.headers["location"])).text
 
 
 async def test_removing_a_site_asks_for_its_name(api: ApiStage, browser: Browser) -> None:

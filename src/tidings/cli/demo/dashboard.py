@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin
+from tidings.cli.demo.collect import KEYWORD, DemoPlatforms
 from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
@@ -23,8 +24,10 @@ CHANGE_EVERY = timedelta(seconds=20)
 MOST_CHANGED = 400
 
 
-async def show_dashboard(installation: Installation, sandbox: Sandbox, *, console: Console) -> None:
-    """Serve the dashboard until Ctrl-C. Pages of the site change meanwhile, and are announced."""
+async def show_dashboard(
+    installation: Installation, sandbox: Sandbox, platforms: DemoPlatforms, *, console: Console
+) -> None:
+    """Serve the dashboard until Ctrl-C. Meanwhile pages change and are announced, and new posts are collected."""
     token = await installation.tokens.make(Scope.ADMIN, name="demo")
     installation.redactor.add(token)
     stop = Stop(clock=installation.clock)
@@ -40,7 +43,7 @@ async def show_dashboard(installation: Installation, sandbox: Sandbox, *, consol
     async with open_crawler(installation) as crawler:
         service = Service(installation, crawler=crawler, stop=stop)
         with stop_on_signals(stop):
-            changing = asyncio.create_task(_change_pages(installation, site, sandbox, stop))
+            changing = asyncio.create_task(_keep_moving(installation, site, sandbox, platforms, stop))
             try:
                 port = settings.port if _is_free(settings.host, settings.port) else 0
                 await service.run(host=settings.host, port=port, on_listening=show_address)
@@ -59,8 +62,10 @@ def _is_free(host: str, port: int) -> bool:
         return True
 
 
-async def _change_pages(installation: Installation, site: Site, sandbox: Sandbox, stop: Stop) -> None:
-    """Change some pages again and again. Every third time, one engine refuses a few of them."""
+async def _keep_moving(
+    installation: Installation, site: Site, sandbox: Sandbox, platforms: DemoPlatforms, stop: Stop
+) -> None:
+    """Change pages and publish posts again and again. Every third time, one engine refuses a page."""
     chance, round_number = Random(), 0  # noqa: S311 - which pages change is no secret
     with suppress(StopRequestedError):
         while True:
@@ -74,3 +79,15 @@ async def _change_pages(installation: Installation, site: Site, sandbox: Sandbox
                 beta.misbehave(Fault(status=422, body="not welcome", matching=sandbox.site.url(numbers[0])))
             with suppress(AlreadyRunningError):
                 await installation.service.trigger(site)
+            await _publish_posts(installation, platforms, round_number)
+
+
+async def _publish_posts(installation: Installation, platforms: DemoPlatforms, number: int) -> None:
+    """One new post on each platform; the next search finds it."""
+    for platform in (platforms.bilibili, platforms.weibo):
+        platform.library.add(
+            f"{KEYWORD}日记 {number}", f"今天的{KEYWORD}：第 {number} 杯。", published=installation.clock.now()
+        )
+    async with installation.database.write() as connection:
+        await installation.periodic.make_due(connection, "collect.discover")
+    installation.wake()

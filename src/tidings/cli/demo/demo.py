@@ -46,7 +46,7 @@ async def demo(
         if not once:
             from tidings.cli.demo.dashboard import show_dashboard
 
-            await show_dashboard(installation, sandbox, console=console)
+            await show_dashboard(installation, sandbox, platforms, console=console)
     return Exit.DONE if announced and collected else Exit.FAILED
 
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.overview import CollectionSummary, read_collection
-from tidings.collect.status import list_failed
+from tidings.collect.status import list_failed, list_pauses
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write.cookies import CookieError, make_cookie
 from tidings.collect.write.keywords import MOST_PAGES
@@ -171,11 +171,21 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
         formats = renderer.formats(request)
         summary = await read_collection(installation.database, clock=installation.clock)
         async with installation.database.read() as connection:
+            pauses = await list_pauses(connection)
             failed = await list_failed(connection, platform=platform or None, limit=_MOST_FAILED)
         return await dashboard.render(
             request,
             "candidates.html",
             totals=_sum_up(summary),
+            pauses=[
+                {
+                    "platform": each.platform,
+                    "name": name_platform(each.platform, formats),
+                    "message": each.message,
+                    "until": formats.clock_time(each.until),
+                }
+                for each in pauses
+            ],
             platform=platform,
             platforms=[(each, name_platform(each, formats)) for each in summary.platforms],
             failed=[
@@ -194,6 +204,14 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
             ],
         )
 
+    @router.post("/candidates/resume")
+    async def resume_platform(request: Request) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        form = await read_form(request)
+        await installation.writer.pauses.resume(form.get("platform"))
+        installation.wake()
+        return renderer.redirect("/candidates", PageMessage("platform_resumed"))
+
     @router.post("/candidates/retry")
     async def retry_candidates(request: Request) -> Response:
         require_scope(request, Scope.WORKFLOW)
@@ -202,6 +220,21 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
         count = await installation.writer.requeue(form.get("platform") or None, note_ids=chosen)
         installation.wake()
         return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
+
+
+async def _check_cookie(dashboard: Dashboard, name: str) -> PageMessage:
+    """Ask the platform who is logged in with this cookie; no note is touched."""
+    check = await dashboard.crawler.check_cookie(name)
+    if check is None:
+        return PageMessage("cookie_unknown", "bad", {"name": name})
+    if check.session is None:
+        return PageMessage(
+            "cookie_unchecked", "warn", {"name": name, "error": check.error.message if check.error else ""}
+        )
+    if not check.session.is_logged_in:
+        return PageMessage("cookie_logged_out", "bad", {"name": name})
+    account = check.session.account_name or check.session.account_id or "–"
+    return PageMessage("cookie_logged_in", values={"name": name, "account": account})
 
 
 def _sum_up(summary: CollectionSummary) -> Sequence[tuple[str, int]]:
@@ -260,6 +293,8 @@ def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
     async def change_cookie(request: Request, action: str) -> Response:
         require_scope(request)
         form = await read_form(request)
+        if action == "check":
+            return renderer.redirect("/cookies", await _check_cookie(dashboard, form.get("name")))
         if action == "enable":
             await cookies.enable(form.get("name"))
         elif action == "remove":

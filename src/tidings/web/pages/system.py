@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from tidings.announce.site.site import WORKFLOW_PREFIX
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.core.queue.dispatcher import WorkerState
 from tidings.core.secrets.scopes import Scope
 from tidings.web.description import list_inputs, list_operations, list_scopes
 from tidings.web.pages.view.formats import Formats
@@ -30,6 +31,17 @@ def make_system_router(dashboard: Dashboard) -> APIRouter:
         older = f"/executions?before={found[_PAGE - 1].public_id}" if len(found) > _PAGE else None
         rows = [_describe_execution(each, formats) for each in found[:_PAGE]]
         return await dashboard.render(request, "executions.html", rows=rows, older=older)
+
+    @router.get("/workers")
+    async def show_workers(request: Request) -> Response:
+        require_scope(request)
+        formats = dashboard.renderer.formats(request)
+        workers = [_describe_worker(each, formats) for each in await installation.dispatcher.list_workers()]
+        queues = [
+            {"name": each.queue, "waiting": each.waiting, "oldest": formats.span(each.oldest) if each.waiting else "–"}
+            for each in await installation.dispatcher.list_queues()
+        ]
+        return await dashboard.render(request, "workers.html", workers=workers, queues=queues)
 
     @router.get("/settings")
     async def show_settings(request: Request) -> Response:
@@ -55,6 +67,20 @@ def make_system_router(dashboard: Dashboard) -> APIRouter:
         return await dashboard.render(request, "api.html", rows=rows, version=document["info"]["version"])
 
     return router
+
+
+def _describe_worker(worker: WorkerState, formats: Formats) -> dict[str, Any]:
+    return {
+        "name": worker.name,
+        "machine": worker.machine,
+        "release": worker.release,
+        "queues": ", ".join(worker.queues),
+        "places": worker.places,
+        "jobs": worker.jobs,
+        "started": formats.relative(worker.started_at),
+        "seen": formats.relative(worker.seen_at),
+        "dead": worker.dead,
+    }
 
 
 def _describe_execution(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:

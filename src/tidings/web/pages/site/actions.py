@@ -41,6 +41,19 @@ def _add_actions(router: APIRouter, dashboard: Dashboard) -> None:
             return renderer.redirect(locate_site(site.id), PageMessage("busy", "bad"))
         return renderer.redirect(locate_site(site.id), PageMessage("started"))
 
+    @router.post("/sites/{site_id}/executions/{execution_id}/stop")
+    async def stop_execution(request: Request, site_id: str, execution_id: str) -> Response:
+        """Ask the execution to end in good order, on whichever machine it runs."""
+        require_scope(request)
+        await read_form(request)
+        site = await dashboard.require_site(site_id)
+        record = await installation.executions.find(execution_id)
+        if record is None or record.workflow_name != site.workflow_name:
+            problem(404, "unknown_execution", "this site has no execution of this id")
+        stopped = await installation.service.stop(execution_id)
+        message = PageMessage("stopping") if stopped else PageMessage("ended_already", "warn")
+        return renderer.redirect(locate_site(site.id), message)
+
     @router.post("/sites/{site_id}/pause")
     async def pause_site(request: Request, site_id: str) -> Response:
         require_scope(request)

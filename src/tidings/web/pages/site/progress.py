@@ -22,7 +22,9 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         for each in result.get("engines", ())
     ]
     due, sent = result.get("new") or 0, result.get("submitted") or 0
-    if due:
+    if record.is_queued:
+        summary = formats.texts("progress.queued")
+    elif due:
         summary = formats.texts("progress.summary", sent=formats.number(sent), due=formats.number(due))
     else:
         summary = formats.texts("progress.reading", total=formats.number(result.get("total") or 0))
@@ -32,6 +34,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
         "engines": engines,
+        "is_stopping": record.is_stopping,
     }
 
 

@@ -106,6 +106,7 @@ _MENU: Final[Sequence[tuple[str, Sequence[tuple[str, str, str, tuple[Scope, ...]
         "system",
         (
             ("executions", "/executions", "history", ()),
+            ("workers", "/workers", "chip", ()),
             ("settings", "/settings", "sliders", ()),
             ("api", "/docs", "api", tuple(Scope)),
         ),

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from tidings.announce.site.site import Site
+from tidings.collect.crawl.crawler import Crawler
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Sessions
@@ -31,6 +32,8 @@ class Dashboard:
     installation: Installation
     sessions: Sessions
     renderer: PageRenderer
+    # Asks a platform who is logged in with a cookie.
+    crawler: Crawler
 
     async def count(self) -> FrameCounts:
         """The numbers beside the navigation's links."""
