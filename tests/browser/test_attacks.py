@@ -129,12 +129,12 @@ async def test_a_link_cannot_trigger_a_run(visit: Visit) -> None:
 
 
 async def test_nobody_frames_the_dashboard(visit: Visit) -> None:
-    """Clickjacking: a frame on another site stays empty."""
+    """Clickjacking: the browser refuses to show our page within another site's, and says why."""
     await sign_in(visit)
     async with serve_page(f'<iframe src="{visit.origin}/sign-in" id="f"></iframe>') as elsewhere:
         await visit.page.goto(elsewhere)
-        frame = visit.page.frames[-1]
-        assert await frame.locator("h1").count() == 0
+        assert await visit.page.frames[-1].locator("#token").count() == 0
+        assert any("frame-ancestors" in each for each in visit.errors)
     visit.errors.clear()
 
 
