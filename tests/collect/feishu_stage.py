@@ -184,7 +184,7 @@ async def put_cookie(database: Database, name: str, **values: Any) -> None:
         "encryption_key_id": "k1",
         "status": "active",
         **numbers,
-        "daily_limit": 200,
+        "daily_limit": 500,
         "created_at": _NOW,
         "updated_at": _NOW,
         "used_on": "2026-11-16",

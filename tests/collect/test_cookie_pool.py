@@ -126,7 +126,7 @@ async def test_the_highest_priority_is_lent_first_and_then_the_least_used(
     [
         pytest.param({"status": "invalid"}, "1 invalid", id="invalid"),
         pytest.param({"status": "banned"}, "1 banned", id="banned"),
-        pytest.param({"daily_used": 200}, "1 at the daily limit", id="used up"),
+        pytest.param({"daily_used": 500}, "1 at the daily limit", id="used up"),
         pytest.param({"encryption_key_id": "lost"}, "1 unreadable", id="unreadable"),
         pytest.param({"platform": "weibo"}, "there is none", id="another platform's"),
     ],

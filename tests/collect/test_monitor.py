@@ -97,7 +97,7 @@ async def test_candidates_are_work_too_and_no_work_is_no_trouble(stage: RunnerSt
         pytest.param({"status": "cooling", "cooling_until": 2**45}, "cooling", id="cooling"),
         pytest.param({"status": "invalid"}, "invalid", id="invalid"),
         pytest.param({"status": "banned"}, "banned", id="banned"),
-        pytest.param({"daily_used": 200}, "used up today", id="used up"),
+        pytest.param({"daily_used": 500}, "used up today", id="used up"),
         pytest.param({"encryption_key_id": "k9"}, "unreadable", id="no key"),
     ],
 )

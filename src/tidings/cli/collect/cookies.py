@@ -39,7 +39,7 @@ async def add(
     priority: Annotated[int | None, typer.Option("--priority", help="The highest is used first. [0]")] = None,
     daily_limit: Annotated[
         int | None,
-        typer.Option("--daily-limit", help="The most uses a UTC day; a search or a note is a use. [200]"),
+        typer.Option("--daily-limit", help="The most uses a UTC day; a search or a note is a use. [500]"),
     ] = None,
     user_agent: Annotated[
         str | None,

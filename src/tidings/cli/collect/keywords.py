@@ -11,6 +11,7 @@ from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
     from tidings.collect.write import Keyword
+    from tidings.wiring import Installation
 
 app = make_group("Watch keywords on platforms.")
 
@@ -30,14 +31,37 @@ async def add(
     A keyword that is watched already gets this number of pages, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
+    from tidings.wiring import open_crawler
 
     require_platform(platform)
     installation = await session.open()
     try:
+        async with open_crawler(installation) as crawler:
+            crawler.check_keyword(platform, keyword)
         is_new = await installation.keywords.add(platform, keyword, pages=pages)
     except CrawlError as error:
         fail(error.message)
     typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
+    await _warn_of_overload(installation, platform)
+
+
+async def _warn_of_overload(installation: "Installation", platform: str) -> None:
+    """Warn if searching alone needs more uses a day than the platform's cookies allow."""
+    from tidings.collect.overview import find_overload
+
+    overload = find_overload(
+        await installation.keywords.list_all(),
+        await installation.cookies.list_all(),
+        platform=platform,
+        every=installation.settings.collect.discover_interval,
+    )
+    if overload is not None:
+        needed, allowed = overload
+        typer.echo(
+            f"Warning: searching {platform} needs {needed:,} uses a day, and its cookies allow {allowed:,}. Watch "
+            "fewer keywords or pages, raise DISCOVER_INTERVAL_MINUTES, or `tidings cookies set NAME --daily-limit N`.",
+            err=True,
+        )
 
 
 @app.command("list")

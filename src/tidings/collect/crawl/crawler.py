@@ -40,6 +40,7 @@ from tidings.collect.crawl.platforms.pace import (
 )
 from tidings.collect.crawl.platforms.protocol import (
     DEFAULT_TIMEOUT,
+    ChecksKeywords,
     NoteReference,
     Platform,
     PlatformTools,
@@ -150,6 +151,12 @@ class Crawler:
     def needs_cookie(self, platform: str) -> bool:
         """Whether this platform needs a cookie. Raises CrawlError if it is unknown or cannot be loaded."""
         return self._find_platform(platform).needs_cookie
+
+    def check_keyword(self, platform: str, keyword: str) -> None:
+        """Raises CrawlError if this keyword cannot be searched as things are: a missing package, no feeds."""
+        found = self._find_platform(platform)
+        if isinstance(found, ChecksKeywords):
+            found.check_keyword(keyword)
 
     async def check_cookie(self, name: str) -> CookieCheck | None:
         """Ask the platform who is logged in with a cookie, of whatever status; None if there is no such cookie.

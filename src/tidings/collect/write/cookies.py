@@ -42,7 +42,8 @@ from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
 
 DEFAULT_PRIORITY: Final = 0
-DEFAULT_DAILY_LIMIT: Final = 200
+# Five keywords with two pages each hour are 240 uses, and leave as many for notes.
+DEFAULT_DAILY_LIMIT: Final = 500
 
 # Answers and logs show the name, so a cookie's value must not match.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
+from urllib.parse import quote
 
 from tidings.collect.notes import clean_html, clean_text
 from tidings.core.charsets import decode_text
@@ -19,6 +20,8 @@ CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.I
 _DECLARED: Final = re.compile(rb"\A\s*<\?xml[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._:-]{1,40})[\"']")
 _FEED_TYPES: Final = frozenset({"application/rss+xml", "application/atom+xml"})
 _FEED_ROOT: Final = re.compile(rb"<(?:\w+:)?(?:rss|feed|rdf)\b", re.IGNORECASE)
+# Characters that no URL may hold, but that feeds write into links.
+_UNSAFE: Final = re.compile(r"[\s<>\"{}|\\^`]")
 _PROLOGUE: Final = 64 * 1024
 _LONGEST_TITLE: Final = 300
 
@@ -81,7 +84,7 @@ def _read_entry(entry: Mapping[str, Any], *, base: Url) -> tuple[str, str, str] 
     if not isinstance(link, str) or not link:
         return None
     try:
-        url = join_url(base, link)
+        url = join_url(base, _UNSAFE.sub(lambda found: quote(found[0]), link.strip()))
     except UrlError:
         return None
     title = clean_html(entry.get("title"))[:_LONGEST_TITLE]

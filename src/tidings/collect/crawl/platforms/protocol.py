@@ -112,6 +112,14 @@ class Platform(Protocol):
 
 
 @runtime_checkable
+class ChecksKeywords(Protocol):
+    """A platform that cannot search for every keyword as it is set up; optional."""
+
+    def check_keyword(self, keyword: str) -> None:
+        """Raises CrawlError if a search for this keyword cannot work. Asks nothing."""
+
+
+@runtime_checkable
 class ChecksSessions(Protocol):
     """A platform that can tell who is logged in; optional."""
 

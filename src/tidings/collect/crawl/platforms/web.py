@@ -125,6 +125,10 @@ class Web:
             raise _refuse(_NO_ARTICLE, page.url)
         return read_note(described)
 
+    def check_keyword(self, keyword: str) -> None:
+        """Raises CrawlError if there is no feed to search in."""
+        self._read_question(check_search(keyword, page=1))
+
     def _read_question(self, keyword: str) -> tuple[Sequence[Url], Sequence[str]]:
         """The feeds to search, and the words to look for."""
         first, *rest = keyword.split()
