@@ -115,7 +115,7 @@ async def test_a_batch_larger_than_what_remains_is_sent_again_as_large_as_that(
         assert report.status is SUCCEEDED
         stats = report.to_json()["bingStats"]
         assert (stats["success"], stats["urlCount"], stats["failed"], stats["left"]) == (True, 27, 0, 123)
-        assert (stats["statusCode"], stats["errorCode"]) == (400, "2")
+        assert (stats["statusCode"], stats["errorCode"]) == (200, "2")
         assert stats["errorMessage"] == "ERROR!!! Quota remaining for today: 27, Submitted: 100"
         [corrected] = pick_events(events, "bing.quota_corrected", log_level="warning")
         assert (corrected["counted"], corrected["used"]) == (0, 123)
