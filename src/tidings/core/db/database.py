@@ -45,6 +45,8 @@ _SQLITE_READERS = 4
 # The most connections of a process that write, and the most that read.
 CONNECTIONS = 15
 _KEPT_CONNECTIONS = 5
+# Milliseconds that a writing transaction may wait for its process.
+_LONGEST_IDLE = 15_000
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
 _READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
@@ -270,7 +272,12 @@ def _name_sqlite(path: Path) -> str:
 
 def _open_postgresql(url: URL, *, connections: int) -> Database:
     writer = create_async_engine(
-        _name_postgresql(url), pool_pre_ping=True, hide_parameters=True, **_size_pool(connections)
+        _name_postgresql(url),
+        pool_pre_ping=True,
+        hide_parameters=True,
+        # A frozen process must not keep its locks: others take over what it did.
+        connect_args={"options": _add_option(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}")},
+        **_size_pool(connections),
     )
     reader = _open_postgresql_reader(url, connections=connections)
     return Database(writer, reader, dialect="postgresql", url=url, most_readers=connections)
@@ -283,19 +290,22 @@ def _size_pool(connections: int) -> dict[str, int]:
 
 
 def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
-    # The last of two options for one parameter counts, so ours beats that of the URL.
-    given = url.query.get("options", ())
-    options = [*((given,) if isinstance(given, str) else given), "-c default_transaction_read_only=on"]
     return create_async_engine(
         _name_postgresql(url),
         **_size_pool(connections),
         pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="REPEATABLE READ",
-        connect_args={"options": " ".join(options)},
+        connect_args={"options": _add_option(url, "-c default_transaction_read_only=on")},
         # Repeated at every BEGIN: a SET could change the default for the session.
         execution_options={"postgresql_readonly": True},
     )
+
+
+def _add_option(url: URL, option: str) -> str:
+    """The options of the URL, and ours: the last of two for one parameter counts."""
+    given = url.query.get("options", ())
+    return " ".join([*((given,) if isinstance(given, str) else given), option])
 
 
 def _name_postgresql(url: URL) -> URL:
