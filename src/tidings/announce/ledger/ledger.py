@@ -91,7 +91,8 @@ class Look:
 _GATHER = {"sqlite": "json_group_array(asked.url_hash)", "postgresql": "array_agg(asked.url_hash)"}
 _ENTER_CONFLICT = (
     "ON CONFLICT (site, channel, url_hash) "
-    "DO UPDATE SET submitted_at = excluded.submitted_at, lastmod = excluded.lastmod"
+    "DO UPDATE SET submitted_at = excluded.submitted_at, lastmod = excluded.lastmod "
+    "WHERE excluded.submitted_at >= ledger.submitted_at"
 )
 
 
@@ -157,7 +158,7 @@ class Ledger:
         return found if len(found) <= most else None
 
     async def enter(self, connection: AsyncConnection, pages: Pages | PageKeys, *, at: int) -> None:
-        """Record that these were accepted at `at` (milliseconds); an earlier entry is replaced."""
+        """Record that these were accepted at `at` (milliseconds); an earlier entry is replaced, a later one stays."""
         if not pages:
             return
         lastmods = [None if lastmod == NO_LASTMOD else lastmod for lastmod in pages.lastmods]

@@ -317,9 +317,8 @@ class Outbox:
 
     async def read_state(self, connection: AsyncConnection, segment: Segment) -> "BatchState":
         """What is known of the segment's pages beyond this delivery."""
-        statement = select(_batch.id, _batch.entered, _batch.day, _batch.tried, _batch.taken, _batch.created_in).where(
-            _batch.id == segment.batch
-        )
+        columns = (_batch.id, _batch.entered, _batch.day, _batch.tried, _batch.taken, _batch.created_in)
+        statement = select(*columns, _batch.created_at).where(_batch.id == segment.batch)
         row = (await connection.execute(statement)).one()
         return BatchState(
             batch=row.id,
@@ -328,6 +327,7 @@ class Outbox:
             tried=read_bits(row.tried),
             taken=read_bits(row.taken),
             created_in=row.created_in,
+            created_at=row.created_at,
         )
 
     async def record_taken(self, connection: AsyncConnection, segment: Segment, state: "BatchState") -> None:
@@ -450,8 +450,9 @@ class BatchState:
     day: str
     tried: int
     taken: int
-    # Id of the execution that planned the batch.
+    # Id of the execution that planned the batch, and when, in milliseconds.
     created_in: int
+    created_at: int
 
     def count_tried(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
         """The state after these pages were tried on `day`, and those not counted on it before."""

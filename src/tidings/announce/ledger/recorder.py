@@ -85,7 +85,7 @@ class Recorder:
             state = await self._read_state(connection, segment, pages, at=at)
             fresh = _pick_fresh(pages, segment, state)
             newly_taken += await self._count_taken(connection, pages, fresh, state)
-            await self._enter(connection, fresh, planned_in=state.created_in, at=at)
+            await self._enter(connection, fresh, state, at=at)
             state, counted = state.count_taken(segment.positions, day=day)
             await self.outbox.record_taken(connection, segment, state)
             counts += counted
@@ -158,12 +158,15 @@ class Recorder:
             state = state.begin_day(name_day(at))
         return state.add_counted(tried=taken, taken=taken)
 
-    async def _enter(self, connection: AsyncConnection, pages: PageKeys, *, planned_in: int, at: datetime) -> None:
+    async def _enter(self, connection: AsyncConnection, pages: PageKeys, state: BatchState, *, at: datetime) -> None:
         if pages.removed:
-            gone = await self.seen_pages.forget(connection, pages.hashes, planned_in=planned_in)
+            gone = await self.seen_pages.forget(connection, pages.hashes, planned_in=state.created_in)
             await self.ledger.remove(connection, gone)
-        else:
-            await self.ledger.enter(connection, pages, at=to_milliseconds(at))
+            return
+        # A page may have changed after an earlier execution planned it. This engine knows of the change now, the others
+        # do not, so the page counts as submitted when it was planned.
+        is_late = self.channel is Channel.INDEXNOW and state.created_in < self.execution
+        await self.ledger.enter(connection, pages, at=state.created_at if is_late else to_milliseconds(at))
 
 
 def _locate(segment: Segment, pages: PageKeys) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,273 @@
+"""Hypothesis plays site owner, engines and clock in any order, and compares Tidings with a model of a few lines.
+
+The model knows what was published and how often each page may have been sent. Everything else is real: the announcer,
+both databases, and HTTP over loopback to the sandbox's site, engines and Bing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from tests.announce.stage import AdjustableClock
+from tests.stage import open_stage
+from tidings.announce.channels.bing import BING_KIND
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota import Quota
+from tidings.announce.due.pages import hash_urls
+from tidings.announce.ledger.corrections import forget_since
+from tidings.announce.ledger.ledger import Channel, Ledger
+from tidings.announce.site.channel_settings import BingSettings
+from tidings.announce.site.site import SubmitMethod, make_site
+from tidings.announce.site.table import Origin
+from tidings.core.executions import ExecutionStatus
+from tidings.core.stop import Stop
+from tidings.sandbox import Fault, FaultKind, Recorded, SandboxBing, SandboxEngine, SandboxSite
+from tidings.wiring import Installation
+
+pytestmark = pytest.mark.slow
+
+KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
+QUOTA = 5
+MOST_PAGES = 12
+# Entries of the ledger expire after thirty days; the model leaves that to other tests.
+LONGEST = timedelta(days=14)
+DAYS_FOR_ALL = 12
+
+CHOICES = st.sampled_from([ChannelChoice.ALL, ChannelChoice.INDEXNOW, ChannelChoice.BING])
+FAULTS = st.sampled_from([
+    Fault(status=503, times=1),
+    Fault(status=503),
+    Fault(status=429, times=2),
+    Fault(status=422, times=1),
+    Fault(FaultKind.RESET, times=1),
+    Fault(FaultKind.TRUNCATE, times=1),
+    Fault(FaultKind.RESET_AFTER_ACCEPTING, times=1),
+])  # fmt: skip
+
+
+class AnnounceMachine(RuleBasedStateMachine):
+    """One site of a few pages, two engines, and Bing with a quota of five pages a day."""
+
+    def __init__(
+        self, runner: asyncio.Runner, installation: Installation, bing: SandboxBing, clock: AdjustableClock
+    ) -> None:
+        super().__init__()
+        self.runner, self.installation, self.bing, self.clock = runner, installation, bing, clock
+        self.stack = AsyncExitStack()
+        self.passed = timedelta()
+        self.pages: dict[str, str] = {}
+        # How often each page may have reached a receiver, and how often it had reached it at its last change.
+        self.allowed: Counter[tuple[str, str]] = Counter()
+        self.before: Counter[tuple[str, str]] = Counter()
+        runner.run(self.open())
+
+    async def open(self) -> None:
+        enter = self.stack.enter_async_context
+        self.web = await enter(SandboxSite(pages=1))
+        self.alpha, self.beta = await enter(SandboxEngine("alpha")), await enter(SandboxEngine("beta"))
+        self.bing.add_site(self.web.origin, key=KEY)
+        self.receivers: dict[str, SandboxEngine | SandboxBing] = {
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "bing": self.bing,
+        }
+        site = make_site(
+            sitemap_urls=[f"{self.web.origin}/model.xml"],
+            key=self.web.key,
+            engines=[self.alpha.endpoint, self.beta.endpoint],
+            submit_method=SubmitMethod.AUTO,
+            bing=BingSettings.make(enabled=True, key=KEY, daily_quota=QUOTA),
+        )
+        self.site = await self.installation.sites.save(site, origin=Origin.API)
+        self.publish()
+
+    def publish(self) -> None:
+        """Write the sitemap anew."""
+        blocks = "".join(f"<url><loc>{url}</loc><lastmod>{at}</lastmod></url>" for url, at in self.pages.items())
+        self.web.serve("/model.xml", f"<urlset>{blocks}</urlset>", content_type="application/xml")
+
+    def allow(self, url: str) -> None:
+        """The page is new or has changed, so it goes out to everybody.
+
+        Where somebody waits for the version before, that one may go out as well: nobody knows who was told what when.
+        """
+        waits = any(
+            receiver.accepted[url] <= self.before[name, url]
+            for name, receiver in self.receivers.items()
+            if (name, url) in self.before
+        )
+        for name, receiver in self.receivers.items():
+            self.allowed[name, url] = receiver.accepted[url] + (2 if waits else 1)
+            self.before[name, url] = receiver.accepted[url]
+
+    def now(self) -> str:
+        return self.clock.now().isoformat()
+
+    @precondition(lambda self: len(self.pages) < MOST_PAGES)
+    @rule(count=st.integers(1, 4))
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            url = f"{self.web.origin}/page/{len(self.pages)}"
+            self.pages[url] = self.now()
+            self.allow(url)
+        self.publish()
+
+    @precondition(lambda self: self.pages)
+    @rule(data=st.data())
+    def change(self, data: st.DataObject) -> None:
+        # A change is later than what was sent before it.
+        self.clock.advance(timedelta(seconds=2))
+        for url in data.draw(st.sets(st.sampled_from(sorted(self.pages)), min_size=1)):
+            self.pages[url] = self.now()
+            self.allow(url)
+        self.publish()
+
+    @rule(name=st.sampled_from(["alpha", "beta", "bing"]), fault=FAULTS)
+    def break_receiver(self, name: str, fault: Fault) -> None:
+        self.receivers[name].misbehave(fault)
+        if fault.kind in (FaultKind.RESET_AFTER_ACCEPTING, FaultKind.TRUNCATE):
+            # It took what nobody knows of, so one more request with the same pages may follow.
+            self.allowed.update((name, url) for url in self.pages)
+
+    @rule(name=st.sampled_from(["alpha", "beta", "bing"]))
+    def heal(self, name: str) -> None:
+        self.receivers[name].recover()
+
+    @precondition(lambda self: self.passed < LONGEST)
+    @rule(hours=st.integers(1, 30))
+    def pass_time(self, hours: int) -> None:
+        self.passed += timedelta(hours=hours)
+        self.clock.advance(timedelta(hours=hours))
+
+    @rule(channel=CHOICES, requests=st.none() | st.integers(1, 3))
+    def announce(self, channel: ChannelChoice, requests: int | None) -> None:
+        """Run to the end, or stop after so many requests."""
+        stop = Stop(clock=self.clock, budget=timedelta(minutes=5))
+        seen = 0
+
+        def count(_: Recorded) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == requests:
+                stop.request("SIGTERM")
+
+        for receiver in self.receivers.values():
+            receiver.on_request = count
+        self.runner.run(self.installation.announcer.announce(self.site, stop=stop, channel=channel))
+
+    @precondition(lambda self: self.pages)
+    @rule(hours=st.integers(0, 48))
+    def forget(self, hours: int) -> None:
+        since = self.clock.now() - timedelta(hours=hours)
+        self.runner.run(
+            forget_since(
+                self.site,
+                since,
+                channel=ChannelChoice.ALL,
+                database=self.installation.database,
+                executions=self.installation.executions,
+            )
+        )
+        self.allowed.update((name, url) for name in self.receivers for url in self.pages)
+
+    @invariant()
+    def nothing_is_sent_more_often_than_it_may_be(self) -> None:
+        for name, receiver in self.receivers.items():
+            for url in self.pages:
+                assert receiver.accepted[url] <= self.allowed[name, url], (name, url)
+
+    @invariant()
+    def the_ledger_holds_only_what_somebody_took(self) -> None:
+        entered = self.runner.run(self.find_entered(Channel.INDEXNOW))
+        assert entered <= {*self.alpha.accepted, *self.beta.accepted}
+        assert self.runner.run(self.find_entered(Channel.BING)) <= {*self.bing.accepted}
+
+    @invariant()
+    def the_quota_is_kept_and_never_undercounted(self) -> None:
+        today = self.clock.now().date()
+        used = self.bing.used(self.web.origin, today)
+        assert used <= QUOTA
+        assert self.runner.run(self.read_quota(today)) >= used
+
+    async def find_entered(self, channel: Channel) -> set[str]:
+        urls = list(self.pages)
+        asked = dict(zip(hash_urls(url.encode() for url in urls), urls, strict=True))
+        ledger = Ledger(self.installation.database, site=self.site.number, channel=channel)
+        return {asked[url_hash] for url_hash in await ledger.find_entries(sorted(asked))}
+
+    async def read_quota(self, day: date) -> int:
+        quota = Quota(
+            self.installation.database,
+            terms=BING_KIND.terms,
+            site=self.site.number,
+            day=day,
+            limit=QUOTA,
+            clock=self.clock,
+        )
+        state = await quota.read()
+        return QUOTA if state.full else state.used
+
+    def teardown(self) -> None:
+        """Whatever happened: once everybody is well again, every page reaches everybody."""
+        try:
+            for receiver in self.receivers.values():
+                receiver.recover()
+            for _ in range(DAYS_FOR_ALL):
+                self.clock.advance(timedelta(days=1))
+                stop = Stop(clock=self.clock, budget=timedelta(minutes=5))
+                report = self.runner.run(self.installation.announcer.announce(self.site, stop=stop))
+            if self.pages:
+                assert report.status is ExecutionStatus.SUCCEEDED
+            for name, receiver in self.receivers.items():
+                for url in self.pages:
+                    assert receiver.accepted[url] > self.before[name, url], (name, url)
+            self.nothing_is_sent_more_often_than_it_may_be()
+        finally:
+            self.runner.run(self.stack.aclose())
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as opened:
+        yield opened
+
+
+def test_any_order_of_events_ends_with_every_page_sent_once(
+    runner: asyncio.Runner, database_url: str, tmp_path: Path
+) -> None:
+    """A11, A13, A20, A26, A29: nothing is lost, nothing is sent twice, and the quota holds."""
+    clock = AdjustableClock()
+    # Bing itself would take more: only Tidings keeps to the site's quota.
+    bing = SandboxBing(keys={KEY: []}, daily_quota=20 * QUOTA, now=clock.now)
+    stack = AsyncExitStack()
+    runner.run(stack.enter_async_context(bing))
+    stage = open_stage(database_url, tmp_path, clock=clock, bases=ApiBases(bing=bing.base_url))
+    installation = runner.run(stack.enter_async_context(stage))
+
+    class Machine(AnnounceMachine):
+        def __init__(self) -> None:
+            super().__init__(runner, installation, bing, clock)
+
+    try:
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=25,
+                stateful_step_count=25,
+                deadline=None,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        runner.run(stack.aclose())
