@@ -41,7 +41,7 @@ async def test_what_is_written_can_be_read(database: Database) -> None:
 
 
 async def test_an_error_of_the_database_shows_no_value(database: Database) -> None:
-    """A23: values of a statement may be secrets, and errors reach logs."""
+    """A4, C23: values of a statement may be secrets, and errors reach logs."""
     await insert_host(database, "a-secret-host")
     with pytest.raises(DBAPIError) as raised:
         async with database.write() as connection:

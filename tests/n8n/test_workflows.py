@@ -184,7 +184,8 @@ async def test_recover_frees_what_a_silent_run_held(stage: Stage) -> None:
     assert dead["status"] == "timeout"
     rows = (await stage.read_candidates()).values()
     assert sorted((row["status"], row["retry_count"]) for row in rows) == [("pending", 0)] * 7 + [("pending", 1)] * 5
-    assert "records.recovered" in stage.read_log(run.request_id)
+    # The service recovers every few seconds as well: whoever came first did it.
+    assert '"records.recovered"' in stage.terminal.log
 
 
 async def test_a_run_that_loses_its_lock_gives_up_and_tells_why(stage: Stage) -> None:
