@@ -44,7 +44,7 @@ test-n8n: $(VENV)/.test ## the shipped workflows in a real n8n, which is install
 
 test-browser: $(VENV)/.test ## the dashboard in a real Chromium, which is installed first if there is none (3 minutes)
 	$(BIN)/python -m tests.browser.install
-	$(BIN)/pytest -m browser tests/browser
+	$(BIN)/pytest -m browser tests/browser || $(ALONE) -m browser tests/browser
 
 LOWEST := $(VENV)/lowest
 test-lowest: ## the oldest libraries that pyproject.toml allows: demo, service, a page, a feed (needs uv; 2 minutes)
