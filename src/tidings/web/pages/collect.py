@@ -29,7 +29,7 @@ FUNNEL: Final = (
     CandidateStatus.FAILED,
 )
 
-_MOST_FAILED: Final = 100
+_MOST_FAILED: Final = 50
 _LONGEST_KEYWORD: Final = 100
 _TONES: Final = {
     CookieStatus.ACTIVE: ("ok", "ok"),
