@@ -246,7 +246,8 @@ def test_a_cron_expression_is_taken_as_it_is(schedule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["", "daily", "@daily", "0 0 * *", "60 * * * *", "0 24 * * *", "0 0 31 2 *", "0 0 * * 8", "* * * * * *"]
+    "schedule",
+    ["", "daily", "@reboot", "0 0 * *", "60 * * * *", "0 24 * * *", "0 0 31 2 *", "0 0 * * 8", "* * * * * *"],
 )
 def test_a_bad_schedule_is_refused_by_name(schedule: str) -> None:
     """A1, A38: a day that never comes, too; six fields would be seconds, which nothing here runs by."""

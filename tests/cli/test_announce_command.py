@@ -78,12 +78,6 @@ async def test_some_refused_ends_with_1_and_says_what_becomes_of_them(terminal: 
             id="loopback",
         ),
         pytest.param(
-            [ADDRESS, "--key", KEY, "--engine", "http://10.0.0.1/indexnow"],
-            {},
-            "http://10.0.0.1/indexnow: 10.0.0.1 is not a public address",
-            id="engine's address",
-        ),
-        pytest.param(
             [ADDRESS, "--key", KEY],
             {"MAX_RETRIES": "many"},
             "MAX_RETRIES: it must be a whole number from 0 to 20",

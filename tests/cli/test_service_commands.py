@@ -430,7 +430,7 @@ async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("serve", "Run the service: HTTP API and scheduler."),
+        ("serve", "Run the service: HTTP API, dashboard, schedule and work."),
         ("pause", "Stop the schedule of a site, or of everything."),
         ("resume", "Restart the schedule of a site, or of everything."),
         ("tokens", "Make and revoke tokens of the API."),

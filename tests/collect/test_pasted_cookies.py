@@ -20,7 +20,7 @@ from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, SandboxXi
 pytestmark = pytest.mark.one_database
 
 AGENT = 'Mozilla/5.0 (Windows NT 10.0; Win64; x64; "quoted") AppleWebKit/537.36'
-SESSION = "SESSDATA=ab12%2C1800000000%2Ccd34%2A11; bili_jct=0f!1; buvid3=AB-CD^EF%22"
+SESSION = "SESSDATA=sandbox12%2C1800000000%2Ccd34%2A11; bili_jct=0f!1; buvid3=AB-CD^EF%22"
 BASH = f"""curl 'https://api.bilibili.com/x/web-interface/nav' \\
   -H 'accept: */*' \\
   -H $'cookie: {SESSION.replace("!", chr(92) + "u0021")}' \\

@@ -199,12 +199,12 @@ async def test_the_signature_is_of_the_moment_it_is_sent(client: GuardedClient, 
 async def test_nothing_is_sent_that_pretends_to_be_a_browser(
     service: SandboxXiaohongshu, platform: Xiaohongshu
 ) -> None:
-    """C17: no disguise: the honest name, and no invented fingerprint beside the signature."""
+    """C17, C31: no disguise: the honest name, the platform's own Referer and Origin, and no invented fingerprint."""
     await platform.detail(NOTE, cookie=COOKIE)
     headers = {name.lower() for name in service.requests[0].headers}
     assert service.requests[0].headers["User-Agent"] == "tests"
-    assert {"x-s", "x-t"} <= headers
-    assert not headers & {"x-s-common", "x-rap-param", "x-b3-traceid", "x-xray-traceid", "origin", "referer"}
+    assert {"x-s", "x-t", "origin", "referer"} <= headers
+    assert not headers & {"x-s-common", "x-rap-param", "x-b3-traceid", "x-xray-traceid"}
 
 
 def test_without_the_package_that_signs_the_message_says_how_to_get_it(

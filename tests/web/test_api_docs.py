@@ -82,7 +82,9 @@ async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) ->
         execution = ""
         for line in read_lines(text):
             answer = await _send(api, line, execution=execution)
-            assert 200 <= answer.status < 300, (line, answer.body)
+            # What was started here has ended by now, which the page says of a stop.
+            is_over = line.target.endswith("/stop") and answer.status == 409
+            assert is_over or 200 <= answer.status < 300, (line, answer.body)
             if answer.status == 202:
                 execution = answer.json["executionId"]
                 await api.wait_for_end(SITE, execution)

@@ -1,6 +1,7 @@
 """A database that is busy or away: every route says so, and says that the same request can succeed later. Names of the
 service's own workflows belong to the service."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.stage import make_settings
+from tests.waiting import wait_until
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.workflow_stage import NOTE
 from tidings.settings import CollectSettings
@@ -52,10 +54,21 @@ REQUESTS = [
 async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(open_api(database_url, tmp_path))
+    # A connection that could not be opened ends in a thread, which tells this event loop.
+    await wait_until(_has_no_connections)
+
+
+async def _has_no_connections() -> bool:
+    return not any("_connection_worker_thread" in thread.name for thread in threading.enumerate())
+
+
+async def _has_workers(api: ApiStage) -> bool:
+    return bool(await api.installation.dispatcher.list_workers())
 
 
 async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiStage, tmp_path: Path) -> None:
     """C35: at every route, with every token, and in the envelope as retryable; nothing says why in detail."""
+    await wait_until(lambda: _has_workers(api))
     await api.installation.database.close()
     _take_away(tmp_path)
     for method, path, document in REQUESTS:

@@ -110,7 +110,7 @@ async def test_page_of_another_site_cannot_trigger(api: ApiStage, method: str) -
     assert (await api.ask("GET", "/status", headers=[("Sec-Fetch-Site", "cross-site")])).status == 200
 
 
-async def test_sites_token_opens_its_own_trigger_and_urls_and_nothing_else(api: ApiStage) -> None:
+async def test_sites_token_opens_its_own_trigger_urls_and_history_and_nothing_else(api: ApiStage) -> None:
     """A35, design 8: for CI/CD; shown once, by nobody else."""
     one, two = (await api.add_site(id="one"))["id"], (await api.add_site(id="two"))["id"]
     made = await api.ask("POST", f"/api/sites/{one}/token")
@@ -122,17 +122,19 @@ async def test_sites_token_opens_its_own_trigger_and_urls_and_nothing_else(api: 
     answer = await api.ask("POST", f"/api/sites/{one}/urls", urls, token=token)
     assert answer.status == 202
     await api.wait_for_end(one, answer.json["executionId"])
+    for target in (f"/status?site={one}", f"/api/sites/{one}/executions"):
+        assert (await api.ask("GET", target, token=token)).status == 200
     for method, target, document in (
         ("POST", f"/trigger?site={two}", None),
         ("GET", f"/trigger?site={two}", None),
         ("POST", f"/api/sites/{two}/urls", urls),
-        ("GET", f"/status?site={one}", None),
+        ("GET", f"/status?site={two}", None),
         ("GET", f"/api/sites/{one}", None),
         ("PUT", f"/api/sites/{one}", {"enabled": False}),
         ("DELETE", f"/api/sites/{one}", None),
         ("POST", f"/api/sites/{one}/token", None),
         ("DELETE", f"/api/sites/{one}/token", None),
-        ("GET", f"/api/sites/{one}/executions", None),
+        ("GET", f"/api/sites/{two}/executions", None),
         ("POST", f"/api/sites/{one}/forget", {"since": "2026-01-01"}),
         ("POST", f"/api/sites/{one}/pause", None),
         ("POST", "/api/pause", None),

@@ -8,7 +8,7 @@ from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.lookup import find_page
+from tidings.announce.ledger.lookup import LookupRefusal, find_page
 from tidings.core.clock import Clock, parse_timestamp, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
@@ -34,6 +34,8 @@ def make_ledger_router(
         """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
         site = await lookup.require(site_id)
         found = await find_page(site, url, database=database, clock=clock, rules=rules)
+        if found.refusal is LookupRefusal.INVALID:
+            raise ProblemError(refuse_input([FieldError("url", "it is not an http or https URL")]))
         return LookupAnswer.model_validate(found.to_json())
 
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
