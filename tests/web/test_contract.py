@@ -54,6 +54,7 @@ RULES_BEYOND_SHAPE: Final = frozenset(
         "add_keyword",
         "add_given_note",
         "retry_candidates",
+        "find_url",
     }
 )
 # These pass on what a platform says, or that it says nothing: 502, 503 and 504 are honest answers of theirs.

@@ -96,6 +96,8 @@ async def wait_until_refused(port: int) -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:
+            continue  # The listener is closing just now.
         writer.close()
         await writer.wait_closed()
     pytest.fail("the server still accepts connections")
