@@ -99,7 +99,7 @@ _THROTTLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class BingRequest:
     """The content of one request."""
 
     key: str | None = field(default=None, repr=False)
@@ -129,11 +129,11 @@ class _Throttle:
     lasting: timedelta
     until: datetime
 
-    def fits(self, call: Call) -> bool:
+    def fits(self, call: BingRequest) -> bool:
         return self.key in (None, call.key) and self.site in (None, call.origin)
 
 
-class SandboxBing(StandIn[Call]):
+class SandboxBing(StandIn[BingRequest]):
     """Bing's API with the accounts of `keys`, which lists the origins of the sites of each key.
 
     `now`: decides the UTC day that a URL counts for. `reports_remaining`: GetUrlSubmissionQuota answers the remaining
@@ -208,14 +208,14 @@ class SandboxBing(StandIn[Call]):
         }
         return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
 
-    def read_request(self, request: web.BaseRequest, body: bytes) -> Call:
+    def read_request(self, request: web.BaseRequest, body: bytes) -> BingRequest:
         query = request.raw_path.partition("?")[2]
         if request.method == "POST":
             return _read_body(body, key=_read_key(query), request=request)
         values = {name.lower(): value for name, value in parse_qsl(query, keep_blank_values=True)}
-        return Call(_read_key(query), values.get("siteurl"))
+        return BingRequest(_read_key(query), values.get("siteurl"))
 
-    async def judge(self, exchange: SandboxExchange, asked: Call) -> SandboxAnswer:
+    async def judge(self, exchange: SandboxExchange, asked: BingRequest) -> SandboxAnswer:
         allowed = _METHODS.get(exchange.request.path.lower())
         if allowed is None:
             return SandboxAnswer(404)
@@ -241,7 +241,7 @@ class SandboxBing(StandIn[Call]):
     def mask_header(self, name: str, value: str) -> str:
         return _mask_key(value)
 
-    def _find_throttle(self, call: Call) -> Fault | None:
+    def _find_throttle(self, call: BingRequest) -> Fault | None:
         now = self._now()
         self._throttles = [throttle for throttle in self._throttles if now < throttle.until]
         met = [throttle for throttle in self._throttles if throttle.fits(call)]
@@ -249,7 +249,7 @@ class SandboxBing(StandIn[Call]):
             throttle.until = now + throttle.lasting
         return self._choose(_THROTTLES[met[0].kind], TOO_MANY_REQUESTS) if met else None
 
-    def _find_stranger(self, call: Call) -> Fault | None:
+    def _find_stranger(self, call: BingRequest) -> Fault | None:
         """The refusal of an unknown key, or of a key without access to the site."""
         if call.key not in self._sites:
             return self._choose(INVALID_API_KEY, INVALID_API_KEY_DOCUMENTED)
@@ -259,7 +259,7 @@ class SandboxBing(StandIn[Call]):
             return INVALID_PARAMETER
         return None if call.origin in self._sites[call.key] else NOT_AUTHORIZED
 
-    def _find_refusal(self, call: Call) -> Fault | None:
+    def _find_refusal(self, call: BingRequest) -> Fault | None:
         """The refusal of the URLs: one invalid URL, or one too many, refuses the batch."""
         if not 0 < len(call.urls) <= MOST_URLS:
             return INVALID_PARAMETER
@@ -276,7 +276,7 @@ class SandboxBing(StandIn[Call]):
     def _choose(self, live: Fault, documented: Fault) -> Fault:
         return live if self.style is ErrorStyle.LIVE else documented
 
-    def _tell_quota(self, call: Call) -> SandboxAnswer:
+    def _tell_quota(self, call: BingRequest) -> SandboxAnswer:
         daily, monthly = self.daily_quota, self.monthly_quota
         if self.reports_remaining:
             daily, monthly = self._count_remaining(str(call.origin)), self._count_month(str(call.origin))
@@ -295,19 +295,19 @@ class SandboxBing(StandIn[Call]):
         return self._now().astimezone(UTC).date()
 
 
-def _read_body(body: bytes, *, key: str | None, request: web.BaseRequest) -> Call:
+def _read_body(body: bytes, *, key: str | None, request: web.BaseRequest) -> BingRequest:
     if request.content_type != "application/json" or (request.charset or "utf-8").lower() != "utf-8":
-        return Call(key, fault=UNREADABLE)
+        return BingRequest(key, fault=UNREADABLE)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return Call(key, fault=UNREADABLE)
+        return BingRequest(key, fault=UNREADABLE)
     if not isinstance(document, dict):
-        return Call(key, fault=UNREADABLE)
+        return BingRequest(key, fault=UNREADABLE)
     listed = document.get("urlList")
     urls = tuple(url for url in listed if isinstance(url, str)) if isinstance(listed, list) else ()
     fault = None if isinstance(listed, list) and len(urls) == len(listed) else INVALID_PARAMETER
-    return Call(key, document.get("siteUrl"), urls, fault)
+    return BingRequest(key, document.get("siteUrl"), urls, fault)
 
 
 def _read_key(query: str) -> str | None:
