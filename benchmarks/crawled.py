@@ -25,7 +25,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
 from tidings.web.middleware.auth import require
-from tidings.web.routes.crawler import make_crawler_router
+from tidings.web.routes.collect.crawler import make_crawler_router
 from tidings.web.server import serve
 from tidings.web.service import make_monitoring_routers, make_site_routers
 from tidings.wiring import Installation, open_crawler

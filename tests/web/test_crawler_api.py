@@ -25,7 +25,7 @@ from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.web.description import PROBLEM_TYPE, list_operations
 from tidings.web.middleware.auth import require
 from tidings.web.middleware.input import LARGEST_BODY
-from tidings.web.routes.crawler import make_crawler_router
+from tidings.web.routes.collect.crawler import make_crawler_router
 
 TOKEN = FIXED[Scope.CRAWL].reveal()
 ACCOUNT = "account"

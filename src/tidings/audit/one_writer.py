@@ -12,7 +12,7 @@ CRAWL_PACKAGES: Final = (
     "collect/errors.py",
     "collect/notes.py",
     "web/models/crawler.py",
-    "web/routes/crawler.py",
+    "web/routes/collect/crawler.py",
 )
 _WORD: Final = b"feishu"
 

@@ -21,19 +21,19 @@ from tidings.web.metrics import AnnounceMetrics, QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage
-from tidings.web.routes.collect import CollectServices, make_collect_router
-from tidings.web.routes.crawler import make_crawler_router
-from tidings.web.routes.executions import make_executions_router
+from tidings.web.routes.announce.executions import make_executions_router
+from tidings.web.routes.announce.ledger import make_ledger_router
+from tidings.web.routes.announce.pauses import make_pause_router
+from tidings.web.routes.announce.site_lookup import SiteLookup
+from tidings.web.routes.announce.sites import SiteServices, make_sites_router
+from tidings.web.routes.announce.status import make_status_router
+from tidings.web.routes.announce.trigger import make_trigger_router
+from tidings.web.routes.collect.collect import CollectServices, make_collect_router
+from tidings.web.routes.collect.crawler import make_crawler_router
+from tidings.web.routes.collect.notes import make_notes_router
+from tidings.web.routes.collect.workflow import WriterServices, make_workflow_router
 from tidings.web.routes.health import check_database
-from tidings.web.routes.ledger import make_ledger_router
-from tidings.web.routes.notes import make_notes_router
-from tidings.web.routes.pauses import make_pause_router
-from tidings.web.routes.site_lookup import SiteLookup
-from tidings.web.routes.sites import SiteServices, make_sites_router
-from tidings.web.routes.status import make_status_router
-from tidings.web.routes.trigger import make_trigger_router
 from tidings.web.routes.workers import make_workers_router
-from tidings.web.routes.workflow import WriterServices, make_workflow_router
 from tidings.web.server import serve
 from tidings.wiring import Installation
 from tidings.worker import QUEUES, Worker

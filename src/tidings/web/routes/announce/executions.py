@@ -17,7 +17,7 @@ from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import ExecutionAnswer, ExecutionsAnswer, StartedAnswer
-from tidings.web.routes.site_lookup import SiteId, SiteLookup
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 POLL_INTERVAL = timedelta(seconds=1)
 

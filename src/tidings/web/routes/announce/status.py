@@ -17,7 +17,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import AlertsAnswer, DailyAnswer
-from tidings.web.routes.site_lookup import SiteLookup, SiteQuery, refuse_unknown_site
+from tidings.web.routes.announce.site_lookup import SiteLookup, SiteQuery, refuse_unknown_site
 
 
 def make_status_router(

@@ -11,7 +11,7 @@ from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import PausedAnswer
-from tidings.web.routes.site_lookup import SiteId, SiteLookup
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 
 def make_pause_router(

@@ -17,7 +17,7 @@ from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import NewSiteBody, SiteAnswer, SiteBody, SitesAnswer, TokenAnswer
-from tidings.web.routes.site_lookup import SiteId, SiteLookup, refuse_unknown_site
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, refuse_unknown_site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import StartedAnswer, UrlsBody
-from tidings.web.routes.site_lookup import SiteId, SiteLookup, SiteQuery
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, SiteQuery
 
 ChannelQuery = Annotated[ChannelChoice, Query(description="The channels to submit to.")]
 WaitQuery = Annotated[bool, Query(description="Answer at the end of the execution, with its result.")]

@@ -17,7 +17,7 @@ from tidings.web.description import problem_answers
 from tidings.web.errors import FieldError, ProblemError, refuse_input
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import FailedAnswer, ForgetBody, ForgottenAnswer, LookupAnswer, UrlsBody
-from tidings.web.routes.site_lookup import SiteId, SiteLookup
+from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 
 def make_ledger_router(

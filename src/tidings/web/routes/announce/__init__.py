@@ -1,0 +1,1 @@
+"""Routes of announce: sites, their executions, ledger and status."""

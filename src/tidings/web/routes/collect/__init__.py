@@ -1,0 +1,1 @@
+"""Routes of collect: the crawl API, the writer, notes and the overview."""
