@@ -8,8 +8,8 @@ from multiprocessing.synchronize import Barrier
 
 from tests.processes import FORKED
 from tests.stage import LOOPBACK
-from tidings.announce.channels.baidu import BAIDU_KIND, BaiduApi
-from tidings.announce.channels.quota import Quota
+from tidings.announce.channels.protocols.baidu import BAIDU_KIND, BaiduApi
+from tidings.announce.channels.quota.quota import Quota
 from tidings.announce.site.channel_settings import BaiduSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import Clock, SystemClock

@@ -22,8 +22,8 @@ from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, end
 from tests.processes import FORKED
 from tests.stage import LOOPBACK
-from tidings.announce.channels.bing import BING_KIND, MOST_URLS, BingApi
-from tidings.announce.channels.quota import Quota, channel_quota
+from tidings.announce.channels.protocols.bing import BING_KIND, MOST_URLS, BingApi
+from tidings.announce.channels.quota.quota import Quota, channel_quota
 from tidings.announce.ledger.ledger import Channel, ledger
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Site, make_site

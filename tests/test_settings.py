@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.site.channel_settings import BingSettings, PagePriority
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.site.channel_settings import (
     BaiduSettings,
     BingSettings,

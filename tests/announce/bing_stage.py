@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
-from tidings.announce.channels.bing import BING_KIND
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.kinds import ApiBases
-from tidings.announce.channels.quota import Quota, QuotaState
+from tidings.announce.channels.protocols.bing import BING_KIND
+from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.channels.quota.quota import Quota, QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import RankedReport, Report
 from tidings.announce.ledger.failed_pages import FailedPage, FailedPages

@@ -8,7 +8,7 @@ import pytest
 from tests.announce.bing_stage import KEY, MORNING
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
-from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings

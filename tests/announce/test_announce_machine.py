@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.announce.stage import AdjustableClock
 from tests.stage import open_stage
-from tidings.announce.channels.bing import BING_KIND
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.kinds import ApiBases
-from tidings.announce.channels.quota import Quota
+from tidings.announce.channels.protocols.bing import BING_KIND
+from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.channels.quota.quota import Quota
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.corrections import forget_since
 from tidings.announce.ledger.ledger import Channel, Ledger

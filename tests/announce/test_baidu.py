@@ -11,11 +11,11 @@ import pytest
 from tests.announce.stage import Events, pick_events
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
-from tidings.announce.channels.baidu import BAIDU_KIND, NOT_SAME_SITE, NOT_VALID
-from tidings.announce.channels.channel_status import open_quota, read_channel_status
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.kinds import ApiBases
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.protocols.baidu import BAIDU_KIND, NOT_SAME_SITE, NOT_VALID
+from tidings.announce.channels.quota.channel_status import open_quota, read_channel_status
+from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.failed_pages import FailedPage, FailedPages

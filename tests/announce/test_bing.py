@@ -12,7 +12,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.announce.channels.answer import Outcome, Verdict
-from tidings.announce.channels.bing import AskedQuota, BingApi, judge_answer
+from tidings.announce.channels.protocols.bing import AskedQuota, BingApi, judge_answer
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site, make_site

@@ -25,9 +25,9 @@ from tests.conftest import BenchMaker
 from tests.fakes import FakeClock
 from tests.traces import find_traces, spell
 from tidings.announce.channels.answer import Verdict
-from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.key_cooldowns import key_rests
+from tidings.announce.channels.protocols.bing import BingApi
+from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.errors import SiteError
@@ -198,7 +198,7 @@ async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
 
 UNCAUGHT = """
 import asyncio, os
-from tidings.announce.channels.bing import BingApi
+from tidings.announce.channels.protocols.bing import BingApi
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
 from tidings.core.clock import SystemClock

@@ -14,7 +14,7 @@ from itertools import chain, count
 
 import pytest
 
-from tidings.announce.channels.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileBacklog, find_likely
+from tidings.announce.channels.quota.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileBacklog, find_likely
 from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
 from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger

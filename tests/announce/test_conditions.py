@@ -12,7 +12,7 @@ from tests.announce.service_stage import ServiceStage, open_service
 from tests.announce.stage import Events, pick_events, write_urlset
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
-from tidings.announce.channels.bing import BING
+from tidings.announce.channels.protocols.bing import BING
 from tidings.announce.execution.alerts import Finding, examine
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.ledger.ledger import Channel

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.announce.channels.answer import Outcome, Verdict
-from tidings.announce.channels.indexnow import (
+from tidings.announce.channels.protocols.indexnow import (
     MOST_URLS,
     build_get,
     build_post,

@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.announce.stage import Events, pick_events
 from tests.fakes import FakeClock
-from tidings.announce.channels.bing import BING_KIND
-from tidings.announce.channels.quota import KEPT_DAYS, Quota, QuotaState
+from tidings.announce.channels.protocols.bing import BING_KIND
+from tidings.announce.channels.quota.quota import KEPT_DAYS, Quota, QuotaState
 from tidings.core.db.database import Database, open_database
 
 TODAY = date(2025, 1, 15)

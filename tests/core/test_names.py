@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.stage import open_stage
-from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import GuardedClient, NetworkError, RefusedError
 from tidings.core.net.names import MOST_PER_DOMAIN, NameResolver

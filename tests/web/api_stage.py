@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tests.stage import open_stage
 from tests.web.stage import ADMIN, SOON, Answer, Stage
-from tidings.announce.channels.kinds import ApiBases
+from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.service import RUN
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret

@@ -29,9 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
-from tidings.announce.channels.kinds import RANKED_KINDS
-from tidings.announce.channels.quota import channel_quota, read_limit, select_allowed
-from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.announce.channels.quota.quota import channel_quota, read_limit, select_allowed
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules

@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import BindParameter, Select, and_, bindparam, exists, null, select
 
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
-from tidings.announce.channels.channel_status import ChannelStatus, read_channel_status, select_last_submission
-from tidings.announce.channels.key_cooldowns import key_rests
-from tidings.announce.channels.kinds import RANKED_KINDS, find_kind
-from tidings.announce.channels.quota import QuotaState, channel_quota, read_limit, select_allowed
-from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.channels.quota.channel_status import ChannelStatus, read_channel_status, select_last_submission
+from tidings.announce.channels.quota.key_cooldowns import key_rests
+from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
+from tidings.announce.channels.quota.quota import QuotaState, channel_quota, read_limit, select_allowed
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules

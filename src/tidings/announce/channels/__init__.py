@@ -1,1 +1,1 @@
-"""The channels that pages are announced on: protocols, quotas and ranking of IndexNow engines and Bing."""
+"""The channels that pages are announced on: one sender, a protocol for each, and quotas where there are some."""

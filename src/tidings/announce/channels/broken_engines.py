@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.kinds import identify_key
+from tidings.announce.channels.quota.kinds import identify_key
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import from_milliseconds

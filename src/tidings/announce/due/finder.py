@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidings.announce.channels.ranking import Chooser, FileBacklog
+from tidings.announce.channels.quota.ranking import Chooser, FileBacklog
 from tidings.announce.due.hashes import DistinctCount, HashSet
 from tidings.announce.due.pages import Dropped, Listing, PageFilter, Pages
 from tidings.announce.due.rules import DueRules, count_stamped_now, find_due

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.baidu import BaiduApi
-from tidings.announce.channels.bing import BingApi
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import SendingChannel
-from tidings.announce.channels.indexnow import IndexNowChannel, find_batch_size
-from tidings.announce.channels.key_cooldowns import KeyRests
-from tidings.announce.channels.kinds import find_kind
-from tidings.announce.channels.quota import Quota
-from tidings.announce.channels.ranked import RankedApi, RankedChannel, RankedKind
+from tidings.announce.channels.protocols.baidu import BaiduApi
+from tidings.announce.channels.protocols.bing import BingApi
+from tidings.announce.channels.protocols.indexnow import IndexNowChannel, find_batch_size
+from tidings.announce.channels.quota.key_cooldowns import KeyRests
+from tidings.announce.channels.quota.kinds import find_kind
+from tidings.announce.channels.quota.quota import Quota
+from tidings.announce.channels.quota.ranked import RankedApi, RankedChannel, RankedKind
 from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan

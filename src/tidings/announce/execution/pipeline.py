@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.indexnow import ROTATE_KEY
-from tidings.announce.channels.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
+from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
+from tidings.announce.channels.quota.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
 from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import Transaction
-from tidings.announce.channels.quota import QuotaState
-from tidings.announce.channels.ranked import RankedChannel
-from tidings.announce.channels.ranking import Candidate, Chooser, FileBacklog
+from tidings.announce.channels.quota.quota import QuotaState
+from tidings.announce.channels.quota.ranked import RankedChannel
+from tidings.announce.channels.quota.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
 from tidings.announce.due.rules import DueRules

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidings.announce.channels.answer import Outcome
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import Dropped
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.check import explain_emptiness

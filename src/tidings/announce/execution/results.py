@@ -13,7 +13,7 @@ from tidings.announce.channels.channel import (
     RequestAnswered,
     SendResult,
 )
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.ledger.ledger import Channel

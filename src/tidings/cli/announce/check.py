@@ -50,10 +50,10 @@ async def check(
 
 
 async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]":
-    from tidings.announce.channels.baidu import BAIDU_KIND
-    from tidings.announce.channels.bing import BING_KIND, BingApi
-    from tidings.announce.channels.channel_status import open_quota
-    from tidings.announce.channels.checks import check_baidu, check_bing
+    from tidings.announce.channels.protocols.baidu import BAIDU_KIND
+    from tidings.announce.channels.protocols.bing import BING_KIND, BingApi
+    from tidings.announce.channels.quota.channel_status import open_quota
+    from tidings.announce.channels.quota.checks import check_baidu, check_bing
     from tidings.announce.site.check import check_site
 
     client, clock, database = installation.client, installation.clock, installation.database

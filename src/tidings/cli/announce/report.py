@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tidings.announce.channels.kinds import find_kind
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.quota.kinds import find_kind
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.cli.language import say
 from tidings.cli.output import colour_status, escape, format_time, make_table

@@ -15,8 +15,8 @@ from tidings.core.clock import to_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidings.announce.channels.channel_status import ChannelStatus
-    from tidings.announce.channels.ranked import RankedKind
+    from tidings.announce.channels.quota.channel_status import ChannelStatus
+    from tidings.announce.channels.quota.ranked import RankedKind
     from tidings.announce.ledger.failed_pages import FailedPage
     from tidings.announce.status import SiteOverview
     from tidings.core.executions import ExecutionRecord
@@ -69,8 +69,8 @@ async def status(
 
 
 async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
-    from tidings.announce.channels.channel_status import read_channel_status
-    from tidings.announce.channels.kinds import RANKED_KINDS
+    from tidings.announce.channels.quota.channel_status import read_channel_status
+    from tidings.announce.channels.quota.kinds import RANKED_KINDS
     from tidings.announce.ledger.failed_pages import FailedPages
     from tidings.announce.ledger.ledger import Channel
     from tidings.announce.status import read_overview

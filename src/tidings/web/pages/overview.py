@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from tidings.announce.channels.kinds import find_kind as find_channel_kind
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.quota.kinds import find_kind as find_channel_kind
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, read_days

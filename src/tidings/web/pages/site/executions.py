@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tidings.announce.channels.kinds import RANKED_KINDS
+from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import to_text

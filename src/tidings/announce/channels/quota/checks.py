@@ -3,8 +3,8 @@
 from urllib.parse import urlsplit
 
 from tidings.announce.channels.answer import Verdict
-from tidings.announce.channels.bing import AskedQuota, BingApi
-from tidings.announce.channels.quota import QuotaState
+from tidings.announce.channels.protocols.bing import AskedQuota, BingApi
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.site.check import SiteFinding
 from tidings.announce.site.site import Site
 

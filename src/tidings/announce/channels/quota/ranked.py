@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.channel import Reservation, Transaction
-from tidings.announce.channels.key_cooldowns import KeyRest, KeyRests
-from tidings.announce.channels.quota import Quota, QuotaTerms
+from tidings.announce.channels.quota.key_cooldowns import KeyRest, KeyRests
+from tidings.announce.channels.quota.quota import Quota, QuotaTerms
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import RankedFields, RankedSettings
 from tidings.announce.site.site import Engine, Site

@@ -22,9 +22,9 @@ from tidings.announce.channels.answer import (
     judge_failure,
     shorten_text,
 )
-from tidings.announce.channels.indexnow import encode_component
-from tidings.announce.channels.quota import QuotaTerms
-from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.channels.protocols.indexnow import encode_component
+from tidings.announce.channels.quota.quota import QuotaTerms
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Engine, Site, find_origin

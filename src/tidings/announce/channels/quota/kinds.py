@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tidings.announce.channels.baidu import BAIDU_KIND, DEFAULT_BAIDU_BASE
-from tidings.announce.channels.bing import BING_KIND, DEFAULT_BASE
-from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.channels.protocols.baidu import BAIDU_KIND, DEFAULT_BAIDU_BASE
+from tidings.announce.channels.protocols.bing import BING_KIND, DEFAULT_BASE
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 

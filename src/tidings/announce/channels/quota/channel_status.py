@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, select
 
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.key_cooldowns import KeyRests
-from tidings.announce.channels.quota import Quota, QuotaState, channel_quota
-from tidings.announce.channels.ranked import RankedKind
+from tidings.announce.channels.quota.key_cooldowns import KeyRests
+from tidings.announce.channels.quota.quota import Quota, QuotaState, channel_quota
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.report import describe_quota
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site

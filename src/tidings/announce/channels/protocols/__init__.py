@@ -1,0 +1,1 @@
+"""The protocols: how a request looks and what an answer means, one module for each channel."""
