@@ -91,11 +91,13 @@ async def measure_notes(environment: Mapping[str, str], *, rounds: int) -> list[
             "search 没有 (in no note)": NoteFilter(text="没有"),
         }
         found = [
-            await _measure_list(installation.notes, name, wanted, rounds=rounds, most=MOST_LIST_MS, clock=clock)
+            await _measure_list(installation.collect.notes, name, wanted, rounds=rounds, most=MOST_LIST_MS, clock=clock)
             for name, wanted in filters.items()
         ]
         return found + [
-            await _measure_list(installation.notes, name, wanted, rounds=rounds, most=MOST_SEARCH_MS, clock=clock)
+            await _measure_list(
+                installation.collect.notes, name, wanted, rounds=rounds, most=MOST_SEARCH_MS, clock=clock
+            )
             for name, wanted in words.items()
         ]
 
@@ -114,7 +116,7 @@ def _choose_clock(installation: Installation) -> Callable[[], float]:
 async def measure_status(environment: Mapping[str, str], *, rounds: int, candidates: int) -> list[Measured]:
     async with open_installation(read_settings(environment)) as installation:
         name = f"collect status of {candidates:,} candidates"
-        read, clock = installation.collect_status.read, _choose_clock(installation)
+        read, clock = installation.collect.status.read, _choose_clock(installation)
         return [await _time(name, read, rounds=rounds, most=MOST_STATUS_MS, clock=clock)]
 
 

@@ -36,7 +36,8 @@ from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop
 from tidings.settings import read_settings
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_crawler, open_installation
+from tidings.wiring import Installation, open_installation
+from tidings.wiring.crawl import open_crawler
 
 PAGE = Path(__file__).parent / "dashboard.md"
 MOST_MS = 100.0

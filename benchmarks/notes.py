@@ -52,13 +52,13 @@ def fill_notes(environment: dict[str, str], *, notes: int) -> None:
 async def _fill_notes(environment: dict[str, str], *, notes: int) -> None:
     async with open_installation(read_settings(environment), redactor=Redactor()) as installation:
         await _add_sources(installation)
-        acquired = await installation.writer.acquire("collect")
+        acquired = await installation.collect.writer.acquire("collect")
         assert acquired.execution is not None
         for start in range(0, notes, _BLOCK):
             platform = PLATFORMS[start // _BLOCK % len(PLATFORMS)]
             made = [_make_note(installation, platform, number) for number in range(start, min(notes, start + _BLOCK))]
             await _store(installation, acquired.execution, platform, made)
-        await installation.writer.finish(acquired.execution)
+        await installation.collect.writer.finish(acquired.execution)
         async with installation.database.write() as connection:
             await connection.execute(text(_SPREAD))
 
@@ -66,14 +66,16 @@ async def _fill_notes(environment: dict[str, str], *, notes: int) -> None:
 async def _add_sources(installation: Installation) -> None:
     for platform in PLATFORMS:
         for keyword in KEYWORDS:
-            await installation.keywords.add(platform, keyword)
+            await installation.collect.keywords.add(platform, keyword)
         for number in range(0 if platform == "web" else 5):
             secret = Secret(f"session=benchmark-{number}")
-            await installation.cookies.add(make_cookie(f"{platform}-{number}", platform=platform, secret=secret))
+            await installation.collect.cookies.add(
+                make_cookie(f"{platform}-{number}", platform=platform, secret=secret)
+            )
 
 
 async def _store(installation: Installation, execution: Execution, platform: str, notes: Sequence[Note]) -> None:
-    writer = installation.writer
+    writer = installation.collect.writer
     new = [
         NewCandidate(
             platform=platform, note_id=note.note_id, note_url=note.url, title=note.title, source_keyword=note.tags[0]

@@ -122,7 +122,7 @@ async def collect_all(writer: Writer, execution: Execution, *, platform: str) ->
 async def _run_tidings(number: str) -> None:
     async with Session() as session:
         installation = await session.open()
-        writer, platform = installation.writer, f"warm-up-{number}"
+        writer, platform = installation.collect.writer, f"warm-up-{number}"
         execution = (await writer.acquire(f"collect-{number}")).execution
         assert execution is not None
         await writer.add_candidates(execution, [_make_candidate(platform, nth) for nth in range(WARM_UP)])

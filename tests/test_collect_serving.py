@@ -59,8 +59,8 @@ async def server(terminal: Terminal) -> AsyncIterator[Server]:
 async def open_house(terminal: Terminal) -> AsyncIterator[Database]:
     """The database that the service works on, with a keyword on Weibo and a cookie for it."""
     async with open_installation(read_settings(terminal.variables), redactor=Redactor()) as installation:
-        await installation.keywords.add("weibo", TOPIC)
-        await installation.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(DEMO_WEIBO_COOKIE)))
+        await installation.collect.keywords.add("weibo", TOPIC)
+        await installation.collect.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(DEMO_WEIBO_COOKIE)))
         yield installation.database
 
 

@@ -39,7 +39,8 @@ from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import bilibili, weibo, xiaohongshu
 from tidings.sandbox.media.platform import SandboxMedia
 from tidings.settings import Settings
-from tidings.wiring import open_crawler, open_installation
+from tidings.wiring import open_installation
+from tidings.wiring.crawl import open_crawler
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,8 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
 from tidings.core.queue.dispatcher import Task
 from tidings.core.stop import Stop
-from tidings.wiring import Installation, make_collect_jobs
+from tidings.wiring import Installation
+from tidings.wiring.crawl import make_collect_jobs
 
 QUEUES = ("announce", "collect")
 # Open requests have five seconds of their own; everything must end within ten.
@@ -68,7 +69,7 @@ class Worker:
 
     async def _keep_mirror(self, stop: Stop) -> None:
         """Deliver to Feishu all the time; of several workers, one does at a time."""
-        mirror = self._installation.mirror
+        mirror = self._installation.collect.mirror
         if mirror is None or "collect" not in self._queues:
             return
 

@@ -53,7 +53,7 @@ async def plant(visit: Visit) -> list[str]:
     api.engine.misbehave(Fault(status=422, body=ATTACK, matching="/0000003/"))
     site = await add_site(visit)
     await api.run()
-    await installation.keywords.add("bilibili", ATTACK[:100])
+    await installation.collect.keywords.add("bilibili", ATTACK[:100])
     evil = replace(
         NOTE,
         note_id="evil",

@@ -29,7 +29,8 @@ from tidings.sandbox.media.weibo import (
 )
 from tidings.sandbox.webhook_sink import SandboxSink
 from tidings.settings import read_settings
-from tidings.wiring import make_collect_runner, open_crawler, open_installation
+from tidings.wiring import open_installation
+from tidings.wiring.crawl import make_collect_runner, open_crawler
 
 TOPIC = "bread"
 WATCH = ("collect", "keywords", "add", "weibo", TOPIC)
@@ -63,8 +64,8 @@ def terminal(terminal: Terminal, weibo: SandboxWeibo, blog: SandboxOpenWeb) -> T
 async def prepare(terminal: Terminal, *, discover: bool = True) -> None:
     """A keyword on Weibo, a cookie for it, and what it finds; without a process for each."""
     async with open_installation(read_settings(terminal.variables), redactor=Redactor()) as installation:
-        await installation.keywords.add("weibo", TOPIC)
-        await installation.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(DEMO_WEIBO_COOKIE)))
+        await installation.collect.keywords.add("weibo", TOPIC)
+        await installation.collect.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(DEMO_WEIBO_COOKIE)))
         if discover:
             async with open_crawler(installation) as crawler:
                 runner = make_collect_runner(installation, crawler=crawler)

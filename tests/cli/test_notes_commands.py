@@ -31,7 +31,7 @@ async def filled(terminal: Terminal) -> Terminal:
     )
     others = [make_note(name, platform="weibo", title=f"[red]茶馆{name}") for name in ("n2", "n3")]
     async with open_installation(read_settings(terminal.variables), redactor=Redactor()) as installation:
-        await store_notes(installation.writer, [first, *others])
+        await store_notes(installation.collect.writer, [first, *others])
     return terminal
 
 

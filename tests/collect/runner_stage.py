@@ -36,7 +36,8 @@ from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo, name_post
 from tidings.sandbox.webhook_sink import SandboxSink
 from tidings.settings import CollectSettings, CrawlSettings
-from tidings.wiring import Installation, make_collect_monitor, make_collect_runner, open_crawler
+from tidings.wiring import Installation
+from tidings.wiring.crawl import make_collect_monitor, make_collect_runner, open_crawler
 
 SOON = 60.0
 ACCOUNTS = ("one", "two", "three", "four")
@@ -71,15 +72,15 @@ class RunnerStage:
 
     @property
     def writer(self) -> Writer:
-        return self.installation.writer
+        return self.installation.collect.writer
 
     @property
     def keywords(self) -> Keywords:
-        return self.installation.keywords
+        return self.installation.collect.keywords
 
     @property
     def cookies(self) -> CookieRecords:
-        return self.installation.cookies
+        return self.installation.collect.cookies
 
     @property
     def executions(self) -> Executions:

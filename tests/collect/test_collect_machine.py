@@ -48,7 +48,7 @@ class CollectMachine(RuleBasedStateMachine):
     def __init__(self, runner: asyncio.Runner, installation: Installation, clock: FakeClock, number: int) -> None:
         super().__init__()
         self.runner, self.clock = runner, clock
-        self.writer, self.database = installation.writer, installation.database
+        self.writer, self.database = installation.collect.writer, installation.database
         self.prefix = f"{number}-"
         self.workers: dict[str, Worker] = {}
         self.added: set[str] = set()

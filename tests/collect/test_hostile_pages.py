@@ -19,7 +19,7 @@ from tidings.collect.crawl.platforms.robots_rules import MOST_RULES, judge_url, 
 from tidings.collect.errors import ErrorCode
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.settings import CrawlSettings
-from tidings.wiring import open_crawler
+from tidings.wiring.crawl import open_crawler
 
 pytestmark = pytest.mark.one_database
 

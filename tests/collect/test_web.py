@@ -32,7 +32,8 @@ from tidings.sandbox.media import openweb
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.wire.request_log import Recorded
 from tidings.settings import CrawlSettings, Settings
-from tidings.wiring import open_crawler, open_installation
+from tidings.wiring import open_installation
+from tidings.wiring.crawl import open_crawler
 
 FORBIDDING = "User-agent: *\nDisallow: /articles/\n"
 

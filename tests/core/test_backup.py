@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+import tidings
 import tidings.wiring
 from tests.fakes import FakeClock
 from tidings.core.backup.backup import (
@@ -64,7 +65,7 @@ from tidings.core.process_lock import ProcessLock
 
 EVERY_REVISION = sorted(
     path.name.partition("_")[0]
-    for path in (Path(tidings.wiring.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
+    for path in (Path(tidings.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
 )
 SOON = 60.0
 
@@ -436,6 +437,7 @@ async def test_a_restore_that_fails_leaves_everything_as_it_was(
 PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
+import tidings
 import tidings.wiring
 tidings.wiring.load_tables()
 from tidings.announce.ledger.ledger import ledger

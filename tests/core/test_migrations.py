@@ -13,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
+import tidings
 import tidings.wiring
 from tests.postgres import Server
 from tests.processes import FORKED
@@ -34,7 +35,7 @@ tidings.wiring.load_tables()
 SOON = 30.0
 EVERY_REVISION = sorted(
     path.name.partition("_")[0]
-    for path in (Path(tidings.wiring.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
+    for path in (Path(tidings.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
 )
 
 Description = dict[str, Any]

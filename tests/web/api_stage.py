@@ -21,7 +21,8 @@ from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_crawler
+from tidings.wiring import Installation
+from tidings.wiring.crawl import open_crawler
 
 KEY: Final = "canary-indexnow-7c31e0a95b"
 BING_KEY: Final = "canarybing5d81c0e29b7f43a6"

@@ -31,15 +31,15 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
 async def fill(api: ApiStage) -> None:
     """Two notes, a failed candidate, a pending one, and a cookie."""
     installation = api.installation
-    await installation.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(VALUE)))
-    await store_notes(installation.writer, [make_note(name, platform="weibo") for name in ("a", "b")])
-    execution = await begin(installation.writer)
-    await installation.writer.add_candidates(execution, make_candidates("bad", platform="weibo"))
-    await installation.writer.lease(execution, platform="weibo")
+    await installation.collect.cookies.add(make_cookie("mine", platform="weibo", secret=Secret(VALUE)))
+    await store_notes(installation.collect.writer, [make_note(name, platform="weibo") for name in ("a", "b")])
+    execution = await begin(installation.collect.writer)
+    await installation.collect.writer.add_candidates(execution, make_candidates("bad", platform="weibo"))
+    await installation.collect.writer.lease(execution, platform="weibo")
     failed = Failed(note_id="bad", code=ErrorCode.INVALID_INPUT, message="why")
-    await installation.writer.settle(execution, "weibo", [failed])
-    await installation.writer.add_candidates(execution, make_candidates("c:1", platform="web"))
-    await installation.writer.finish(execution)
+    await installation.collect.writer.settle(execution, "weibo", [failed])
+    await installation.collect.writer.add_candidates(execution, make_candidates("c:1", platform="web"))
+    await installation.collect.writer.finish(execution)
 
 
 async def test_status_executions_and_cookies_are_read_without_a_secret(api: ApiStage) -> None:
@@ -126,7 +126,7 @@ async def test_metrics_tell_how_collect_is(api: ApiStage) -> None:
     await fill(api)
     many = [replace(make_note(f"k{n}", platform="weibo")) for n in range(60)]
     for number, note in enumerate(many):
-        await store_notes(api.installation.writer, [note], keyword=f"word {number}")
+        await store_notes(api.installation.collect.writer, [note], keyword=f"word {number}")
     text = (await api.ask("GET", "/metrics")).body.decode()
     for line in (
         'tidings_collect_candidates{platform="weibo",status="failed"} 1.0',

@@ -31,7 +31,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
 @pytest.fixture
 async def filled(api: ApiStage) -> ApiStage:
     notes = [make_note(note_id, platform="weibo", title=title) for note_id, title in TITLES.items()]
-    await store_notes(api.installation.writer, notes)
+    await store_notes(api.installation.collect.writer, notes)
     return api
 
 

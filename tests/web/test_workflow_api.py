@@ -60,7 +60,7 @@ async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
 async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver: Driver, weibo: SandboxWeibo) -> None:
     """C19, C20, C8: the crawl API's answers go back as they came; what failed is tried later, the rest is written."""
     await driver.add_account()
-    await driver.api.installation.keywords.add(PLATFORM, "生活")
+    await driver.api.installation.collect.keywords.add(PLATFORM, "生活")
     discover = await driver.begin("discover")
     [keyword] = (await driver.ask("/workflow/keywords", method="GET")).json["data"]["keywords"]
     question = {"platform": keyword["platform"], "keyword": keyword["keyword"], "page": 1}
@@ -111,7 +111,7 @@ async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver:
 async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(driver: Driver) -> None:
     """C9, C19: without hits; the next good search clears it."""
     await driver.add_account()
-    await driver.api.installation.keywords.add(PLATFORM, "tea")
+    await driver.api.installation.collect.keywords.add(PLATFORM, "tea")
     [keyword] = await driver.read(watched_keywords)
     execution = await driver.begin("discover")
     about = {"execution_id": execution, "platform": PLATFORM, "source_keyword": "tea", "keyword_id": keyword.id}
@@ -129,7 +129,7 @@ async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(drive
 
 async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver) -> None:
     """C19: what went wrong on one of them stays, too; the next search begins anew."""
-    await driver.api.installation.keywords.add(PLATFORM, "tea", pages=3)
+    await driver.api.installation.collect.keywords.add(PLATFORM, "tea", pages=3)
     [keyword] = await driver.read(watched_keywords)
     about = {"execution_id": await driver.begin("discover"), "platform": PLATFORM}
     about |= {"source_keyword": "tea", "keyword_id": keyword.id}
@@ -302,7 +302,7 @@ async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database
     """C5: whoever works from outside goes on after a restart; what the server itself ran is over with it."""
     async with open_driver(database_url, tmp_path) as driver:
         execution = await driver.begin_with("n1")
-        own = await driver.api.installation.writer.acquire("discover")
+        own = await driver.api.installation.collect.writer.acquire("discover")
     async with open_driver(database_url, tmp_path) as driver:
         recovered = await driver.read(executions)
         assert {row.public_id: row.status for row in recovered} == {

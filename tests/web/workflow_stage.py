@@ -105,7 +105,7 @@ class Driver:
     async def add_account(self, name: str = ACCOUNT, *, before: str = "") -> None:
         """A cookie of the sandbox's Weibo."""
         value = Secret(f"{before}SUB={session_of(ACCOUNT)}")
-        await self.api.installation.cookies.add(make_cookie(name, platform=PLATFORM, secret=value))
+        await self.api.installation.collect.cookies.add(make_cookie(name, platform=PLATFORM, secret=value))
 
     async def read(self, table: Table) -> list[Any]:
         async with self.api.installation.database.read() as connection:

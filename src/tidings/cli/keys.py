@@ -32,7 +32,7 @@ async def rotate(session: Session, as_json: JsonOption = False) -> None:
     The newest is the first in COOKIE_MASTER_KEY=k2:NEW,k1:OLD.
     """
     installation = await session.open()
-    rotated = await installation.sites.rotate_keys() + await installation.cookies.rotate_keys()
+    rotated = await installation.sites.rotate_keys() + await installation.collect.cookies.rotate_keys()
     print_answer({"rotated": rotated}, f"Encrypted {rotated:,} stored secrets again.", as_json=as_json)
 
 
@@ -43,7 +43,7 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     current = installation.keys.current_id
     counts = Counter(await installation.sites.count_key_ids())
-    counts.update(await installation.cookies.count_key_ids())
+    counts.update(await installation.collect.cookies.count_key_ids())
     lines = [f"New secrets are encrypted with {current}."]
     for key_id, count in counts.items():
         advice = "" if key_id == current else "; run `tidings keys rotate`"

@@ -30,7 +30,8 @@ async def serve(
     Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
     from tidings.web.service import Service
-    from tidings.wiring import check_stored_secrets, open_crawler
+    from tidings.wiring import check_stored_secrets
+    from tidings.wiring.crawl import open_crawler
     from tidings.worker import QUEUES
 
     settings = session.settings

@@ -26,7 +26,8 @@ async def worker(
     Run it beside `tidings serve`, on as many machines as you like. Ctrl-C or SIGTERM ends it in good order within ten
     seconds.
     """
-    from tidings.wiring import check_stored_secrets, open_crawler
+    from tidings.wiring import check_stored_secrets
+    from tidings.wiring.crawl import open_crawler
     from tidings.worker import QUEUES, Worker
 
     settings = session.settings

@@ -97,8 +97,8 @@ class Service:
                     CollectionMetrics(
                         installation.database,
                         clock=installation.clock,
-                        cookies=installation.cookies,
-                        mirror=installation.mirror,
+                        cookies=installation.collect.cookies,
+                        mirror=installation.collect.mirror,
                     ),
                 ),
                 dashboard=Dashboard(
@@ -201,14 +201,14 @@ def make_collect_routers(installation: Installation) -> list[APIRouter]:
     """The routes of collect for people and their programs."""
     services = CollectServices(
         database=installation.database,
-        status=installation.collect_status,
-        keywords=installation.keywords,
-        cookies=installation.cookies,
-        writer=installation.writer,
+        status=installation.collect.status,
+        keywords=installation.collect.keywords,
+        cookies=installation.collect.cookies,
+        writer=installation.collect.writer,
         wake=installation.wake,
     )
     return [
-        make_notes_router(installation.notes, writer=installation.writer, clock=installation.clock),
+        make_notes_router(installation.collect.notes, writer=installation.collect.writer, clock=installation.clock),
         make_collect_router(services),
     ]
 
@@ -220,9 +220,9 @@ def _make_lookup(installation: Installation) -> SiteLookup:
 def _list_writer_services(installation: Installation) -> WriterServices:
     settings = installation.settings.collect
     return WriterServices(
-        writer=installation.writer,
-        next_stage=installation.next_stage,
-        keywords=installation.keywords,
+        writer=installation.collect.writer,
+        next_stage=installation.collect.next_stage,
+        keywords=installation.collect.keywords,
         database=installation.database,
         alerts=installation.alerts,
         clock=installation.clock,

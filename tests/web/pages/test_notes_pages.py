@@ -33,7 +33,7 @@ NOTE = Note(
 
 async def store(installation: Installation, *notes: Note, failed: str = "") -> None:
     """Collect these notes, and give one candidate up."""
-    writer = installation.writer
+    writer = installation.collect.writer
     execution = (await writer.acquire("collect")).execution
     assert execution is not None
     for note in notes:

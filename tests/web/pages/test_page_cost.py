@@ -73,7 +73,7 @@ async def fill(api: ApiStage) -> list[str]:
     async with installation.database.write() as connection:
         await connection.execute(insert(daily_stats), rows)
     for number in range(40):
-        await installation.keywords.add("bilibili", f"咖啡 {number}")
+        await installation.collect.keywords.add("bilibili", f"咖啡 {number}")
     [execution] = (await api.read(f"/api/sites/{own}/executions"))["executions"]
     page = f"/sites/{own.replace(':', '%3A')}"
     parts = ("", "/executions", f"/executions/{execution['executionId']}", "/failed", "/settings")

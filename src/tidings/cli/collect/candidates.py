@@ -52,5 +52,5 @@ async def retry(session: Session, platform: PlatformOption = None, as_json: Json
     """
     require_platform(platform)
     installation = await session.open()
-    count = await installation.writer.requeue(platform)
+    count = await installation.collect.writer.requeue(platform)
     print_answer({"requeued": count}, f"{count:,} candidates are due again.", as_json=as_json)

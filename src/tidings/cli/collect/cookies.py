@@ -68,7 +68,7 @@ async def add(
         )
         installation = await session.open()
         installation.redactor.add(new.secret)
-        is_replaced = await installation.cookies.add(new)
+        is_replaced = await installation.collect.cookies.add(new)
     except CookieError as error:
         fail(str(error))
     typer.echo(f"{'Replaced' if is_replaced else 'Stored'} {name}.")
@@ -90,7 +90,9 @@ async def change(
         fail("give --priority or --daily-limit")
     installation = await session.open()
     try:
-        _require_found(await installation.cookies.change(name, priority=priority, daily_limit=daily_limit), name)
+        _require_found(
+            await installation.collect.cookies.change(name, priority=priority, daily_limit=daily_limit), name
+        )
     except CookieError as error:
         fail(str(error))
     typer.echo(f"Changed {name}.")
@@ -105,10 +107,10 @@ async def check(session: Session, name: NameArgument, as_json: JsonOption = Fals
     """
     from tidings.collect.errors import CrawlError
     from tidings.core.secrets.master_key import KeyRingError
-    from tidings.wiring import open_crawler
+    from tidings.wiring.crawl import open_crawler
 
     installation = await session.open()
-    stored = next((cookie for cookie in await installation.cookies.list_all() if cookie.name == name), None)
+    stored = next((cookie for cookie in await installation.collect.cookies.list_all() if cookie.name == name), None)
     _require_found(stored is not None, name)
     try:
         async with open_crawler(installation) as crawler:
@@ -128,7 +130,7 @@ async def check(session: Session, name: NameArgument, as_json: JsonOption = Fals
 async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
     """List all cookies and their status, never their values."""
     installation = await session.open()
-    found = await installation.cookies.list_all()
+    found = await installation.collect.cookies.list_all()
     if as_json:
         print_json({"cookies": [_describe(cookie) for cookie in found]})
         return
@@ -143,7 +145,7 @@ async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
 async def enable(session: Session, name: NameArgument) -> None:
     """Make a cooling, invalid or banned cookie active again. Its error counts become 0."""
     installation = await session.open()
-    _require_found(await installation.cookies.enable(name), name)
+    _require_found(await installation.collect.cookies.enable(name), name)
     typer.echo(f"Enabled {name}.")
 
 
@@ -152,7 +154,7 @@ async def enable(session: Session, name: NameArgument) -> None:
 async def remove(session: Session, name: NameArgument) -> None:
     """Delete a cookie."""
     installation = await session.open()
-    _require_found(await installation.cookies.remove(name), name)
+    _require_found(await installation.collect.cookies.remove(name), name)
     typer.echo(f"Removed {name}.")
 
 

@@ -38,7 +38,7 @@ async def setup(
     """
     from tidings.collect.feishu.errors import FeishuError
     from tidings.collect.feishu.setup import carry_out, plan_setup
-    from tidings.wiring import make_feishu_client
+    from tidings.wiring.collect import make_feishu_client
 
     target = session.settings.collect.feishu
     if target is None:

@@ -31,14 +31,14 @@ async def add(
     A keyword that is watched already gets this number of pages, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
-    from tidings.wiring import open_crawler
+    from tidings.wiring.crawl import open_crawler
 
     require_platform(platform)
     installation = await session.open()
     try:
         async with open_crawler(installation) as crawler:
             crawler.check_keyword(platform, keyword)
-        is_new = await installation.keywords.add(platform, keyword, pages=pages)
+        is_new = await installation.collect.keywords.add(platform, keyword, pages=pages)
     except CrawlError as error:
         fail(error.message)
     typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
@@ -50,8 +50,8 @@ async def _warn_of_overload(installation: "Installation", platform: str) -> None
     from tidings.collect.overview import find_overload
 
     overload = find_overload(
-        await installation.keywords.list_all(),
-        await installation.cookies.list_all(),
+        await installation.collect.keywords.list_all(),
+        await installation.collect.cookies.list_all(),
         platform=platform,
         every=installation.settings.collect.discover_interval,
     )
@@ -69,7 +69,7 @@ async def _warn_of_overload(installation: "Installation", platform: str) -> None
 async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
     """List the watched keywords and the result of their last search."""
     installation = await session.open()
-    found = await installation.keywords.list_all()
+    found = await installation.collect.keywords.list_all()
     if as_json:
         from tidings.collect.status_report import describe_keyword
 
@@ -87,7 +87,7 @@ async def remove(session: Session, platform: PlatformArgument, keyword: KeywordA
     """Stop watching a keyword. Its candidates stay, and are collected."""
     _check_keyword(keyword)
     installation = await session.open()
-    _require_found(await installation.keywords.remove(platform, keyword), platform, keyword)
+    _require_found(await installation.collect.keywords.remove(platform, keyword), platform, keyword)
     typer.echo(f"Removed {keyword.strip()} on {platform}.")
 
 
@@ -110,7 +110,9 @@ async def resume(session: Session, platform: PlatformArgument, keyword: KeywordA
 async def _set_enabled(session: Session, platform: str, keyword: str, *, enabled: bool) -> None:
     _check_keyword(keyword)
     installation = await session.open()
-    _require_found(await installation.keywords.set_enabled(platform, keyword, enabled=enabled), platform, keyword)
+    _require_found(
+        await installation.collect.keywords.set_enabled(platform, keyword, enabled=enabled), platform, keyword
+    )
 
 
 def _check_keyword(keyword: str) -> None:

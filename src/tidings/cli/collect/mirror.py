@@ -22,9 +22,9 @@ async def mirror(
     Exit code 0: it equals the tables. 1: Feishu did not take everything; the rest waits. 2: no mirror is set up.
     """
     installation = await session.open(verbose=verbose)
-    if installation.mirror is None:
+    if installation.collect.mirror is None:
         fail(say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)"))
-    delivered = await (installation.mirror.rebuild() if rebuild else installation.mirror.deliver())
+    delivered = await (installation.collect.mirror.rebuild() if rebuild else installation.collect.mirror.deliver())
     await deliver_alerts(installation)
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}
     failures = {table: str(error) for table, error in delivered.failures.items()}

@@ -52,7 +52,7 @@ async def list_notes(
     wanted = _make_filter(platform, keyword, author, kind, since, until, search)
     installation = await session.open()
     try:
-        page = await installation.notes.list_page(wanted, limit=limit, cursor=cursor)
+        page = await installation.collect.notes.list_page(wanted, limit=limit, cursor=cursor)
     except CursorError as error:
         fail(str(error))
     if as_json:
@@ -76,7 +76,7 @@ async def show(
 ) -> None:
     """Show one note with its whole text."""
     installation = await session.open()
-    found = await installation.notes.find(platform, note_id)
+    found = await installation.collect.notes.find(platform, note_id)
     if found is None:
         fail(f"there is no note {note_id!r} of {platform}; `tidings collect notes list` shows the notes")
     if as_json:
@@ -107,7 +107,7 @@ async def export(
     wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
     installation = await session.open()
     with show_bar("exporting", enabled=is_watched()) as on_progress, _open_output(file) as output:
-        total = await installation.notes.count(wanted) if is_watched() else 0
+        total = await installation.collect.notes.count(wanted) if is_watched() else 0
         done = 0
 
         def count(written: int) -> None:
@@ -115,7 +115,9 @@ async def export(
             done = written
             on_progress(written, total)
 
-        pieces: AsyncIterator[bytes] = export_notes(installation.notes.stream(wanted), chosen, on_progress=count)
+        pieces: AsyncIterator[bytes] = export_notes(
+            installation.collect.notes.stream(wanted), chosen, on_progress=count
+        )
         async for piece in pieces:
             output.write(piece)
     if str(file) != "-":
@@ -139,7 +141,7 @@ async def delete(
         typer.echo("Nothing was deleted.")
         return Exit.FAILED
     installation = await session.open()
-    if not await installation.writer.delete_note(platform, note_id):
+    if not await installation.collect.writer.delete_note(platform, note_id):
         fail(f"there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted")
     print_answer({"deleted": True}, f"Deleted note {note_id} of {platform}.", as_json=as_json)
     return None

@@ -55,7 +55,7 @@ async def run(
     async with _open_workbench(session, verbose=verbose) as bench:
         with stop_on_signals(bench.stop), show_work(enabled=is_watched(as_json, verbose)) as view:
             reports = await bench.runner.collect(bench.stop, platform=platform, on_progress=view.show_settled)
-        pauses = await bench.installation.writer.pauses.list_all()
+        pauses = await bench.installation.collect.writer.pauses.list_all()
         if as_json:
             shown = [describe_pause(pause) for pause in pauses]
             print_json({"platforms": [report.to_json() for report in reports], "pauses": shown})
@@ -71,7 +71,7 @@ async def recover(session: Session, as_json: JsonOption = False) -> None:
     from tidings.core.executions import ExecutionStatus
 
     installation = await session.open()
-    recovered = await installation.writer.recover()
+    recovered = await installation.collect.writer.recover()
     await record_end("recover", ExecutionStatus.SUCCEEDED, database=installation.database, alerts=installation.alerts)
     print_answer(
         asdict(recovered),
@@ -86,7 +86,7 @@ async def resume(session: Session, platform: PlatformArgument, as_json: JsonOpti
     """End the pause of a platform that was down or blocked this machine."""
     require_platform(platform)
     installation = await session.open()
-    is_ended = await installation.writer.pauses.resume(platform)
+    is_ended = await installation.collect.writer.pauses.resume(platform)
     text = f"Resumed {platform}." if is_ended else f"{platform} is not paused."
     print_answer({"resumed": is_ended}, text, as_json=as_json)
 
@@ -123,7 +123,7 @@ class _Workbench:
 
 @asynccontextmanager
 async def _open_workbench(session: Session, *, verbose: bool) -> AsyncIterator[_Workbench]:
-    from tidings.wiring import make_collect_monitor, make_collect_runner, open_crawler
+    from tidings.wiring.crawl import make_collect_monitor, make_collect_runner, open_crawler
 
     installation = await session.open(verbose=verbose)
     async with open_crawler(installation) as crawler:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def status(session: Session, as_json: JsonOption = False) -> None:
     """Show candidates, executions, cookies, mirror and alerts."""
     installation = await session.open()
-    shown = await installation.collect_status.read()
+    shown = await installation.collect.status.read()
     if as_json:
         print_json(shown.to_json())
     else:

@@ -17,7 +17,8 @@ from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SHOW_PATH, SandboxWeibo
 from tidings.settings import Settings
-from tidings.wiring import Installation, make_collect_runner, open_crawler
+from tidings.wiring import Installation
+from tidings.wiring.crawl import make_collect_runner, open_crawler
 
 KEYWORD = "咖啡"
 
@@ -48,7 +49,7 @@ async def show_collecting(installation: Installation, platforms: DemoPlatforms, 
     """Steps 4 to 6. Returns whether all went as it should."""
     await _store_cookies(installation)
     for platform in ("bilibili", "weibo"):
-        await installation.keywords.add(platform, KEYWORD)
+        await installation.collect.keywords.add(platform, KEYWORD)
     console.print(
         f"\nBilibili is at {platforms.bilibili.origin}, Weibo at {platforms.weibo.origin}; each has an account."
     )
@@ -70,7 +71,9 @@ async def show_collecting(installation: Installation, platforms: DemoPlatforms, 
 
 async def _store_cookies(installation: Installation) -> None:
     for platform, cookie in (("bilibili", DEMO_BILIBILI_COOKIE), ("weibo", DEMO_WEIBO_COOKIE)):
-        await installation.cookies.add(make_cookie(f"{platform}-demo", platform=platform, secret=Secret(cookie)))
+        await installation.collect.cookies.add(
+            make_cookie(f"{platform}-demo", platform=platform, secret=Secret(cookie))
+        )
 
 
 async def _conclude(installation: Installation, *, console: Console) -> bool:

@@ -17,7 +17,8 @@ from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop, StopRequestedError
 from tidings.sandbox import Fault, Sandbox
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_crawler
+from tidings.wiring import Installation
+from tidings.wiring.crawl import open_crawler
 
 # The site changes this often, and is announced after each change.
 CHANGE_EVERY = timedelta(seconds=20)

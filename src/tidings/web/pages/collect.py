@@ -93,7 +93,7 @@ def _describe_lag(summary: CollectionSummary, formats: Formats) -> str:
 
 
 def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
-    keywords, renderer = dashboard.installation.keywords, dashboard.renderer
+    keywords, renderer = dashboard.installation.collect.keywords, dashboard.renderer
 
     async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
         formats = renderer.formats(request)
@@ -208,7 +208,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
     async def resume_platform(request: Request) -> Response:
         require_scope(request, Scope.WORKFLOW)
         form = await read_form(request)
-        await installation.writer.pauses.resume(form.get("platform"))
+        await installation.collect.writer.pauses.resume(form.get("platform"))
         installation.wake()
         return renderer.redirect("/candidates", PageMessage("platform_resumed"))
 
@@ -217,7 +217,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
         require_scope(request, Scope.WORKFLOW)
         form = await read_form(request)
         chosen = [form.get("note_id")] if form.has("note_id") else None
-        count = await installation.writer.requeue(form.get("platform") or None, note_ids=chosen)
+        count = await installation.collect.writer.requeue(form.get("platform") or None, note_ids=chosen)
         installation.wake()
         return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
 
@@ -242,7 +242,7 @@ def _sum_up(summary: CollectionSummary) -> Sequence[tuple[str, int]]:
 
 
 def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
-    cookies, renderer = dashboard.installation.cookies, dashboard.renderer
+    cookies, renderer = dashboard.installation.collect.cookies, dashboard.renderer
 
     async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
         formats = renderer.formats(request)

@@ -65,9 +65,9 @@ def _add_list(router: APIRouter, dashboard: Dashboard) -> None:
         formats = renderer.formats(request)
         query = {"q": q.strip(), "platform": platform, "keyword": keyword, "author": author, "kind": kind, "days": days}
         wanted = read_query(query, formats)
-        page = await installation.notes.list_page(wanted, limit=_PAGE, cursor=after)
-        found = await installation.notes.count(wanted, most=_MOST_COUNTED)
-        watched = await installation.keywords.list_all()
+        page = await installation.collect.notes.list_page(wanted, limit=_PAGE, cursor=after)
+        found = await installation.collect.notes.count(wanted, most=_MOST_COUNTED)
+        watched = await installation.collect.keywords.list_all()
         return await dashboard.render(
             request,
             "notes.html",
@@ -167,7 +167,7 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
     @router.get("/notes/{platform}/{note_id:path}")
     async def show_note(request: Request, platform: str, note_id: str) -> Response:
         grant = require_scope(request, Scope.WORKFLOW)
-        stored = await installation.notes.find(platform, note_id)
+        stored = await installation.collect.notes.find(platform, note_id)
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         formats = dashboard.renderer.formats(request)
@@ -215,7 +215,7 @@ def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
     @router.get("/notes/delete/confirm")
     async def ask_deletion(request: Request, platform: str, note_id: str) -> Response:
         require_scope(request)
-        stored = await installation.notes.find(platform, note_id)
+        stored = await installation.collect.notes.find(platform, note_id)
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         texts = renderer.texts(request)
@@ -235,6 +235,6 @@ def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
     async def delete_note(request: Request) -> Response:
         require_scope(request)
         form = await read_form(request)
-        if not await installation.writer.delete_note(form.get("platform"), form.get("note_id")):
+        if not await installation.collect.writer.delete_note(form.get("platform"), form.get("note_id")):
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         return renderer.redirect("/notes", PageMessage("note_deleted"))

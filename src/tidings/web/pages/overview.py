@@ -87,7 +87,7 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
             alerts=[describe_alert(each, formats) for each in alerts],
             figures=await _make_figures(dashboard, formats, shown["page"], collection),
             list=shown,
-            collection=describe_collection(collection, formats, mirrored=installation.mirror is not None),
+            collection=describe_collection(collection, formats, mirrored=installation.collect.mirror is not None),
         )
 
     @router.get("/sites")

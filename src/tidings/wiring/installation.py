@@ -1,11 +1,10 @@
-"""The composition root: builds every service from Settings; nothing else does.
+"""An installation: what is open on one data directory, and the services of core and announce.
 
-`open_installation` opens what must be closed again: process lock, database and HTTP client. `Installation` lists the
-services and what each is built from. A service is built when it is first used, and collect is imported only then:
-`tidings announce` and `tidings run` do without it.
+`open_installation` opens what must be closed again: process lock, database and HTTP clients. `Installation` lists the
+services and what each is built from. A service is built when it is first used, and collect is imported only then.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings import __version__
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
@@ -25,26 +23,17 @@ from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import ANNOUNCE, Site, make_site, parse_engines
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import (
-    AlertKind,
     AlertLevel,
     Alerts,
-    AppriseDestination,
     DeliveryPolicy,
     Destination,
-    FeishuBotDestination,
-    WebhookDestination,
-    is_feishu_bot,
-    split_urls,
 )
-from tidings.core.alerts.levels import read_level
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import (
     Database,
     find_revision,
-    newest_revision,
     open_database,
-    open_read_only_database,
     prepare_database,
     wait_for_revision,
 )
@@ -56,38 +45,26 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
-from tidings.core.queue.alerts import QueueAlert, watch_workers
 from tidings.core.queue.dispatcher import Dispatcher
 from tidings.core.queue.embedded import EmbeddedDispatcher
 from tidings.core.queue.periodic import PeriodicJobs
-from tidings.core.queue.tick import Ticker
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
-from tidings.storage import find_database_url, open_key_ring, open_webhook_secret, prepare_data_dir
+from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
+from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
 
 if TYPE_CHECKING:
-    from tidings.collect.alerts import CollectMonitor
-    from tidings.collect.archive.archive import NoteArchive
-    from tidings.collect.crawl.cookies.states import CookieRules
-    from tidings.collect.crawl.crawler import Crawler
-    from tidings.collect.crawl.platforms.shared_turns import SharedTurns
-    from tidings.collect.feishu.client import BitableClient, FeishuTarget
-    from tidings.collect.feishu.mirror import FeishuMirror
-    from tidings.collect.run.jobs import CollectJobs
-    from tidings.collect.run.runner import CollectRunner
-    from tidings.collect.status_report import CollectStatusReader
-    from tidings.collect.write import Keywords, Writer, WriterLimits
-    from tidings.collect.write.cookies import CookieRecords
-    from tidings.collect.write.next_stage import NextStage
+    from tidings.core.queue.tick import Ticker
+    from tidings.wiring.collect import CollectServices
 
 USER_AGENT = f"Tidings/{__version__}"
 # The chore that a running service does all the time, by which people see that one runs.
-_WATCH = "announce.watch"
-_WATCH_EVERY = timedelta(minutes=1)
+WATCH = "announce.watch"
+WATCH_EVERY = timedelta(minutes=1)
 # Each job of collect has a place of its own: a long one keeps no other waiting.
 COLLECT_PLACES = 4
 
@@ -159,47 +136,13 @@ class Installation:
         )
 
     @cached_property
-    def ticker(self) -> Ticker:
+    def ticker(self) -> "Ticker":
         """Submits what is due."""
-        from tidings.collect.run.jobs import CollectSchedule
+        from tidings.wiring.ticker import make_ticker
 
-        ticker = Ticker(
-            self.dispatcher,
-            clock=self.clock,
-            periodic=self.periodic,
-            prepare=self._sync_schedules,
-            recover=self.executions.recover,
-            requested=self.service.list_requested,
-            due={
-                "announce": self.service.list_due,
-                "collect": CollectSchedule(self.periodic, _list_intervals(self.settings)).list_due,
-            },
-            chores={
-                _WATCH: (_WATCH_EVERY, self.service.watch_over),
-                "queue.watch": (timedelta(minutes=1), self._watch_workers),
-                "executions.purge": (timedelta(days=1), self._purge_executions),
-            },
-            find_next_due=self.schedules.find_next_due,
-        )
+        ticker = make_ticker(self)
         self.wakers.append(ticker.wake)
         return ticker
-
-    async def _sync_schedules(self) -> None:
-        """Make schedules match the sites once for each revision of the tables: with many sites it takes seconds."""
-        name, forever = f"announce.sync {newest_revision()}", timedelta(days=36_500)
-        async with self.database.read() as connection:
-            if not await self.periodic.list_due(connection, {name: forever}):
-                return
-        await self.schedules.sync()
-        await self.periodic.begin(name, every=forever)
-
-    async def _purge_executions(self) -> None:
-        if self.settings.execution_retention:
-            await self.executions.purge(older_than=self.settings.execution_retention)
-
-    async def _watch_workers(self) -> None:
-        queues = ("announce", "collect")
-        await watch_workers(self.dispatcher, queues=queues, database=self.database, alerts=self.alerts)
 
     async def _put_back(self, connection: AsyncConnection, lost: LostExecution) -> None:
         """What a dead holder did is to be done again; collect frees its records."""
@@ -211,7 +154,7 @@ class Installation:
     def destinations(self) -> Sequence[Destination]:
         """The destinations of alerts. Raises DestinationError for a webhook that cannot be used."""
         client = self.own_client
-        opened = list(_open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
+        opened = list(open_destinations(self.settings, client=client, clock=self.clock, redactor=self.redactor))
         self.alert_levels.update({destination.name: level for destination, level in opened})
         return [destination for destination, _ in opened]
 
@@ -226,12 +169,12 @@ class Installation:
             self.database,
             clock=self.clock,
             destinations=self.destinations,
-            kinds=_list_alert_kinds(),
+            kinds=list_alert_kinds(),
             language=self.settings.language,
             policy=DeliveryPolicy(scale=self.settings.retry_scale),
             redactor=self.redactor,
             levels=self.alert_levels,
-            translator=Translator(_list_alert_texts()),
+            translator=Translator(list_alert_texts()),
         )
 
     @cached_property
@@ -296,107 +239,16 @@ class Installation:
             wake=self.wake,
         )
 
-    # Collect.
-
-    @cached_property
-    def cookies(self) -> "CookieRecords":
-        from tidings.collect.write.cookies import CookieRecords
-
-        return CookieRecords(self.database, keys=self.keys, clock=self.clock)
-
-    @cached_property
-    def keywords(self) -> "Keywords":
-        from tidings.collect.write import Keywords
-
-        return Keywords(self.database, clock=self.clock)
-
-    @cached_property
-    def notes(self) -> "NoteArchive":
-        from tidings.collect.archive.archive import NoteArchive
-
-        return NoteArchive(self.database)
-
-    @cached_property
-    def writer(self) -> "Writer":
-        from tidings.collect.write import Writer
-
-        settings = self.settings.collect
-        return Writer(
-            self.database,
-            executions=self.executions,
-            clock=self.clock,
-            limits=self._writer_limits,
-            rules=_make_cookie_rules(self.settings),
-            mirrored=() if settings.feishu is None else settings.feishu.tables,
-            reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
-        )
-
-    @cached_property
-    def collect_status(self) -> "CollectStatusReader":
-        from tidings.collect.status_report import CollectStatusReader
-
-        return CollectStatusReader(
-            database=self.database,
-            clock=self.clock,
-            keys=self.keys,
-            alerts=self.alerts,
-            keywords=self.keywords,
-            cookies=self.cookies,
-            mirror=self.mirror,
-        )
-
-    @cached_property
-    def next_stage(self) -> "NextStage":
-        from tidings.collect.write.next_stage import NextStage
-
-        return NextStage(self.writer, executions=self.executions, clock=self.clock, limits=self._writer_limits)
-
-    @property
-    def _writer_limits(self) -> "WriterLimits":
-        from tidings.collect.write import WriterLimits
-
-        settings, crawl = self.settings.collect, self.settings.crawl
-        return WriterLimits(
-            lock_timeout=settings.lock_timeout,
-            backoff=settings.backoff,
-            batch_time=crawl.batch_timeout,
-            request_time=crawl.request_timeout,
-            platform_interval=crawl.platform_interval,
-            cookie_interval=crawl.cookie_interval,
-        )
-
-    @cached_property
-    def mirror(self) -> "FeishuMirror | None":
-        """The Feishu mirror; None if the settings name no table of a base."""
-        target = self.settings.collect.feishu
-        if target is None or not (target.tables or target.keyword_table):
-            return None
-        from tidings.collect.feishu.mirror import FeishuMirror
-        from tidings.collect.run.feishu_requests import FeishuRequests
-
-        requests = FeishuRequests(
-            self.database,
-            target=target,
-            writer=self.writer,
-            keywords=self.keywords,
-            clock=self.clock,
-            language=self.settings.language,
-        )
-        return FeishuMirror(
-            self.database,
-            target=target,
-            client=self.own_client,
-            executions=self.executions,
-            alerts=self.alerts,
-            clock=self.clock,
-            redactor=self.redactor,
-            read_requests=requests.read,
-        )
-
     async def find_service_seen_at(self) -> datetime | None:
         """When a service was last seen, to the minute; None: never."""
-        due = await self.periodic.find_next(_WATCH)
-        return None if due is None else due - _WATCH_EVERY
+        due = await self.periodic.find_next(WATCH)
+        return None if due is None else due - WATCH_EVERY
+
+    @cached_property
+    def collect(self) -> "CollectServices":
+        from tidings.wiring.collect import CollectServices
+
+        return CollectServices(self)
 
     # The environment's own site.
 
@@ -522,175 +374,6 @@ async def check_stored_secrets(installation: Installation) -> None:
             f"the stored keys and cookies cannot be opened ({error}); nothing was changed. Set it to the master key of "
             "the machine that stored them"
         ) from None
-
-
-@asynccontextmanager
-async def open_crawler(installation: Installation) -> "AsyncIterator[Crawler]":
-    """Open the crawler, on a read-only database and with HTTP clients of its own."""
-    from tidings.collect.crawl.crawler import MOST_ITEMS, CrawlLimits, make_crawler
-
-    settings, crawl = installation.settings, installation.settings.crawl
-    user_agent = crawl.user_agent or USER_AGENT
-    # Each item of a batch may have a connection; the pace limits the requests.
-    client, own_client = (
-        GuardedClient(
-            user_agent=user_agent,
-            allow_networks=settings.allow_networks,
-            allow_hosts=hosts,
-            connections_per_host=MOST_ITEMS,
-        )
-        for hosts in ((), list_own_hosts(settings))
-    )
-    database = open_read_only_database(find_database_url(settings))
-    try:
-        async with client, own_client, _open_turns(installation) as turns:
-            crawler = make_crawler(
-                database,
-                keys=installation.keys,
-                clock=installation.clock,
-                redactor=installation.redactor,
-                client=client,
-                own_client=own_client,
-                user_agent=user_agent,
-                base_urls=crawl.base_urls,
-                feeds=crawl.feeds,
-                platform_interval=crawl.platform_interval,
-                cookie_interval=crawl.cookie_interval,
-                request_timeout=crawl.request_timeout,
-                rules=_make_cookie_rules(settings),
-                limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
-                turns=turns,
-            )
-            try:
-                yield crawler
-            finally:
-                await crawler.close()
-    finally:
-        await database.close()
-
-
-@asynccontextmanager
-async def _open_turns(installation: Installation) -> "AsyncIterator[SharedTurns | None]":
-    """The turns at platforms that all processes on PostgreSQL share, on connections of their own."""
-    if installation.database.dialect == "sqlite":
-        yield None
-        return
-    from tidings.collect.crawl.platforms.registry import BUILT_IN
-    from tidings.collect.crawl.platforms.shared_turns import SharedTurns
-
-    targets = set(BUILT_IN) - {"web"}
-    database = open_read_only_database(find_database_url(installation.settings), connections=2 * len(targets))
-    turns = SharedTurns(database, clock=installation.clock, targets=targets)
-    try:
-        yield turns
-    finally:
-        await turns.close()
-        await database.close()
-
-
-def make_feishu_client(installation: Installation, target: "FeishuTarget") -> "BitableClient":
-    """The API of the base that the mirror writes to."""
-    from tidings.collect.feishu.client import BitableClient
-
-    return BitableClient(target, client=installation.client, clock=installation.clock, redactor=installation.redactor)
-
-
-def make_collect_runner(installation: Installation, *, crawler: "Crawler") -> "CollectRunner":
-    """The built-in runner of discover and collect."""
-    from tidings.collect.run.runner import CollectRunner
-
-    settings = installation.settings.collect
-    return CollectRunner(
-        crawler=crawler,
-        writer=installation.writer,
-        keywords=installation.keywords,
-        executions=installation.executions,
-        batch_size=settings.batch_size,
-        backoff=settings.backoff,
-        retries=settings.retries,
-    )
-
-
-def make_collect_monitor(installation: Installation, *, crawler: "Crawler") -> "CollectMonitor":
-    """The monitor that raises the alerts of collect."""
-    from tidings.collect.alerts import CollectMonitor
-
-    return CollectMonitor(
-        installation.database,
-        alerts=installation.alerts,
-        keys=installation.keys,
-        clock=installation.clock,
-        needs_cookie=crawler.needs_cookie,
-    )
-
-
-def make_collect_jobs(installation: Installation, *, crawler: "Crawler") -> "CollectJobs":
-    """The jobs of collect that a worker does."""
-    from tidings.collect.run.jobs import CollectJobs
-
-    return CollectJobs(
-        installation.database,
-        installation.periodic,
-        runner=make_collect_runner(installation, crawler=crawler),
-        monitor=make_collect_monitor(installation, crawler=crawler),
-        intervals=_list_intervals(installation.settings),
-        wake=installation.wake,
-    )
-
-
-def _list_intervals(settings: Settings) -> Mapping[str, timedelta]:
-    from tidings.collect.run.jobs import Intervals, list_intervals
-
-    collect = settings.collect
-    intervals = Intervals(
-        discover=collect.discover_interval, collect=collect.collect_interval, recover=collect.recovery_interval
-    )
-    return list_intervals(intervals, drives=collect.runs)
-
-
-def _make_cookie_rules(settings: Settings) -> "CookieRules":
-    from tidings.collect.crawl.cookies.states import CookieRules
-
-    crawl = settings.crawl
-    return CookieRules(
-        max_consecutive_errors=crawl.max_consecutive_errors,
-        max_total_errors=crawl.max_total_errors,
-        cooling=crawl.cooling,
-    )
-
-
-def _list_alert_texts() -> list[Path]:
-    """The catalogues of Chinese reasons and actions."""
-    folder = Path(__file__).parent
-    return [folder / part / "alert_texts.toml" for part in ("core/alerts", "announce", "collect")]
-
-
-def _list_alert_kinds() -> Iterator[AlertKind]:
-    """The kinds of the queue and of both pipelines. Those of collect are imported when an alert is looked up."""
-    yield from QueueAlert
-    yield from AnnounceAlert
-    from tidings.collect.alert_kinds import CollectAlert
-
-    yield from CollectAlert
-
-
-def _open_destinations(
-    settings: Settings, *, client: GuardedClient, clock: Clock, redactor: Redactor
-) -> Iterator[tuple[Destination, AlertLevel]]:
-    """Each destination, with the least level that its URL asks for."""
-    if settings.webhook_url is not None:
-        url, level = read_level(settings.webhook_url)
-        secret = open_webhook_secret(settings, redactor=redactor)
-        yield WebhookDestination(url.reveal(), secret=secret, client=client, clock=clock), level
-    urls = [] if settings.alert_urls is None else split_urls(settings.alert_urls)
-    for number, each in enumerate(urls, start=1):
-        redactor.add(each)
-        url, level = read_level(each)
-        redactor.add(url)
-        if is_feishu_bot(url):
-            yield FeishuBotDestination(url, number=number, client=client, clock=clock), level
-        else:
-            yield AppriseDestination(url, number=number), level
 
 
 def list_own_hosts(settings: Settings) -> frozenset[HostPort]:

@@ -1,0 +1,135 @@
+"""Builds the services of collect that need no crawler: cookies, keywords, notes, the writer, the mirror.
+
+Announcing never imports this module.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tidings.collect.archive.archive import NoteArchive
+from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.feishu.client import BitableClient, FeishuTarget
+from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.run.feishu_requests import FeishuRequests
+from tidings.collect.run.jobs import Intervals, list_intervals
+from tidings.collect.status_report import CollectStatusReader
+from tidings.collect.write import Keywords, Writer, WriterLimits
+from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.next_stage import NextStage
+from tidings.settings import Settings
+
+if TYPE_CHECKING:
+    from tidings.wiring.installation import Installation
+
+
+class CollectServices:
+    """The services of collect on one installation, each built when it is first used."""
+
+    def __init__(self, installation: "Installation") -> None:
+        self._opened = installation
+
+    @cached_property
+    def cookies(self) -> CookieRecords:
+        return CookieRecords(self._opened.database, keys=self._opened.keys, clock=self._opened.clock)
+
+    @cached_property
+    def keywords(self) -> Keywords:
+        return Keywords(self._opened.database, clock=self._opened.clock)
+
+    @cached_property
+    def notes(self) -> NoteArchive:
+        return NoteArchive(self._opened.database)
+
+    @cached_property
+    def writer(self) -> Writer:
+        settings = self._opened.settings.collect
+        return Writer(
+            self._opened.database,
+            executions=self._opened.executions,
+            clock=self._opened.clock,
+            limits=self._writer_limits,
+            rules=make_cookie_rules(self._opened.settings),
+            mirrored=() if settings.feishu is None else settings.feishu.tables,
+            reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
+        )
+
+    @cached_property
+    def status(self) -> CollectStatusReader:
+        return CollectStatusReader(
+            database=self._opened.database,
+            clock=self._opened.clock,
+            keys=self._opened.keys,
+            alerts=self._opened.alerts,
+            keywords=self.keywords,
+            cookies=self.cookies,
+            mirror=self.mirror,
+        )
+
+    @cached_property
+    def next_stage(self) -> NextStage:
+        return NextStage(
+            self.writer, executions=self._opened.executions, clock=self._opened.clock, limits=self._writer_limits
+        )
+
+    @property
+    def _writer_limits(self) -> WriterLimits:
+        settings, crawl = self._opened.settings.collect, self._opened.settings.crawl
+        return WriterLimits(
+            lock_timeout=settings.lock_timeout,
+            backoff=settings.backoff,
+            batch_time=crawl.batch_timeout,
+            request_time=crawl.request_timeout,
+            platform_interval=crawl.platform_interval,
+            cookie_interval=crawl.cookie_interval,
+        )
+
+    @cached_property
+    def mirror(self) -> FeishuMirror | None:
+        """The Feishu mirror; None if the settings name no table of a base."""
+        target = self._opened.settings.collect.feishu
+        if target is None or not (target.tables or target.keyword_table):
+            return None
+        requests = FeishuRequests(
+            self._opened.database,
+            target=target,
+            writer=self.writer,
+            keywords=self.keywords,
+            clock=self._opened.clock,
+            language=self._opened.settings.language,
+        )
+        return FeishuMirror(
+            self._opened.database,
+            target=target,
+            client=self._opened.own_client,
+            executions=self._opened.executions,
+            alerts=self._opened.alerts,
+            clock=self._opened.clock,
+            redactor=self._opened.redactor,
+            read_requests=requests.read,
+        )
+
+
+def make_feishu_client(installation: "Installation", target: FeishuTarget) -> BitableClient:
+    """The API of the base that the mirror writes to."""
+    return BitableClient(
+        target, client=installation.own_client, clock=installation.clock, redactor=installation.redactor
+    )
+
+
+def list_collect_intervals(settings: Settings) -> Mapping[str, timedelta]:
+    collect = settings.collect
+    intervals = Intervals(
+        discover=collect.discover_interval, collect=collect.collect_interval, recover=collect.recovery_interval
+    )
+    return list_intervals(intervals, drives=collect.runs)
+
+
+def make_cookie_rules(settings: Settings) -> CookieRules:
+    crawl = settings.crawl
+    return CookieRules(
+        max_consecutive_errors=crawl.max_consecutive_errors,
+        max_total_errors=crawl.max_total_errors,
+        cooling=crawl.cooling,
+    )
