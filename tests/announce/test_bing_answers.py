@@ -19,7 +19,7 @@ from tidings.announce.channels.answer import Verdict
 from tidings.announce.execution.report import Report
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
-from tidings.core.net.client import GuardedClient, Stream
+from tidings.core.net.client import Admit, GuardedClient, Stream
 from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.engines import bing as faults
 from tidings.sandbox.engines.bing import SUBMIT_PATH, refuse, refuse_quota
@@ -46,6 +46,7 @@ class HastyClient(GuardedClient):
         body: bytes | None = None,
         timeout: timedelta,
         follow_redirects: bool = False,
+        admit: Admit | None = None,
         url_limit: int = MAX_URL_LENGTH,
     ) -> AsyncIterator[Stream]:
         allowed = timeout / 100 if self.hasty and SUBMIT_PATH in url else timeout
@@ -56,6 +57,7 @@ class HastyClient(GuardedClient):
             body=body,
             timeout=allowed,
             follow_redirects=follow_redirects,
+            admit=admit,
             url_limit=url_limit,
         )
         async with asked as opened:

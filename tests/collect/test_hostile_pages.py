@@ -15,8 +15,8 @@ from tests.processes import wait_for_no_reader
 from tests.stage import LOOPBACK, open_stage
 from tests.waiting import feel_pulse
 from tidings.collect.crawl.crawler import Crawler, WantedNote
-from tidings.collect.crawl.platforms.robots_rules import MOST_RULES, judge_url, select_rules
 from tidings.collect.errors import ErrorCode
+from tidings.core.net.robots_rules import MOST_RULES, judge_url, select_rules
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.settings import CrawlSettings
 from tidings.wiring.crawl import open_crawler

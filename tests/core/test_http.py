@@ -116,6 +116,12 @@ async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         await asyncio.sleep(0.02)
 
 
+async def keep_promising(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+        await writer.drain()
+
+
 async def drip_header(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\n")
     for _ in range(100):
@@ -540,6 +546,26 @@ async def test_five_relative_redirects_are_followed_and_six_are_not(serve: Serve
     assert server.connections == 12
 
 
+async def test_redirect_is_followed_although_the_server_closes_the_connection_unannounced(
+    serve: Serve, client: GuardedClient
+) -> None:
+    """A5: such a server would redirect every retry to a dead connection again."""
+
+    async def redirect_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = server.requests[-1].split()[1]
+        if asked == b"/old":
+            writer.write(b"HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n")
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood")
+        # It reads the next request, too, and hangs up without a word.
+        await read_request(reader)
+
+    server = await serve(redirect_and_close)
+    got = await client.request("GET", server.url("/old"), timeout=ENOUGH, follow_redirects=True)
+    assert (got.status, got.body, got.url.path) == (200, b"good", "/new")
+    assert server.connections == 2
+
+
 async def test_redirect_loop_is_seen_at_once(serve: Serve, client: GuardedClient) -> None:
     """A5: a loop ends when it closes, not after five rounds."""
     server = await serve(redirect("/a"))
@@ -644,9 +670,9 @@ async def test_broken_exchange_is_a_network_error_and_is_sent_only_once(
     assert not isinstance(caught.value, FetchTimeoutError)
 
 
-@pytest.mark.parametrize("scene", [hang, drip, drip_header])
+@pytest.mark.parametrize("scene", [hang, drip, drip_header, keep_promising])
 async def test_timeout_covers_the_whole_answer(scene: Scene, serve: Serve, client: GuardedClient) -> None:
-    """A5: a server that hangs or drips does not outlast the time given."""
+    """A5: a server that hangs, drips or answers `100 Continue` for ever does not outlast the time given."""
     server, started = await serve(scene), asyncio.get_running_loop().time()
     with pytest.raises(FetchTimeoutError, match=r"in 0\.2 s") as caught:
         await client.request("GET", server.url(), timeout=SHORT)

@@ -6,7 +6,8 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.announce.site.site import make_site
-from tidings.announce.sitemap.crawl import OTHER_HOST_PAUSE, Crawl, FileRead, Remembered
+from tidings.announce.sitemap.crawl import Crawl, FileRead, Remembered
+from tidings.announce.sitemap.other_hosts import OTHER_HOST_PAUSE
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.stop import Stop
@@ -25,8 +26,10 @@ async def recall_nothing(_: str) -> Remembered | None:
     return None
 
 
-async def read_all(own: SandboxSite, *, client: GuardedClient, clock: FakeClock, most_files: int = 100) -> Crawl:
-    site = make_site(sitemap_urls=[f"{own.origin}/index.xml"], key="0123456789abcdef")
+async def read_all(
+    own: SandboxSite, *, client: GuardedClient, clock: FakeClock, more: Sequence[str] = (), **limits: int
+) -> Crawl:
+    site = make_site(sitemap_urls=[f"{own.origin}/index.xml", *more], key="0123456789abcdef")
     crawl = Crawl(
         site,
         client=client,
@@ -34,7 +37,7 @@ async def read_all(own: SandboxSite, *, client: GuardedClient, clock: FakeClock,
         policy=RetryPolicy(retries=0),
         stop=Stop(clock=clock),
         recall=recall_nothing,
-        most_files=most_files,
+        **limits,
     )
     assert [event async for event in crawl.events() if isinstance(event, FileRead)]
     return crawl
@@ -52,9 +55,62 @@ async def test_files_of_another_host_are_fetched_slowly(
             own.serve(path, "", status=302, headers={"Location": f"{other.origin}{path}"})
         own.serve("/index.xml", make_index([(own if redirected else other).origin + path for path in paths]))
         crawl = await read_all(own, client=client, clock=clock)
-        assert len(other.requests) == 5
+        assert [request.path for request in other.requests] == ["/robots.txt", *paths]
     assert crawl.result.complete
-    assert clock.slept == [OTHER_HOST_PAUSE] * 4
+    assert clock.slept == [OTHER_HOST_PAUSE] * 5
+
+
+@pytest.mark.parametrize(
+    ("status", "robots", "reason"),
+    [
+        (200, "User-agent: *\nDisallow: /*.xml", "robots.txt of that host, which is not the site's, forbids it"),
+        (503, "", "robots.txt of that host cannot be fetched (HTTP 503)"),
+    ],
+)
+async def test_another_host_is_asked_only_for_what_its_robots_txt_allows(
+    client: GuardedClient, clock: FakeClock, status: int, robots: str, reason: str
+) -> None:
+    """A5: a host that never heard of this site decides itself; a redirect through it counts as well."""
+    async with SandboxSite() as own, SandboxSite() as other:
+        own.serve("/own.xml", make_child(own))
+        own.serve("/away.xml", "", status=302, headers={"Location": f"{other.origin}/back.xml"})
+        other.serve("/back.xml", "", status=302, headers={"Location": f"{own.origin}/own.xml"})
+        other.serve("/robots.txt", robots, status=status)
+        children = [f"{other.origin}/named.xml", f"{own.origin}/away.xml", f"{own.origin}/own.xml"]
+        own.serve("/index.xml", make_index(children))
+        crawl = await read_all(own, client=client, clock=clock)
+        assert [request.path for request in other.requests] == ["/robots.txt"]
+        named, back = f"{other.origin}/named.xml", f"{other.origin}/back.xml"
+    assert crawl.result.files == 2
+    assert crawl.result.troubles == [f"{named} refused: {reason}", f"{back} refused: {reason}"]
+
+
+async def test_other_hosts_get_a_bounded_number_of_requests(client: GuardedClient, clock: FakeClock) -> None:
+    """A5: an index may name 50,000 files of other hosts; the rest is left out, and the crawl says what to do."""
+    async with SandboxSite() as own, SandboxSite() as other:
+        own.serve("/own.xml", make_child(own))
+        named = [f"{other.origin}/{number}.xml" for number in range(15)]
+        own.serve("/index.xml", make_index([*named, f"{own.origin}/own.xml"]))
+        other.serve("/robots.txt", "", status=404)
+        crawl = await read_all(own, client=client, clock=clock, most_other_requests=5)
+        assert len(other.requests) == 5
+    assert crawl.result.files == 2
+    assert crawl.result.troubles[-1] == (
+        "11 files of other hosts were not read: a crawl makes at most 5 requests to other hosts than the site's; "
+        "name a sitemap of that host as a sitemap of the site"
+    )
+
+
+async def test_host_of_a_configured_sitemap_is_the_operators_choice(client: GuardedClient, clock: FakeClock) -> None:
+    """A5: sitemaps on a file server of one's own are neither slow nor limited."""
+    async with SandboxSite() as own, SandboxSite() as files:
+        own.serve("/index.xml", make_index([f"{files.origin}/{number}.xml" for number in range(3)]))
+        for number in range(3):
+            files.serve(f"/{number}.xml", make_child(own))
+        crawl = await read_all(own, client=client, clock=clock, more=[f"{files.origin}/0.xml"])
+        assert "/robots.txt" not in [request.path for request in files.requests]
+    assert crawl.result.complete
+    assert clock.slept == []
 
 
 async def test_files_of_the_site_itself_are_fetched_without_a_pause(client: GuardedClient, clock: FakeClock) -> None:

@@ -7,9 +7,9 @@ after a lost connection (`FileRestarted`), and its pages so far do not count.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from urllib.parse import urlsplit
 
 from tidings.announce.site.site import Site
+from tidings.announce.sitemap.other_hosts import MOST_REQUESTS, OtherHosts
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
@@ -23,8 +23,6 @@ MOST_CHILDREN = 50_000
 MOST_PAGES = 50_000
 DEEPEST = 3
 MOST_FILES = 100_000
-# An index may name the files of a host that never heard of this site, so such a host is asked slowly.
-OTHER_HOST_PAUSE = timedelta(seconds=1)
 
 _LONGEST_VALIDATOR = 1_000
 
@@ -169,6 +167,7 @@ class Crawl:
         stop: Stop,
         recall: Recall,
         most_files: int = MOST_FILES,
+        most_other_requests: int = MOST_REQUESTS,
     ) -> None:
         self.result = CrawlResult()
         self._site = site
@@ -179,13 +178,24 @@ class Crawl:
         self._recall = recall
         self._most_files = most_files
         self._visited: set[str] = set()
-        configured = (*site.sitemap_urls, *site.backup_sitemap_urls)
-        self._own_hosts = {site.host, *(urlsplit(url).netloc for url in configured)}
-        # The host of the last request, after its redirects.
-        self._last_host = site.host
+        self._other_hosts = OtherHosts(site, client=client, clock=clock, stop=stop, most_requests=most_other_requests)
+        # Files that were left out because other hosts had been asked often enough.
+        self._left_out = 0
 
     async def events(self) -> AsyncGenerator[CrawlEvent]:
         """The events of all files, in order. Raises StopRequestedError after a stop signal."""
+        try:
+            async for event in self._walk_all():
+                yield event
+        finally:
+            await self._other_hosts.close()
+        if self._left_out:
+            self.result.add_trouble(
+                f"{self._left_out:,} files of other hosts were not read: {self._other_hosts.limit}; "
+                "name a sitemap of that host as a sitemap of the site"
+            )
+
+    async def _walk_all(self) -> AsyncIterator[CrawlEvent]:
         backups = list(self._site.backup_sitemap_urls)
         for root in self._site.sitemap_urls:
             candidates = [root]
@@ -214,8 +224,9 @@ class Crawl:
                 self.result.add_trouble(f"{show_url(root)} leads to more than {self._most_files:,} files")
                 return
             self._visited.add(file.url)
-            if self._last_host not in self._own_hosts:
-                await self._stop.sleep(OTHER_HOST_PAUSE)
+            if self._other_hosts.used_up and not self._other_hosts.is_own(file.url):
+                self._left_out += 1
+                continue
             children: Pairs = []
             async for event in self._read_file(file, children):
                 yield event
@@ -261,11 +272,14 @@ class Crawl:
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
         remembered = await self._recall(file.url)
         file.fetched_at = to_milliseconds(self._clock.now())
-        self._last_host = urlsplit(file.url).netloc
         async with self._client.stream(
-            "GET", file.url, headers=_make_headers(remembered), timeout=FETCH_TIMEOUT, follow_redirects=True
+            "GET",
+            file.url,
+            headers=_make_headers(remembered),
+            timeout=FETCH_TIMEOUT,
+            follow_redirects=True,
+            admit=self._other_hosts.admit,
         ) as answer:
-            self._last_host = urlsplit(answer.url.text).netloc
             if answer.status == 304 and remembered is not None:
                 self.result.files += 1
                 self.result.unchanged += 1

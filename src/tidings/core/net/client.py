@@ -1,23 +1,14 @@
 """The guarded HTTP client. Every address that a site, a sitemap or a request names is fetched through it.
 
-It checks every address (with `addresses`), also those of redirects, bounds time and size, and raises the errors below.
-It never retries and never decodes a body: one call is one request and its redirects. The caller decodes
-`Content-Encoding`, because it knows the limits.
-
-    FetchError
-    ├── RefusedError            a rule was broken, the message says which; trying again cannot help
-    ├── NetworkError            name, connection, TLS, reset; `sent` is False if no connection was ever established
-    │   └── FetchTimeoutError   the time was up
-    └── AnswerTooLargeError     the body is longer than the caller's limit
-
-Messages are one line and show a URL as scheme://host/path, because keys travel in queries.
+It checks every address (with `addresses`), also those of redirects, bounds time and size, and raises the errors of
+`failures`. It never decodes a body: the caller decodes `Content-Encoding`, because it knows the limits. It does not
+retry, with one exception: a GET that may follow redirects is repeated if a kept connection turns out to be closed.
 """
 
 import asyncio
-import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,7 +19,6 @@ from typing import Final, Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from tidings.core.net.addresses import (
@@ -38,14 +28,35 @@ from tidings.core.net.addresses import (
     Network,
     Url,
     UrlError,
-    escape_text,
     is_allowed_address,
     parse_url,
     show_url,
 )
+from tidings.core.net.failures import (
+    FAILURES,
+    AnswerTooLargeError,
+    FetchError,
+    FetchTimeoutError,
+    NetworkError,
+    RefusedError,
+    UnansweredError,
+    explain_failure,
+)
 from tidings.core.net.names import NameResolver
 from tidings.core.net.redirects import REDIRECTS, Hop, RedirectError, follow_redirect
 from tidings.core.net.resolver import ForbiddenAddressError, GuardedResolver
+
+__all__ = [
+    "Admit",
+    "Answer",
+    "AnswerTooLargeError",
+    "FetchError",
+    "FetchTimeoutError",
+    "GuardedClient",
+    "NetworkError",
+    "RefusedError",
+    "Stream",
+]
 
 MAX_REDIRECTS: Final = 5
 DEFAULT_LIMIT: Final = 1024 * 1024
@@ -53,40 +64,11 @@ DEFAULT_LIMIT: Final = 1024 * 1024
 # Shorter than the five seconds after which common servers hang up, so that a request seldom meets a closing connection.
 _KEEP_ALIVE: Final = timedelta(seconds=4)
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_REPEATABLE: Final = frozenset({"GET", "HEAD"})
 _UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-
-class FetchError(Exception):
-    """A fetch brought no usable answer. The message is `URL failed: reason`, in our own words."""
-
-    verb = "failed"
-
-    def __init__(self, url: Url | str, reason: str) -> None:
-        # Without the URL, for callers that must not show it.
-        self.reason = escape_text(reason)
-        super().__init__(escape_text(f"{url} {self.verb}: {reason}"))
-
-
-class RefusedError(FetchError):
-    """The request, or where it would lead, breaks a rule of this client; the reason names the rule."""
-
-    verb = "refused"
-
-
-class NetworkError(FetchError):
-    """The exchange failed. `sent` tells whether the request may have reached the server."""
-
-    def __init__(self, url: Url | str, reason: str, *, sent: bool) -> None:
-        super().__init__(url, reason)
-        self.sent = sent
-
-
-class FetchTimeoutError(NetworkError):
-    """The time was up before the whole answer was here."""
-
-
-class AnswerTooLargeError(FetchError):
-    """The body is longer than the caller's limit."""
+# Asked before each request of a fetch, also before those of redirects. It may wait, or raise FetchError.
+Admit = Callable[[Url], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +86,6 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-class _UnansweredError(Exception):
-    """The connection ended before an answer."""
-
-
-_FAILURES: Final = (
-    aiohttp.ClientError,
-    HttpProcessingError,
-    OSError,
-    ValueError,
-    ForbiddenAddressError,
-    _UnansweredError,
-)
-
-
 class _Journey:
     """One fetch over all its redirects: the time left, the current URL, and whether a connection was made.
 
@@ -128,6 +96,8 @@ class _Journey:
         self.url = url
         self.url_limit = url_limit
         self.connected = False
+        # Whether the last connection had been used before.
+        self.reused = False
         self._timeout = timeout
         self._left = timeout.total_seconds()
 
@@ -138,7 +108,7 @@ class _Journey:
         try:
             async with asyncio.timeout(self._left):
                 yield
-        except _FAILURES as failure:
+        except FAILURES as failure:
             raise self._translate(failure) from None
         finally:
             self._left -= monotonic() - started
@@ -154,7 +124,7 @@ class _Journey:
             return FetchTimeoutError(self.url, reason, sent=self.connected)
         if isinstance(failure, ValueError) and not isinstance(failure, OSError):
             return self.refuse("the request cannot be written as HTTP")
-        return NetworkError(self.url, _explain(failure), sent=self.connected)
+        return NetworkError(self.url, explain_failure(failure), sent=self.connected)
 
 
 class Stream:
@@ -213,7 +183,7 @@ class GuardedClient:
         connections_per_host: int = 6,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._user_agent = user_agent
+        self.user_agent = user_agent
         self._allow_networks = tuple(allow_networks)
         self._allow_hosts = frozenset(allow_hosts)
         self._resolver = resolver
@@ -233,7 +203,7 @@ class GuardedClient:
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
+            headers={"User-Agent": self.user_agent, "Accept-Encoding": "identity"},
             auto_decompress=False,
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None),
@@ -259,12 +229,14 @@ class GuardedClient:
         body: bytes | None = None,
         timeout: timedelta,
         follow_redirects: bool = False,
+        admit: Admit | None = None,
         url_limit: int = MAX_URL_LENGTH,
     ) -> AsyncIterator[Stream]:
         """Send one request and yield its answer, of any status, with the body unread. Raises FetchError.
 
         The timeout covers all waiting: name, connection, redirects and the whole body. At most five redirects are
-        followed; `follow_redirect` says what they may carry. `url_limit` is the longest URL, in characters.
+        followed; `follow_redirect` says what they may carry. `url_limit` is the longest URL, in characters. The time
+        that `admit` takes is not counted.
         """
         try:
             first = parse_url(url, max_length=url_limit)
@@ -273,7 +245,7 @@ class GuardedClient:
         journey = _Journey(first, timeout=timeout, url_limit=url_limit)
         hop = Hop(method.upper(), first, dict(headers or {}), body)
         _check_request(hop, journey=journey)
-        response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects)
+        response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects, admit=admit)
         try:
             yield Stream(response, journey=journey)
         finally:
@@ -289,6 +261,7 @@ class GuardedClient:
         timeout: timedelta,
         limit: int = DEFAULT_LIMIT,
         follow_redirects: bool = False,
+        admit: Admit | None = None,
         url_limit: int = MAX_URL_LENGTH,
     ) -> Answer:
         """As `stream`, with the whole body. A body of more than `limit` bytes raises AnswerTooLargeError."""
@@ -300,16 +273,21 @@ class GuardedClient:
             body=body,
             timeout=timeout,
             follow_redirects=follow_redirects,
+            admit=admit,
             url_limit=url_limit,
         ) as stream:
             content = await stream.read(limit=limit)
         elapsed = timedelta(seconds=monotonic() - started)
         return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=content)
 
-    async def _travel(self, hop: Hop, *, journey: _Journey, follow_redirects: bool) -> aiohttp.ClientResponse:
+    async def _travel(
+        self, hop: Hop, *, journey: _Journey, follow_redirects: bool, admit: Admit | None
+    ) -> aiohttp.ClientResponse:
         seen = {(hop.method, hop.url)}
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._send(hop, journey=journey)
+            if admit is not None:
+                await admit(hop.url)
+            response = await self._send(hop, journey=journey, repeat=follow_redirects)
             location = response.headers.get("Location")
             if not follow_redirects or response.status not in REDIRECTS or location is None:
                 return response
@@ -328,24 +306,34 @@ class GuardedClient:
         is_own = (url.host, url.port) in self._allow_hosts
         return is_own or is_allowed_address(address, allow_networks=self._allow_networks)
 
-    async def _send(self, hop: Hop, *, journey: _Journey) -> aiohttp.ClientResponse:
-        if self._session is None:
-            raise RuntimeError("the client is not open: use it with `async with`")
+    async def _send(self, hop: Hop, *, journey: _Journey, repeat: bool) -> aiohttp.ClientResponse:
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
         if address is not None and not self._allows(hop.url, address):
             raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
-            return await self._session.request(
-                hop.method,
-                target,
-                headers=hop.headers,
-                # Not the bytes themselves: aiohttp would write a large body in one piece and warn about it.
-                data=None if hop.body is None else BytesIO(hop.body),
-                allow_redirects=False,
-                trace_request_ctx=journey,
-            )
+            # Some servers close a kept connection without a word. A new one is open: each repeat uses up a kept one.
+            for _ in range(self._connections_per_host if repeat and hop.method in _REPEATABLE else 0):
+                try:
+                    return await self._exchange(hop, target, journey=journey)
+                except UnansweredError:
+                    if not journey.reused:
+                        raise
+            return await self._exchange(hop, target, journey=journey)
+
+    async def _exchange(self, hop: Hop, target: URL, *, journey: _Journey) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use it with `async with`")
+        return await self._session.request(
+            hop.method,
+            target,
+            headers=hop.headers,
+            # Not the bytes themselves: aiohttp would write a large body in one piece and warn about it.
+            data=None if hop.body is None else BytesIO(hop.body),
+            allow_redirects=False,
+            trace_request_ctx=journey,
+        )
 
 
 def _check_request(hop: Hop, *, journey: _Journey) -> None:
@@ -368,43 +356,28 @@ def _build_target(url: Url, *, journey: _Journey) -> URL:
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating an unanswered GET: the caller's retry rules decide that."""
+    """Keep aiohttp from repeating an unanswered GET: it may be one that submits a URL."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as lost:
-        raise _UnansweredError from lost
+        raise UnansweredError from lost
 
 
 def _trace_connections() -> aiohttp.TraceConfig:
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_end.append(_record_connection)
-    trace.on_connection_reuseconn.append(_record_connection)
+    trace.on_connection_reuseconn.append(_record_reuse)
     return trace
 
 
 async def _record_connection(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
     journey: _Journey = context.trace_request_ctx
     journey.connected = True
+    journey.reused = False
 
 
-def _explain(failure: BaseException) -> str:
-    """Say what broke in our own words: aiohttp's messages quote the URL, and servers' bytes."""
-    match failure:
-        case _UnansweredError():
-            return "the server closed the connection without an answer"
-        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as error):
-            return f"the certificate is not valid: {error.verify_message}"
-        case aiohttp.ClientConnectorSSLError(os_error=error):
-            return f"no TLS connection: {getattr(error, 'reason', None) or 'handshake failed'}"
-        case aiohttp.ClientConnectorDNSError(os_error=error):
-            return f"the name cannot be resolved: {error.strerror or 'lookup failed'}"
-        case aiohttp.ClientConnectorError(os_error=error):
-            return f"no connection: {os.strerror(error.errno) if error.errno else 'connect failed'}"
-        case aiohttp.ClientResponseError() | HttpProcessingError():
-            return "the answer is not valid HTTP"
-        case aiohttp.ClientPayloadError():
-            return "the answer broke off"
-        case _:
-            return "the connection was lost"
+async def _record_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    journey: _Journey = context.trace_request_ctx
+    journey.connected = journey.reused = True

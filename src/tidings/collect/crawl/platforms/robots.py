@@ -29,8 +29,8 @@ _TAKEN: Final = _LONGEST + 1
 _MOST_SITES: Final = 1_000
 # Of all sites together; most have less than a kilobyte.
 _MOST_BYTES: Final = 32 * 1024 * 1024
-_SELECT: Final = "tidings.collect.crawl.platforms.robots_rules:select_rules"
-_JUDGE: Final = "tidings.collect.crawl.platforms.robots_rules:judge_url"
+_SELECT: Final = "tidings.core.net.robots_rules:select_rules"
+_JUDGE: Final = "tidings.core.net.robots_rules:judge_url"
 
 
 @dataclass(slots=True)

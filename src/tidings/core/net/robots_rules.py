@@ -1,4 +1,4 @@
-"""Reads robots.txt (RFC 9309). Pure; `robots` fetches, and calls this in a child process.
+"""Reads robots.txt (RFC 9309). Pure; those who fetch it call this in a child process.
 
 `select_rules` keeps the lines that concern one user agent, because a parser's cost for a whole file is agents times
 rules. `judge_url` then asks Protego, which knows wildcards, priorities and common spelling mistakes.
