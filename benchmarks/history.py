@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.schema import CreateIndex, DropIndex
 
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
 from tidings.announce.site.table import Origin
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
+from tidings.core.execution_table import executions, store_outcomes
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings import read_settings
 from tidings.wiring import open_installation
 
-# Left out while the rows are made, and built in one go after that.
-_INDEX = "executions_history"
 _DAYS = (
     "WITH RECURSIVE days(day) AS "
     "(SELECT CAST(:first AS BIGINT) UNION ALL SELECT day + 1 FROM days WHERE day + 1 < :last) "
@@ -33,8 +33,9 @@ _EXECUTIONS = (
     "WHERE sites.id LIKE 'many-%' ORDER BY day DESC"
 )
 _QUOTAS = (
-    f'INSERT INTO bing_quota (site, day, used, "full", updated_at, submitted_at) {_DAYS}'
-    "SELECT number, {date}, 12, {no}, :now - day * 86400000, :now - day * 86400000 FROM days CROSS JOIN sites "
+    'INSERT INTO channel_quota (site, channel, day, used, in_flight, sequence, "full", updated_at, submitted_at) '
+    f"{_DAYS}SELECT number, 2, {{date}}, 12, 0, 0, {{no}}, :now - day * 86400000, :now - day * 86400000 "
+    "FROM days CROSS JOIN sites "
     "WHERE sites.id LIKE 'many-%' ORDER BY number, day DESC"
 )
 _STATISTICS = (
@@ -98,12 +99,15 @@ async def _insert(connection: AsyncConnection, database: Database, *, first: int
         if lite
         else "to_char(now() AT TIME ZONE 'UTC' - day * interval '1 day', 'YYYY-MM-DD')"
     )
-    await connection.execute(text(f"DROP INDEX {_INDEX}"))
+    # The index is left out while the rows are made, and built in one go after that.
+    [history] = [index for index in executions.indexes if index.name == "executions_history"]
+    await connection.execute(DropIndex(history))
     await connection.execute(text(_EXECUTIONS), values)
-    await connection.execute(text(f"CREATE INDEX {_INDEX} ON executions (workflow_name, id)"))
+    await connection.execute(CreateIndex(history))
     await connection.execute(text(_QUOTAS.format(date=date, no="0" if lite else "false")), values)
     await connection.execute(text(_STATISTICS.format(date=date)), values)
     await connection.execute(text(_TROUBLES), values)
+    await store_outcomes(database, connection, executions.c.started_at == values["now"])
 
 
 async def _analyze(database: Database) -> None:

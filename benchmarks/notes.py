@@ -84,17 +84,18 @@ async def _store(installation: Installation, execution: Execution, platform: str
     ]
     await writer.add_candidates(execution, new)
     by_id = {note.note_id: (number, note) for number, note in enumerate(notes)}
-    leased = await writer.lease(execution, limit=_BLOCK, platform=platform)
-    results: list[Collected | Failed] = []
-    for each in leased:
-        number, note = by_id.get(each.note_id, (0, None))
-        if note is None or number % _WAITING == 1:
-            continue
-        if number % _FAILED == 1:
-            results.append(Failed(note_id=each.note_id, code=ErrorCode.INVALID_INPUT, message="the note is gone"))
-        else:
-            results.append(Collected(note_id=each.note_id, note=note))
-    await writer.settle(execution, platform, results)
+    # A lease holds fewer than a block.
+    while leased := await writer.lease(execution, limit=_BLOCK, platform=platform):
+        results: list[Collected | Failed] = []
+        for each in leased:
+            number, note = by_id[each.note_id]
+            if number % _WAITING == 1:
+                continue
+            if number % _FAILED == 1:
+                results.append(Failed(note_id=each.note_id, code=ErrorCode.INVALID_INPUT, message="the note is gone"))
+            else:
+                results.append(Collected(note_id=each.note_id, note=note))
+        await writer.settle(execution, platform, results)
 
 
 def _make_note(installation: Installation, platform: str, number: int) -> Note:

@@ -39,9 +39,20 @@ async def add_site(installation: Installation, host: str, *, status: ExecutionSt
     stored = await installation.sites.add(site)
     assert stored is not None
     if status is not None:
-        execution = await installation.executions.acquire(stored.workflow_name, kind=ANNOUNCE)
-        await installation.executions.finish(execution, status, result={"errors": [f"because of {host}"]})
+        await run(installation, stored, status=status)
     return stored
+
+
+async def run(installation: Installation, site: Site, *, status: ExecutionStatus) -> None:
+    """An execution that ended: by its holder, or by a person while it waited for a worker."""
+    if status is ExecutionStatus.INTERRUPTED:
+        requests = installation.requests
+        async with installation.database.write() as connection:
+            execution = await requests.reserve(connection, site.workflow_name, kind=ANNOUNCE, request={})
+        await requests.request_stop(execution.public_id)
+    else:
+        execution = await installation.executions.acquire(site.workflow_name, kind=ANNOUNCE)
+        await installation.executions.finish(execution, status, result={"errors": [f"because of {site.id}"]})
 
 
 @pytest.fixture
@@ -72,7 +83,12 @@ async def test_every_condition_is_told_and_the_urgent_ones_come_first(installati
         ("a-paused", "paused"),
     ]
     assert (page.total, page.found, page.attention) == (8, 8, 4)
-    assert page.sites[0].reason == "because of g-broken.example"
+    assert [site.reason for site in page.sites[:4]] == [
+        "because of g-broken.example",
+        None,
+        "because of e-partial.example",
+        "somebody stopped it",
+    ]
     assert page.sites[0].quotas[Channel.BING].limit == 40
     assert page.sites[-1].paused
     assert page.sites[-1].next_at is None

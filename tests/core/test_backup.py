@@ -292,6 +292,10 @@ async def test_what_ran_when_the_backup_was_made_is_interrupted(
     known = json.loads(result)
     assert (known["submitted"], known["status"], len(known["errors"])) == (3, "interrupted", 1)
     assert (await works.acquire("announce:1", kind="announce")).id > execution.id
+    assert [(row[0], row[2:]) for row in (await read_all(database))["last_executions"]] == [
+        ("announce:1", (execution.id, "interrupted")),
+        ("announce:2", (ended.id, "partial")),
+    ]
 
 
 @pytest.mark.parametrize("revision", [EVERY_REVISION[0], EVERY_REVISION[-2]])
@@ -311,7 +315,11 @@ async def test_a_backup_of_any_older_revision_is_brought_up_to_date(
     restored = await desk.restore(database)
     assert (restored.revision, await find_revision(database)) == (newest_revision(), newest_revision())
     content = await read_all(database)
-    assert {name: len(rows) for name, rows in content.items() if rows} == {"executions": 1, "ledger": 1}
+    assert {name: len(rows) for name, rows in content.items() if rows} == {
+        "executions": 1,
+        "last_executions": 1,
+        "ledger": 1,
+    }
     assert content["ledger"] == [(1, 1, -5, 7, None)]
     [found] = [dict(zip(executions.c.keys(), row, strict=True)) for row in content["executions"]]
     assert found == {**found, **make_row(old, 4)}

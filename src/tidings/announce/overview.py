@@ -39,7 +39,7 @@ from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX
 from tidings.announce.site.table import sites
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
-from tidings.core.execution_table import ExecutionStatus, executions
+from tidings.core.execution_table import ExecutionStatus, executions, last_executions
 
 DAYS: Final = 30
 # A scheduled execution may wait this long for a free place before its site counts as overdue.
@@ -58,14 +58,11 @@ class SiteCondition(StrEnum):
     PAUSED = "paused"
 
 
-# How the last execution ended, as a digit.
-_RANK_OK, _RANK_PARTIAL, _RANK_FAILED = 1, 2, 3
-_RANKS: Final = {
-    ExecutionStatus.SUCCEEDED.value: _RANK_OK,
-    ExecutionStatus.FAILED.value: _RANK_FAILED,
-    ExecutionStatus.TIMEOUT.value: _RANK_FAILED,
-}
-
+# A condition's place in the order of urgency stands for it in SQL: numbers sort faster than words.
+_RANKS: Final = {condition: rank for rank, condition in enumerate(SiteCondition)}
+_CONDITIONS: Final = tuple(SiteCondition)
+# The last execution ended so: nothing was announced.
+_FAILED: Final = (ExecutionStatus.FAILED.value, ExecutionStatus.TIMEOUT.value)
 NEEDS_ATTENTION: Final = (SiteCondition.BROKEN, SiteCondition.OVERDUE, SiteCondition.PARTIAL)
 
 
@@ -153,7 +150,7 @@ async def list_sites(
     return SitePage(
         tuple(sites_by_number[row.number] for row in sorted(chosen, key=lambda row: row.place)),
         found=sum(row.last_row for row in counted),
-        counts={SiteCondition(row.condition): row.number for row in counted},
+        counts={_CONDITIONS[row.rank]: row.number for row in counted},
     )
 
 
@@ -175,19 +172,6 @@ def _select_conditions(now: datetime, *, site: int | None = None) -> CTE:
         .where(executions.c.workflow_name == workflow, executions.c.status == ExecutionStatus.RUNNING.value)
         .scalar_subquery()
     )
-    newest = executions.alias("newest")
-    # Id and rank of the last execution that ended, in one number: 8 * id + rank.
-    last = (
-        select(newest.c.id * 8 + case(_RANKS, value=newest.c.status, else_=_RANK_PARTIAL))
-        .where(
-            newest.c.workflow_name == workflow,
-            newest.c.kind == ANNOUNCE,
-            newest.c.status != ExecutionStatus.RUNNING.value,
-        )
-        .order_by(newest.c.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
     found = (
         select(
             sites.c.number,
@@ -197,37 +181,40 @@ def _select_conditions(now: datetime, *, site: int | None = None) -> CTE:
             or_(schedules.c.paused_at.is_not(None), everything.c.paused_at.is_not(None)).label("paused"),
             exists().where(broken_engines.c.site == sites.c.number).label("refused"),
             running_row.label("running_row"),
-            last.label("last"),
+            last_executions.c.execution.label("last_row"),
+            last_executions.c.status,
         )
         .select_from(
-            sites.outerjoin(schedules, schedules.c.site == sites.c.number).outerjoin(
-                everything, everything.c.site == EVERYTHING
+            sites.outerjoin(schedules, schedules.c.site == sites.c.number)
+            .outerjoin(everything, everything.c.site == EVERYTHING)
+            .outerjoin(
+                last_executions,
+                (last_executions.c.workflow_name == workflow) & (last_executions.c.kind == ANNOUNCE),
             )
         )
         .where(sites.c.removed_at.is_(None), true() if site is None else sites.c.number == site)
         .cte("found")
         .prefix_with("MATERIALIZED")
     )
-    rank = found.c.last % 8
-    condition = case(
-        (or_(~found.c.enabled, found.c.paused), SiteCondition.PAUSED.value),
-        (found.c.refused, SiteCondition.BROKEN.value),
-        (found.c.running_row.is_not(None), SiteCondition.RUNNING.value),
-        (found.c.next_at < to_milliseconds(now - GRACE), SiteCondition.OVERDUE.value),
-        (found.c.last.is_(None), SiteCondition.NEW.value),
-        (rank == _RANK_FAILED, SiteCondition.BROKEN.value),
-        (rank == _RANK_PARTIAL, SiteCondition.PARTIAL.value),
-        else_=SiteCondition.OK.value,
+    rank = case(
+        (or_(~found.c.enabled, found.c.paused), _RANKS[SiteCondition.PAUSED]),
+        (found.c.refused, _RANKS[SiteCondition.BROKEN]),
+        (found.c.running_row.is_not(None), _RANKS[SiteCondition.RUNNING]),
+        (found.c.next_at < to_milliseconds(now - GRACE), _RANKS[SiteCondition.OVERDUE]),
+        (found.c.status.is_(None), _RANKS[SiteCondition.NEW]),
+        (found.c.status.in_(_FAILED), _RANKS[SiteCondition.BROKEN]),
+        (found.c.status == ExecutionStatus.SUCCEEDED.value, _RANKS[SiteCondition.OK]),
+        else_=_RANKS[SiteCondition.PARTIAL],
     )
     return (
         select(
             found.c.number,
             found.c.id,
-            condition.label("condition"),
+            rank.label("rank"),
             found.c.next_at,
             found.c.paused,
             found.c.running_row,
-            (found.c.last // 8).label("last_row"),
+            found.c.last_row,
         )
         .cte("known")
         .prefix_with("MATERIALIZED")
@@ -238,26 +225,21 @@ def _select_numbers(
     known: CTE, fits: ColumnElement[bool], order: SiteOrder, *, offset: int, limit: int
 ) -> CompoundSelect[Any]:
     """The sites of a page with their place in it, and one row for each condition: its sites, and those that fit."""
-    place = func.row_number().over(order_by=_sort(known, order)).label("place")
-    columns = (
-        known.c.number,
-        known.c.condition,
-        known.c.next_at,
-        known.c.paused,
-        known.c.running_row,
-        known.c.last_row,
-    )
-    page = select(place, *columns).where(fits).order_by("place").offset(offset).limit(limit).subquery("page")
+    columns = (known.c.number, known.c.rank, known.c.next_at, known.c.paused, known.c.running_row, known.c.last_row)
+    first = select(*columns, known.c.id).where(fits).order_by(*_sort(known.c, order)).offset(offset).limit(limit)
+    # The places of these few: numbering all sites would take longer than all the rest.
+    page = first.subquery("page")
+    place = func.row_number().over(order_by=_sort(page.c, order)).label("place")
     counts = select(
         null().label("place"),
         func.count().label("number"),
-        known.c.condition,
+        known.c.rank,
         null().label("next_at"),
         null().label("paused"),
         null().label("running_row"),
         cast(func.sum(case((fits, 1), else_=0)), BigInteger).label("last_row"),
-    ).group_by(known.c.condition)
-    return union_all(select(page), counts)
+    ).group_by(known.c.rank)
+    return union_all(select(place, *(page.c[column.name] for column in columns)), counts)
 
 
 def _make_filter(known: CTE, *, search: str, conditions: Sequence[SiteCondition]) -> ColumnElement[bool]:
@@ -265,21 +247,20 @@ def _make_filter(known: CTE, *, search: str, conditions: Sequence[SiteCondition]
     if search:
         fits = fits & known.c.id.contains(search.lower(), autoescape=True)
     if conditions:
-        fits = fits & known.c.condition.in_([condition.value for condition in conditions])
+        fits = fits & known.c.rank.in_([_RANKS[condition] for condition in conditions])
     return fits
 
 
-def _sort(known: CTE, order: SiteOrder) -> tuple[ColumnElement[Any], ...]:
+def _sort(columns: Any, order: SiteOrder) -> tuple[ColumnElement[Any], ...]:
     match order:
         case SiteOrder.NAME:
-            return (known.c.id,)
+            return (columns.id,)
         case SiteOrder.LAST_RUN:
-            return (known.c.last_row.is_(None), known.c.last_row.desc(), known.c.id)
+            return (columns.last_row.is_(None), columns.last_row.desc(), columns.id)
         case SiteOrder.NEXT_RUN:
-            return (known.c.next_at.is_(None), known.c.next_at, known.c.id)
+            return (columns.next_at.is_(None), columns.next_at, columns.id)
         case SiteOrder.URGENT:
-            ranks = {condition.value: rank for rank, condition in enumerate(SiteCondition)}
-            return (case(ranks, value=known.c.condition), known.c.id)
+            return (columns.rank, columns.id)
 
 
 async def _read_sites(connection: AsyncConnection, known: Sequence[Any], *, now: datetime) -> dict[int, SiteSummary]:
@@ -359,7 +340,7 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
     result = json.loads(row.last_result or "{}")
     enabled = [kind for kind in RANKED_KINDS if settings.get(kind.fields.enabled)]
     quotas = {kind.channel: _read_quota(row, kind, settings) for kind in enabled}
-    condition = SiteCondition(known.condition)
+    condition = _CONDITIONS[known.rank]
     return SiteSummary(
         id=row.id,
         number=row.number,

@@ -23,6 +23,7 @@ from tidings.core.execution_table import (
     executions,
     is_running,
     read_execution,
+    store_outcomes,
 )
 from tidings.core.executions import Executions
 
@@ -94,6 +95,7 @@ class ExecutionRequests:
         )
         async with self._database.write() as connection:
             if (await connection.execute(end)).rowcount:
+                await store_outcomes(self._database, connection, executions.c.public_id == public_id)
                 return ""
             row = (await connection.execute(stop)).first()
             return None if row is None else str(row.holder)

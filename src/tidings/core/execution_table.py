@@ -12,10 +12,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, text
+from sqlalchemy import BigInteger, Column, ColumnElement, Index, PrimaryKeyConstraint, Table, Text, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import from_milliseconds, read_timestamp
-from tidings.core.db.database import RowId, metadata
+from tidings.core.db.database import Database, RowId, metadata
 
 is_running = text("status = 'running'")
 
@@ -46,9 +47,20 @@ executions = Table(
     # When somebody asked it to stop.
     Column("stop_requested_at", BigInteger),
     Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
-    # Kind and status are in it, so that the last outcome of many workflows is read from the index alone.
-    Index("executions_history", "workflow_name", "id", "kind", "status"),
+    Index("executions_history", "workflow_name", "id"),
     sqlite_autoincrement=True,
+)
+
+# The last execution of each workflow and kind that ended: a list of many workflows need not search the history.
+last_executions = Table(
+    "last_executions",
+    metadata,
+    Column("workflow_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("execution", BigInteger, nullable=False),
+    Column("status", Text, nullable=False),
+    PrimaryKeyConstraint("workflow_name", "kind"),
+    sqlite_with_rowid=False,
 )
 
 
@@ -142,6 +154,18 @@ class ExecutionRecord:
     is_queued: bool = False
     # Somebody asked it to stop.
     is_stopping: bool = False
+
+
+async def store_outcomes(database: Database, connection: AsyncConnection, *ended: ColumnElement[bool]) -> None:
+    """In the transaction that ended these executions: each is the last one of its workflow and kind."""
+    found = select(executions.c.workflow_name, executions.c.kind, executions.c.id, executions.c.status).where(*ended)
+    names = [column.name for column in last_executions.c]
+    insert = database.insert(last_executions)
+    statement = insert.from_select(names, found).on_conflict_do_update(
+        index_elements=["workflow_name", "kind"],
+        set_={"execution": insert.excluded.execution, "status": insert.excluded.status},
+    )
+    await connection.execute(statement)
 
 
 def read_execution(row: Any) -> Execution:

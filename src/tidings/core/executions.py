@@ -31,6 +31,7 @@ from tidings.core.execution_table import (
     is_running,
     read_execution,
     read_record,
+    store_outcomes,
 )
 from tidings.core.logs.logger import get_logger
 from tidings.core.process_lock import ProcessLock
@@ -272,6 +273,7 @@ class Executions:
                     **{name: count for name, count in counts.items() if count is not None},
                 )
             )
+            await store_outcomes(self._database, connection, executions.c.id == execution.id)
 
     async def abandon(self, execution: Execution) -> None:
         """Delete a running execution that has done nothing yet."""
@@ -370,6 +372,7 @@ class Executions:
             await connection.execute(
                 update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
             )
+            await store_outcomes(self._database, connection, executions.c.id == row.id)
             request = None if row.request is None else json.loads(row.request)
             lost = LostExecution(row.public_id, row.workflow_name, row.kind, request)
             # Somebody who stopped it does not want it again.

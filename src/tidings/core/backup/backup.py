@@ -41,7 +41,7 @@ from tidings.core.db.database import (
     newest_revision,
     read_revision,
 )
-from tidings.core.execution_table import QUEUED
+from tidings.core.execution_table import QUEUED, store_outcomes
 from tidings.core.executions import SILENT_FOR, ExecutionStatus, executions
 from tidings.core.process_lock import ProcessLock
 
@@ -173,7 +173,7 @@ async def restore_backup(
         await _fill_tables(connection, backup, on_progress=on_progress)
         await connection.run_sync(_migrate, newest_revision())
         await _set_counters(connection, counters, totals.counters)
-        interrupted = await _end_running(connection, at=header.made_at)
+        interrupted = await _end_running(database, connection, at=header.made_at)
         if also is not None:
             await also(connection)
     return Restored(totals.rows, newest_revision(), interrupted)
@@ -302,7 +302,7 @@ async def _set_counters(connection: AsyncConnection, *given_before: Mapping[str,
             await connection.execute(text(statement), {"name": name, "column": column, "given": given})
 
 
-async def _end_running(connection: AsyncConnection, *, at: datetime) -> int:
+async def _end_running(database: Database, connection: AsyncConnection, *, at: datetime) -> int:
     """What ran when the backup was made has ended since, and nobody knows how. Returns how many there were."""
     running = select(executions.c.id, executions.c.progress).where(executions.c.status == ExecutionStatus.RUNNING.value)
     rows = (await connection.execute(running)).all()
@@ -312,6 +312,7 @@ async def _end_running(connection: AsyncConnection, *, at: datetime) -> int:
         result = {**json.loads(row.progress or "{}"), "status": status, "errors": [reason]}
         values = {"status": status, "completed_at": to_milliseconds(at), "result": json.dumps(result)}
         await connection.execute(update(executions).where(executions.c.id == row.id).values(values))
+        await store_outcomes(database, connection, executions.c.id == row.id)
     return len(rows)
 
 
