@@ -85,7 +85,7 @@ async def test_every_condition_is_told_and_the_urgent_ones_come_first(installati
     assert (page.total, page.found, page.attention) == (8, 8, 4)
     assert [site.reason for site in page.sites[:4]] == [
         "because of g-broken.example",
-        None,
+        "because of f-overdue.example",
         "because of e-partial.example",
         "somebody stopped it",
     ]

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, text, update
+from sqlalchemy import delete, select, text, update
 
 from tests.fakes import FakeClock
 from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
+from tidings.core.execution_table import last_executions
 from tidings.core.executions import (
     KEPT,
     AlreadyRunningError,
@@ -384,13 +385,21 @@ async def test_silence_of_more_than_thirty_minutes_is_a_timeout(
         assert recovered == []
 
 
-async def test_acquiring_takes_over_from_the_silent(running: Executions, clock: FakeClock) -> None:
-    """A39, C5: nobody has to wait for the recovery workflow."""
+async def test_acquiring_takes_over_from_the_silent(running: Executions, database: Database, clock: FakeClock) -> None:
+    """A39, C5: nobody has to wait for the recovery workflow. The last outcome of each kind is known by itself."""
+    ended = await running.acquire(NAME, kind="correction")
+    await running.finish(ended, ExecutionStatus.SUCCEEDED)
     silent = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=30) + SECOND)
     successor = await running.acquire(NAME, kind=KIND)
     assert successor.id > silent.id
     assert await find_status(running, silent) == ExecutionStatus.TIMEOUT
+    async with database.read() as connection:
+        last = (await connection.execute(select(last_executions).order_by(last_executions.c.execution))).all()
+    assert [tuple(row[1:]) for row in last] == [
+        ("correction", ended.id, "succeeded"),
+        (KIND, silent.id, "timeout"),
+    ]
 
 
 async def test_what_a_dead_execution_had_saved_is_in_its_result(
