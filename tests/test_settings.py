@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidings.announce.channels.quota.kinds import ApiBases
-from tidings.announce.site.channel_settings import BingSettings, PagePriority
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF
 from tidings.core.alerts import Language
@@ -76,6 +76,8 @@ def test_an_empty_environment_gives_every_default() -> None:
         "schedule_spread": timedelta(minutes=5),
         "max_executions": 4,
         "database_connections": 15,
+        "bing": BingSettings(),
+        "baidu": BaiduSettings(),
         "execution_retention": timedelta(days=400),
         "bases": ApiBases("https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com"),
         "crawl": CrawlSettings(),

@@ -159,8 +159,10 @@ class Settings:
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     submit_method: SubmitMethod = SubmitMethod.AUTO
     schedule: str = DEFAULT_SCHEDULE
-    # The key for sites that are named on the command line.
+    # The key for sites that are named on the command line, and the channels that they can be sent to.
     indexnow_key: Secret | None = None
+    bing: BingSettings = field(default_factory=BingSettings)
+    baidu: BaiduSettings = field(default_factory=BaiduSettings)
     # The address that `tidings serve` listens on.
     host: str = "127.0.0.1"
     port: int = 8080
@@ -204,6 +206,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     key = variables.secret("INDEXNOW_API_KEY")
     if key is not None:
         variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
+    baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
+    bing = _read_ranked(variables, BingSettings, key_name="BING_API_KEY")
+    baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
     settings = Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
@@ -221,6 +226,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         submit_method=variables.choice("INDEXNOW_SUBMIT_METHOD", default.submit_method),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
+        bing=bing,
+        baidu=baidu,
         host=variables.text("TIDINGS_HOST") or default.host,
         port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
         tokens=_read_tokens(variables),
@@ -241,7 +248,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         ),
         crawl=_read_crawl(variables),
         collect=_read_collect(variables),
-        site=_read_site(variables, key=key),
+        site=_read_site(variables, key=key, bing=bing, baidu=baidu),
         secrets=tuple(variables.secrets),
     )
     # Last, because by now every variable has been asked for.
@@ -265,7 +272,9 @@ def _normalise_database_url(url: str) -> str:
     return re.sub("^postgres://", "postgresql://", url)
 
 
-def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | None:
+def _read_site(
+    variables: Variables, *, key: Secret | None, bing: BingSettings, baidu: BaiduSettings
+) -> SiteSettings | None:
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
     host = variables.read("SITE_HOST", check_host, None)
@@ -276,9 +285,6 @@ def _read_site(variables: Variables, *, key: Secret | None) -> SiteSettings | No
     none: tuple[str, ...] = ()
     backups = variables.read("BACKUP_SITEMAP_URLS", _parse_urls, none)
     announce_removed = variables.switch("INDEXNOW_ANNOUNCE_REMOVED", default=False)
-    bing = _read_ranked(variables, BingSettings, key_name="BING_API_KEY")
-    baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
-    baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
     if sitemap is None:
         return None
     if key is None:

@@ -56,3 +56,16 @@ def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
     secret = Secret(text)
     redactor.add(secret)
     return secret
+
+
+async def has_tables(settings: Settings) -> bool:
+    """Whether the database of these settings is one of ours already. Creates nothing."""
+    if settings.database_url is None and not (settings.data_dir / "tidings.db").exists():
+        return False
+    from tidings.core.db.database import find_revision, open_database
+
+    database = open_database(find_database_url(settings), connections=settings.database_connections)
+    try:
+        return await find_revision(database) is not None
+    finally:
+        await database.close()

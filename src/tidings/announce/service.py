@@ -106,7 +106,7 @@ class AnnounceService:
         """
         choose_channels(site, channel)
         at = self.clock.now()
-        GivenPages(urls, at=at)
+        GivenPages.of_request(urls, at=at)
         return await self._request(site, {"channel": channel.value, "urls": list(urls), "at": to_milliseconds(at)})
 
     async def _request(self, site: Site, request: Mapping[str, Any]) -> "Started":
@@ -204,7 +204,7 @@ class AnnounceService:
         channels = choose_channels(site, ChannelChoice(request["channel"]))
         if "urls" not in request:
             return self.announcer.prepare(execution, site, channels=channels)
-        given = GivenPages(request["urls"], at=from_milliseconds(request["at"]))
+        given = GivenPages.of_request(request["urls"], at=from_milliseconds(request["at"]))
         return await self.announcer.plan_given(execution, site, given, channels=channels)
 
     async def _run(self, work: AnnounceExecution, call: Call) -> None:

@@ -1,14 +1,17 @@
 """`tidings keys`: master keys, which encrypt stored secrets, and IndexNow keys."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidings.announce.site.site import make_indexnow_key
-from tidings.cli.options import JsonOption, make_group
+from tidings.announce.site.site import check_key, make_indexnow_key
+from tidings.cli.announce.announce import require_key
+from tidings.cli.language import say
+from tidings.cli.options import JsonOption, KeyOption, make_group
 from tidings.cli.output import print_answer
-from tidings.cli.session import Session, command
+from tidings.cli.session import Exit, Session, command, fail
 from tidings.core.secrets.master_key import new_master_key
 
 app = make_group("Make and rotate keys.")
@@ -22,6 +25,33 @@ def new(
     """Make a master key and print it. Changes nothing."""
     key = make_indexnow_key() if indexnow else new_master_key()
     print_answer({"key": key}, key, as_json=as_json)
+
+
+@app.command("file")
+@command
+async def file(
+    session: Session,
+    docroot: Annotated[Path, typer.Argument(help="The folder that your web server serves as /.")],
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> Exit:
+    """Write the IndexNow key file into a web server's folder.
+
+    The file is KEY.txt, where engines look for it, and everybody may read it. A file with other content is left alone.
+    """
+    text = check_key(require_key(key, session.settings)).reveal()
+    path = docroot / f"{text}.txt"
+    if not docroot.is_dir():
+        fail(say("{path} is not a folder", path=docroot))
+    written = not path.exists()
+    if written:
+        path.write_text(text)
+        path.chmod(0o644)
+    elif path.read_bytes().strip() != text.encode():
+        fail(say("{path} holds something else; nothing was changed", path=path), code=Exit.FAILED)
+    message = say("Wrote {path}.", path=path) if written else say("{path} is there already.", path=path)
+    print_answer({"path": str(path), "written": written}, message, as_json=as_json)
+    return Exit.DONE
 
 
 @app.command("rotate")

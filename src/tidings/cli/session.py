@@ -87,11 +87,13 @@ class Session:
         from tidings.core.heap import spare_the_collector
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
         from tidings.core.secrets.redaction import Redactor
-        from tidings.storage import prepare_data_dir
+        from tidings.storage import has_tables, prepare_data_dir
         from tidings.wiring import open_installation
 
         settings, redactor = settings or self.settings, Redactor()
-        passing = leaves_nothing and settings.database_url is None and not (settings.data_dir / "tidings.db").exists()
+        passing = leaves_nothing and not settings.data_dir.exists()
+        if leaves_nothing and not await has_tables(settings):
+            passing, settings = True, dataclasses.replace(settings, database_url=None)
         if passing:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
             settings = dataclasses.replace(settings, data_dir=Path(folder))

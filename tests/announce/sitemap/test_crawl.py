@@ -1,6 +1,7 @@
 """A crawl is polite to hosts that an index names, and ends however many files there are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ async def recall_nothing(_: str) -> Remembered | None:
 
 
 async def read_all(
-    own: SandboxSite, *, client: GuardedClient, clock: FakeClock, more: Sequence[str] = (), **limits: int
+    own: SandboxSite, *, client: GuardedClient, clock: FakeClock, more: Sequence[str] = (), **limits: Any
 ) -> Crawl:
     site = make_site(sitemap_urls=[f"{own.origin}/index.xml", *more], key="0123456789abcdef")
     crawl = Crawl(

@@ -31,7 +31,8 @@ from tidings.announce.execution.results import (
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
-from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, Remembered
+from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, PageSource, Remembered
+from tidings.announce.sitemap.local import SitemapSource
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_milliseconds
@@ -102,9 +103,10 @@ class Announcer:
         *,
         stop: Stop,
         channel: ChannelChoice = ChannelChoice.ALL,
+        pages: PageSource | None = None,
         on_progress: Callable[[Report], None] = ignore_progress,
     ) -> Report:
-        """Run one execution for one site and return its report.
+        """Run one execution for one site and return its report. `pages` stand for those of the site's sitemaps.
 
         Raises AlreadyRunningError, ExecutionLostError, ChannelDisabledError. Any other error ends the execution as
         `failed` and is raised.
@@ -112,7 +114,7 @@ class Announcer:
         channels = choose_channels(site, channel)
         execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
         work = self.prepare(execution, site, channels=channels)
-        return await work.run(stop=stop, on_progress=on_progress)
+        return await work.run(stop=stop, pages=pages, on_progress=on_progress)
 
     def prepare(self, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> "AnnounceExecution":
         """An execution that has been acquired, ready to run."""
@@ -128,16 +130,23 @@ class Announcer:
         return work
 
     def make_crawl(
-        self, site: Site, *, stop: Stop, channels: frozenset[Channel] = frozenset({Channel.INDEXNOW})
+        self,
+        site: Site,
+        *,
+        stop: Stop,
+        channels: frozenset[Channel] = frozenset({Channel.INDEXNOW}),
+        source: SitemapSource | None = None,
     ) -> Crawl:
-        """A walk over the site's sitemaps that reads only files which may have changed."""
+        """A walk over the site's sitemaps that reads only files which may have changed, from the network by default."""
         validators = SitemapValidators(self.database, site=site.number)
 
         async def recall(url: str) -> Remembered | None:
             expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
             return await validators.recall(url, expired_before=expired_before, channels=sum(channels))
 
-        return Crawl(site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall)
+        return Crawl(
+            site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall, source=source
+        )
 
 
 class AnnounceExecution:
@@ -163,14 +172,16 @@ class AnnounceExecution:
         self._recorder = self._parts.open_recorder(Channel.INDEXNOW)
         self._ranked: dict[Channel, RankedPlan] = {}
         self._engines: Sequence[Engine] | None = None
-        self._crawl: Crawl | GivenPages | None = None
+        self._crawl: PageSource | None = None
 
-    async def run(self, *, stop: Stop, on_progress: Callable[[Report], None] = ignore_progress) -> Report:
+    async def run(
+        self, *, stop: Stop, pages: PageSource | None = None, on_progress: Callable[[Report], None] = ignore_progress
+    ) -> Report:
         """Plan, unless that is done, and send; end the execution. Raises as `Announcer.announce` does."""
         self._on_progress = on_progress
         try:
             async with self._announcer.executions.keep_alive(self.execution):
-                await self._run(stop)
+                await self._run(stop, pages)
         except ExecutionLostError:
             raise
         except BaseException as error:
@@ -181,7 +192,7 @@ class AnnounceExecution:
             raise
         return self.report
 
-    async def _run(self, stop: Stop) -> None:
+    async def _run(self, stop: Stop, pages: PageSource | None) -> None:
         if self._engines is None:
             await self._open()
         if not self._is_worth_a_crawl:
@@ -190,7 +201,7 @@ class AnnounceExecution:
         async with self._parts.start_senders(self._engines or (), stop=stop) as senders:
             if self._crawl is None:
                 crawl = self._announcer.make_crawl(self._site, stop=stop, channels=self._channels)
-                await self._plan(crawl, stop=stop, wake=senders.wake)
+                await self._plan(crawl if pages is None else pages, stop=stop, wake=senders.wake)
             await senders.finish()
         await self._count_outbox()
         await self._send_ranked(stop)
@@ -236,7 +247,7 @@ class AnnounceExecution:
             self._emit(Remark(error=f"every engine refuses this site's key; nothing was sent to them. {ROTATE_KEY}"))
         return usable
 
-    async def _plan(self, crawl: Crawl | GivenPages, *, stop: Stop, wake: Callable[[], None]) -> None:
+    async def _plan(self, crawl: PageSource, *, stop: Stop, wake: Callable[[], None]) -> None:
         """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
         self._crawl = crawl
         finder = DueFinder(
@@ -259,9 +270,7 @@ class AnnounceExecution:
             for ranked in self._ranked.values():
                 await ranked.plan()
 
-    async def _read_sitemaps(
-        self, crawl: Crawl | GivenPages, finder: DueFinder, planner: Planner, *, stop: Stop
-    ) -> None:
+    async def _read_sitemaps(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         """A stop ends the wait for the next pages; those that were read are planned to the end."""
         await planner.open()
         async with aclosing(crawl.events()) as events:

@@ -14,21 +14,29 @@ from tidings.announce.execution.results import CrawlEnded, Ended, Remark, fold
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import Site
+from tidings.announce.sitemap.crawl import PageSource
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop, StopRequestedError
 
 
-async def preview(site: Site, *, announcer: Announcer, stop: Stop, on_page: Callable[[Page], None]) -> Report:
-    """Call `on_page` for every page that waits in the outbox, then crawl the site and do so for every due page."""
+async def preview(
+    site: Site,
+    *,
+    announcer: Announcer,
+    stop: Stop,
+    on_page: Callable[[Page], None],
+    pages: PageSource | None = None,
+) -> Report:
+    """Call `on_page` for every page that waits in the outbox, then for every due page of the site, or of `pages`."""
     report = Report(site=site.id, host=site.host)
     recorder = Recorder.open(announcer.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
-    crawl = announcer.make_crawl(site, stop=stop)
+    crawl = announcer.make_crawl(site, stop=stop) if pages is None else pages
     # Pages that left the sitemap are known only once a crawl has been saved.
     reading = replace(site, announce_removed=False)
     finder = DueFinder(reading, ledger=recorder.ledger, rules=announcer.rules, clock=announcer.clock)
     waiting = HashSet()
-    async for pages in recorder.outbox.list_pages():
-        for page in pages:
+    async for batch in recorder.outbox.list_pages():
+        for page in batch:
             if waiting.add(page.url_hash):
                 on_page(page)
     with closing(finder):

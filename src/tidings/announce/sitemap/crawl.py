@@ -7,14 +7,16 @@ after a lost connection (`FileRestarted`), and its pages so far do not count.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from tidings.announce.site.site import Site
+from tidings.announce.sitemap.local import SitemapAnswer, SitemapSource
 from tidings.announce.sitemap.other_hosts import MOST_REQUESTS, OtherHosts
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import show_url
-from tidings.core.net.client import FetchError, GuardedClient, NetworkError, Stream
+from tidings.core.net.client import FetchError, GuardedClient, NetworkError
 from tidings.core.net.retry import RetryPolicy, Trouble
 from tidings.core.stop import Stop
 
@@ -154,6 +156,15 @@ class CrawlResult:
 Recall = Callable[[str], Awaitable[Remembered | None]]
 
 
+class PageSource(Protocol):
+    """What an execution plans: a crawl, or pages that come in its form. `result` is final when `events` ends."""
+
+    @property
+    def result(self) -> CrawlResult: ...
+
+    def events(self) -> AsyncGenerator[CrawlEvent]: ...
+
+
 class Crawl:
     """One crawl of one site's sitemaps. `result` is final when `events` ends."""
 
@@ -166,12 +177,13 @@ class Crawl:
         policy: RetryPolicy,
         stop: Stop,
         recall: Recall,
+        source: SitemapSource | None = None,
         most_files: int = MOST_FILES,
         most_other_requests: int = MOST_REQUESTS,
     ) -> None:
         self.result = CrawlResult()
         self._site = site
-        self._client = client
+        self._source: SitemapSource = client if source is None else source
         self._clock = clock
         self._policy = policy
         self._stop = stop
@@ -272,7 +284,7 @@ class Crawl:
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
         remembered = await self._recall(file.url)
         file.fetched_at = to_milliseconds(self._clock.now())
-        async with self._client.stream(
+        async with self._source.stream(
             "GET",
             file.url,
             headers=_make_headers(remembered),
@@ -300,7 +312,7 @@ class Crawl:
         self._finish_file(file, reader, read)
         yield FileRead(file)
 
-    async def _read_body(self, answer: Stream, reader: SitemapReader) -> AsyncIterator[Pairs]:
+    async def _read_body(self, answer: SitemapAnswer, reader: SitemapReader) -> AsyncIterator[Pairs]:
         async for chunk in answer.chunks():
             for pairs in reader.stream(chunk):
                 yield pairs
@@ -338,7 +350,7 @@ def _make_headers(remembered: Remembered | None) -> dict[str, str]:
     return headers
 
 
-def _check_status(file: SitemapFile, answer: Stream) -> None:
+def _check_status(file: SitemapFile, answer: SitemapAnswer) -> None:
     if answer.status == 200:
         return
     raise UnavailableError(

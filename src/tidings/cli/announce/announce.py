@@ -7,6 +7,7 @@ import typer
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.site.site import Site, SubmitMethod, make_site
+from tidings.cli.announce.sources import Source, find_source
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, VerboseOption
 from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, require_site, stop_on_signals
@@ -21,8 +22,22 @@ if TYPE_CHECKING:
 @command
 async def announce(
     session: Session,
-    sitemap_url: Annotated[str, typer.Argument(help="A sitemap, a sitemap index, a feed, or robots.txt.")],
+    sitemap: Annotated[
+        str | None,
+        typer.Argument(help="A sitemap, a sitemap index, a feed, or robots.txt: its URL, or a file of this machine."),
+    ] = None,
     key: KeyOption = None,
+    url: Annotated[list[str] | None, typer.Option("--url", help="A page instead of a sitemap; repeat it.")] = None,
+    urls_from: Annotated[
+        str | None, typer.Option("--urls-from", help="A file with one page a line instead of a sitemap; - for stdin.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only pages whose lastmod is this recent, such as 1d or 12h; creates no data."),
+    ] = None,
+    channel: Annotated[
+        ChannelChoice, typer.Option("--channel", help="Where to submit; others than IndexNow by their settings.")
+    ] = ChannelChoice.INDEXNOW,
     engine: Annotated[
         list[str] | None,
         typer.Option("--engine", help="An IndexNow engine; repeat it for more. [INDEXNOW_SEARCH_ENGINES]"),
@@ -30,7 +45,7 @@ async def announce(
     method: Annotated[
         SubmitMethod | None, typer.Option("--method", help="How to send URLs. [INDEXNOW_SUBMIT_METHOD, auto]")
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="The site's host. [the sitemap's]")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The site's host. [the sitemap's, or the page's]")] = None,
     key_location: KeyLocationOption = None,
     announce_removed: Annotated[
         bool, typer.Option("--announce-removed", help="Announce pages that left the sitemap too.")
@@ -41,29 +56,38 @@ async def announce(
 ) -> Exit:
     """Announce one site once, without a server.
 
-    Sends the new and changed pages of the sitemap to the IndexNow engines.
+    Sends the new and changed pages of a sitemap to the IndexNow engines, or the pages that --url and --urls-from name.
 
     Exit code 0: all sent. 1: some failed, or the time ran out; they are sent first next time. 2: bad input.
     """
-    # Engines of the command line are the operator's own, as those of the settings are.
-    settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
-    site = make_site(
-        sitemap_urls=[sitemap_url],
-        key=require_key(key, settings),
-        host=host,
-        engines=settings.engines,
-        key_location=key_location,
-        submit_method=method or settings.submit_method,
-        announce_removed=announce_removed,
-    )
-    _require_allowed(site, settings=settings)
-    installation = await session.open(settings, verbose=verbose, leaves_nothing=dry_run)
-    installation.know(site)
-    if dry_run:
-        number = await installation.sites.find_number(site.id)
-        return await _show_due(installation, replace(site, number=number), as_json=as_json)
-    site = await installation.sites.adopt(site)
-    return await announce_site(installation, site, as_json=as_json, quiet=verbose)
+    if dry_run and channel not in (ChannelChoice.INDEXNOW, ChannelChoice.ALL):
+        fail("--dry-run lists the pages that are due for IndexNow; leave --channel out")
+    if announce_removed and (since or url or urls_from):
+        fail("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from")
+    with find_source(sitemap, urls=url or (), urls_from=urls_from, since=since, host=host) as source:
+        # Engines of the command line are the operator's own, as those of the settings are.
+        settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
+        site = make_site(
+            sitemap_urls=[source.sitemap_url],
+            key=require_key(key, settings),
+            host=host,
+            engines=settings.engines,
+            key_location=key_location,
+            submit_method=method or settings.submit_method,
+            announce_removed=announce_removed,
+            # Their keys are of one site, so they are used only if somebody asks for it.
+            bing=None if channel is ChannelChoice.INDEXNOW else settings.bing,
+            baidu=None if channel is ChannelChoice.INDEXNOW else settings.baidu,
+        )
+        if source.is_remote:
+            _require_allowed(site, settings=settings)
+        installation = await session.open(settings, verbose=verbose, leaves_nothing=dry_run or since is not None)
+        installation.know(site)
+        if dry_run:
+            number = await installation.sites.find_number(site.id)
+            return await _show_due(installation, replace(site, number=number), source=source, as_json=as_json)
+        site = await installation.sites.adopt(site)
+        return await announce_site(installation, site, channel=channel, source=source, as_json=as_json, quiet=verbose)
 
 
 @command
@@ -109,30 +133,35 @@ async def announce_site(
     site: Site,
     *,
     channel: ChannelChoice = ChannelChoice.ALL,
+    source: Source | None = None,
     as_json: bool = False,
     quiet: bool = False,
 ) -> Exit:
-    """One execution, with a progress bar and a summary."""
+    """One execution, with a progress bar and a summary. Without a `source`, the site's sitemaps are read."""
     from tidings.cli.announce.report import print_report, show_progress
     from tidings.core.executions import ExecutionStatus
 
     stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     with stop_on_signals(stop), show_progress(enabled=is_watched(as_json, quiet)) as view:
         report = await installation.announcer.announce(
-            site, stop=stop, channel=channel, on_progress=view.show if view else lambda _: None
+            site,
+            stop=stop,
+            channel=channel,
+            pages=None if source is None else source.open(installation, site, stop=stop, channel=channel),
+            on_progress=view.show if view else lambda _: None,
         )
     if as_json:
         print_json(report.to_json())
     else:
         print_report(report, console=make_console())
-        if installation.is_new and report.new:
+        if installation.is_new and report.new and (source is None or source.since is None):
             place = installation.settings.data_dir.absolute()
             typer.echo(f"This was the first execution in {place}: without history, every page counted as new.")
     await deliver_alerts(installation)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
 
-async def _show_due(installation: "Installation", site: Site, *, as_json: bool) -> Exit:
+async def _show_due(installation: "Installation", site: Site, *, source: Source, as_json: bool) -> Exit:
     from tidings.announce.execution.preview import preview
     from tidings.core.executions import ExecutionStatus
 
@@ -143,6 +172,7 @@ async def _show_due(installation: "Installation", site: Site, *, as_json: bool) 
             site,
             announcer=installation.announcer,
             stop=stop,
+            pages=source.open(installation, site, stop=stop),
             on_page=lambda page: urls.append(page.url) if as_json else typer.echo(page.url),
         )
     if as_json:

@@ -1,0 +1,140 @@
+"""Where `tidings announce` gets its pages: a sitemap of the network or of this machine, or a list of URLs."""
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.cli.session import fail
+from tidings.variables import parse_duration
+
+if TYPE_CHECKING:
+    from tidings.announce.site.site import Site
+    from tidings.announce.sitemap.crawl import PageSource
+    from tidings.core.stop import Stop
+    from tidings.wiring import Installation
+
+_LONGEST_SINCE_DAYS = 3_650
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the arguments name."""
+
+    # The sitemap. For a local file: the URL that stands for it. For a list: where a site usually has its sitemap.
+    sitemap_url: str
+    # The local sitemap.
+    path: Path | None = None
+    # The lines of a list of pages.
+    lines: Iterable[str] | None = None
+    # Pages with an older lastmod are left out.
+    since: timedelta | None = None
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the sitemap is fetched."""
+        return self.path is None and self.lines is None
+
+    def open(
+        self,
+        installation: "Installation",
+        site: "Site",
+        *,
+        stop: "Stop",
+        channel: ChannelChoice = ChannelChoice.INDEXNOW,
+    ) -> "PageSource":
+        """The pages, for one execution."""
+        from tidings.announce.execution.given_pages import GivenPages
+        from tidings.announce.execution.pipeline import choose_channels
+        from tidings.announce.execution.recent_pages import RecentPages
+        from tidings.announce.sitemap.local import LocalSitemaps
+
+        now, client = installation.clock.now(), installation.client
+        if self.lines is not None:
+            return GivenPages(self.lines, at=now)
+        local = None if self.path is None else LocalSitemaps(self.path, url=self.sitemap_url, client=client)
+        channels = choose_channels(site, channel)
+        crawl = installation.announcer.make_crawl(site, stop=stop, channels=channels, source=local)
+        return crawl if self.since is None else RecentPages(crawl, since=now - self.since)
+
+
+@contextmanager
+def find_source(
+    sitemap: str | None, *, urls: Sequence[str], urls_from: str | None, since: str | None, host: str | None
+) -> Iterator[Source]:
+    """The source that the arguments name. Ends the command if they name none, or two."""
+    listed = bool(urls) or urls_from is not None
+    if (sitemap is not None) == listed:
+        fail("name either a sitemap, or pages with --url or --urls-from")
+    if listed and since is not None:
+        fail("--since goes by the lastmod of a sitemap; pages that are named count as changed just now")
+    if sitemap is not None:
+        yield _find_sitemap(sitemap, since=_read_since(since), host=host)
+        return
+    with _open_list(urls_from) as file:
+        lines = chain(urls, _read_lines(file))
+        first = next(lines, None)
+        if first is None:
+            fail("there are no URLs to announce: the list is empty")
+        yield Source(f"{_find_origin(first, host=host)}/sitemap.xml", lines=chain([first], lines))
+
+
+def _read_since(since: str | None) -> timedelta | None:
+    try:
+        return None if since is None else parse_duration(since, unit="d", most=_LONGEST_SINCE_DAYS)
+    except ValueError as error:
+        fail(f"--since: {error}")
+
+
+def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) -> Source:
+    path = Path(sitemap)
+    if "://" in sitemap or not path.exists():
+        return Source(sitemap, since=since)
+    from tidings.announce.sitemap.local import find_first_url
+    from tidings.announce.sitemap.reader import RefusedSitemapError
+
+    try:
+        first = find_first_url(path)
+    except RefusedSitemapError as error:
+        fail(f"{path}: {error}")
+    if first is None and host is None:
+        fail(f"{path} lists no URLs; --host would say whose sitemap it is")
+    return Source(f"{_find_origin(first or '', host=host)}/{quote(path.name)}", path=path, since=since)
+
+
+def _find_origin(url: str, *, host: str | None) -> str:
+    """Scheme and host of a page, or the host that was given. A wrong one is refused when the site is made."""
+    split = urlsplit(url)
+    return f"{split.scheme or 'https'}://{host or split.netloc}"
+
+
+@contextmanager
+def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
+    """The list. Standard input is stored first: nothing waits for a slow pipe while an execution runs."""
+    if urls_from is None:
+        yield None
+        return
+    if urls_from != "-":
+        with Path(urls_from).open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as spool:
+        while block := sys.stdin.buffer.read(64 * 1024):
+            spool.write(block)
+        spool.seek(0)
+        yield spool
+
+
+def _read_lines(file: IO[bytes] | None) -> Iterator[str]:
+    """The lines that are neither empty nor a comment."""
+    for line in file or ():
+        text = line.decode("utf-8", "replace").strip().removeprefix("\ufeff")
+        if text and not text.startswith("#"):
+            yield text
