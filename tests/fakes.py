@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from tidings.core.executions import HEARTBEAT_EVERY
+from tidings.core.heartbeats import HEARTBEAT_EVERY
 
 SOON = 60.0
 

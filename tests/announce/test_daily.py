@@ -11,8 +11,8 @@ from tests.announce.bing_stage import MORNING, open_bing_stage
 from tests.announce.stage import Stage, StageMaker
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
+from tidings.announce.ledger.batch_state import DayCounts
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox import DayCounts
 from tidings.announce.ledger.statistics import KEPT_DAYS, DailyStatistics, DayCount, read_days
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.db.database import Database

@@ -11,7 +11,8 @@ from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import ClaimedPages, Outbox, batches, deliveries
+from tidings.announce.ledger.outbox import ClaimedPages, Outbox
+from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import (
     decode_pages,
     encode_pages,

@@ -152,7 +152,9 @@ def _become_command(request: dict[str, object], streams: list[int]) -> None:
     os.umask(int(str(request["umask"])))
     os.environ.clear()
     os.environ.update(dict(request["environment"]))  # type: ignore[call-overload]
-    sys.path[:0] = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each not in sys.path]
+    sys.path[:0] = [
+        each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each and each not in sys.path
+    ]
     sys.argv = ["tidings", *list(request["arguments"])]  # type: ignore[call-overload]
 
 

@@ -23,7 +23,8 @@ from tidings.collect.run.report import CollectReport
 from tidings.collect.write import Failed, SettledAction, Writer
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
-from tidings.core.executions import HEARTBEAT_EVERY, Executions, ExecutionStatus, executions
+from tidings.core.executions import Executions, ExecutionStatus, executions
+from tidings.core.heartbeats import HEARTBEAT_EVERY
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing

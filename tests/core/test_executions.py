@@ -17,8 +17,8 @@ from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.execution_table import last_executions
+from tidings.core.execution_history import KEPT, purge_executions
 from tidings.core.executions import (
-    KEPT,
     AlreadyRunningError,
     Execution,
     ExecutionLostError,
@@ -560,8 +560,8 @@ async def test_old_executions_are_deleted_but_the_newest_thirty_of_a_workflow(
     await made.finish(young, ExecutionStatus.SUCCEEDED)
     running = await made.acquire("announce:busy", kind="announce")
     clock.advance(timedelta(days=1))
-    assert await made.purge(older_than=timedelta(days=200)) == 0
-    assert await made.purge(older_than=timedelta(days=30)) == 12
+    assert await purge_executions(database, clock=clock, older_than=timedelta(days=200)) == 0
+    assert await purge_executions(database, clock=clock, older_than=timedelta(days=30)) == 12
     left = await made.list_recent("announce:busy", limit=100)
     assert (len(left), left[0].public_id, left[1].public_id) == (KEPT, running.public_id, young.public_id)
     assert len(await made.list_recent("announce:quiet", limit=100)) == 5

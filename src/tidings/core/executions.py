@@ -2,14 +2,15 @@
 
 A partial unique index guarantees that one execution of a workflow runs at a time. The row's increasing id is the
 fencing token: every guarded write checks, in its own transaction, that the execution is still `running`. A holder that
-was declared dead and wakes up again can therefore change nothing. `execution_table` has the table and its values.
+was declared dead and wakes up again can therefore change nothing. `execution_table` has the table and its values,
+`heartbeats` the sign of life, `execution_history` how long
+ended ones are kept.
 """
 
-import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -33,11 +34,11 @@ from tidings.core.execution_table import (
     read_record,
     store_outcomes,
 )
+from tidings.core.heartbeats import keep_alive
 from tidings.core.logs.logger import get_logger
 from tidings.core.process_lock import ProcessLock
 
 __all__ = [
-    "HEARTBEAT_EVERY",
     "REMOTE",
     "SILENT_FOR",
     "AlreadyRunningError",
@@ -52,11 +53,7 @@ __all__ = [
     "read_record",
 ]
 
-HEARTBEAT_EVERY = timedelta(minutes=1)
 SILENT_FOR = timedelta(minutes=30)
-# So many executions of a workflow stay, however old they are.
-KEPT = 30
-_PURGE_BLOCK = 1_000
 # The holder of an execution that an external client drives. Its heartbeat alone tells whether it lives. The idempotency
 # key follows after a slash.
 REMOTE = "remote"
@@ -280,46 +277,14 @@ class Executions:
         async with self._database.write() as connection:
             await connection.execute(delete(executions).where(executions.c.id == execution.id, is_running))
 
-    @asynccontextmanager
-    async def keep_alive(
+    def keep_alive(
         self, execution: Execution, *, heartbeat: Callable[[Execution], Awaitable[object]] | None = None
-    ) -> AsyncIterator[None]:
+    ) -> AbstractAsyncContextManager[None]:
         """Send a heartbeat every minute while the block runs. A lost execution cancels the block.
 
         The block then raises ExecutionLostError. `heartbeat` replaces `Executions.heartbeat`.
         """
-        send = heartbeat or self.heartbeat
-        owner = asyncio.current_task()
-        lost = False
-
-        async def beat() -> None:
-            nonlocal lost
-            while True:
-                await self._clock.sleep(HEARTBEAT_EVERY)
-                try:
-                    await send(execution)
-                except ExecutionLostError:
-                    lost = True
-                    if owner is not None:
-                        owner.cancel()
-                    return
-                except Exception as error:  # noqa: BLE001 - one failed heartbeat must not end the others
-                    # The database is busy or away: thirty heartbeats may be missed before it matters.
-                    _log.warning(
-                        "execution.heartbeat_failed", execution=execution.public_id, reason=type(error).__name__
-                    )
-
-        task = asyncio.create_task(beat())
-        try:
-            yield
-        except asyncio.CancelledError:
-            if lost and owner is not None:
-                owner.uncancel()
-                raise ExecutionLostError(execution.public_id, execution.workflow_name) from None
-            raise
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        return keep_alive(execution, send=heartbeat or self.heartbeat, clock=self._clock)
 
     async def recover(self, *, workflow_name: str | None = None, kinds: Collection[str] | None = None) -> list[str]:
         """End the executions of dead holders: `interrupted` if the process is gone, else `timeout`.
@@ -380,31 +345,6 @@ class Executions:
                 await self._on_lost(connection, lost)
         _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
         return [lost]
-
-    async def purge(self, *, older_than: timedelta) -> int:
-        """Delete ended executions that are older, but the newest 30 of each workflow. Returns how many."""
-        before, newer = to_milliseconds(self._clock.now() - older_than), executions.alias("newer")
-        kept_from = (
-            select(newer.c.id)
-            .where(newer.c.workflow_name == executions.c.workflow_name)
-            .order_by(newer.c.id.desc())
-            .offset(KEPT - 1)
-            .limit(1)
-            .scalar_subquery()
-        )
-        old = select(executions.c.id).where(
-            executions.c.status != ExecutionStatus.RUNNING.value,
-            executions.c.completed_at < before,
-            executions.c.id < kept_from,
-        )
-        deleted, count = 0, _PURGE_BLOCK
-        while count == _PURGE_BLOCK:
-            async with self._database.write() as connection:
-                purge = delete(executions).where(executions.c.id.in_(old.limit(_PURGE_BLOCK)))
-                count = (await connection.execute(purge)).rowcount
-            deleted += count
-        _log.info("executions.purged", executions=deleted)
-        return deleted
 
     async def count_running(self) -> int:
         async with self._database.read() as connection:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from tidings.collect.run.jobs import CollectSchedule
 from tidings.core.db.database import newest_revision
+from tidings.core.execution_history import purge_executions
 from tidings.core.queue.alerts import watch_workers
 from tidings.core.queue.tick import Ticker
 from tidings.wiring.collect import list_collect_intervals
@@ -30,8 +31,8 @@ def make_ticker(installation: Installation) -> Ticker:
         )
 
     async def purge() -> None:
-        if installation.settings.execution_retention:
-            await installation.executions.purge(older_than=installation.settings.execution_retention)
+        if kept_for := installation.settings.execution_retention:
+            await purge_executions(installation.database, clock=installation.clock, older_than=kept_for)
 
     return Ticker(
         installation.dispatcher,

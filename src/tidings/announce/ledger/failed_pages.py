@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox import batches, deliveries
+from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import decode_pages, list_positions, read_bits, read_numbers
 from tidings.core.clock import from_milliseconds
 from tidings.core.db.database import Database

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from tidings.announce.due.pages import PageFilter
 from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.ledger import Channel, Entry, ledger
-from tidings.announce.ledger.outbox import batches, deliveries
+from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import read_bits, read_numbers
 from tidings.announce.site.site import Site
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds, to_text

@@ -13,28 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Index,
-    Integer,
-    LargeBinary,
-    SmallInteger,
-    Table,
-    Text,
-    delete,
-    exists,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys, Pages
+from tidings.announce.ledger.batch_state import BatchState, name_day
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import (
     decode_pages,
     encode_pages,
@@ -47,62 +33,10 @@ from tidings.announce.ledger.packing import (
     write_bits,
 )
 from tidings.core.clock import to_milliseconds
-from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.db.database import Database
 
 # Deliveries that are looked at for one claim: small ones go out together.
 MOST_CLAIMED = 100
-
-batches = Table(
-    "batches",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("site", BigInteger, nullable=False),
-    Column("channel", SmallInteger, nullable=False),
-    # Whether the pages left the sitemap; otherwise they are new or changed.
-    Column("removed", Boolean, nullable=False),
-    # How many pages.
-    Column("size", Integer, nullable=False),
-    # Hashes and lastmods as they are, then the URLs, compressed; see `encode_pages`.
-    Column("pages", LargeBinary, nullable=False),
-    # Bitmap: pages that at least one engine took, so they are in the ledger.
-    Column("entered", LargeBinary, nullable=False),
-    # UTC day of the two bitmaps after it: pages tried on that day, and pages taken on it.
-    Column("day", Text, nullable=False),
-    Column("tried", LargeBinary, nullable=False),
-    Column("taken", LargeBinary, nullable=False),
-    # Milliseconds since the epoch.
-    Column("created_at", BigInteger, nullable=False),
-    # Id of the execution that planned it.
-    Column("created_in", BigInteger, nullable=False),
-    Index("batches_of_site", "site", "channel"),
-    sqlite_autoincrement=True,
-)
-
-deliveries = Table(
-    "deliveries",
-    metadata,
-    Column("id", RowId, primary_key=True),
-    Column("batch", BigInteger, nullable=False),
-    # As in the batch, so that the next delivery of an engine is found by one index.
-    Column("site", BigInteger, nullable=False),
-    Column("channel", SmallInteger, nullable=False),
-    Column("engine", Text, nullable=False),
-    # Bitmap: open pages of the batch, which the engine did not take so far.
-    Column("pending", LargeBinary, nullable=False),
-    # How many pages that are.
-    Column("size", Integer, nullable=False),
-    # Requests made so far, over all executions.
-    Column("attempts", Integer, nullable=False),
-    # The last failure: why, when (milliseconds since the epoch), and in which execution. All null before the first.
-    Column("reason", Text),
-    Column("failed_at", BigInteger),
-    Column("attempted_in", BigInteger),
-    # The name of its verdict, such as `bad_urls`. Null for failures from before this column.
-    Column("verdict", Text),
-    Index("deliveries_next", "site", "channel", "engine", "failed_at", "id"),
-    Index("deliveries_of_batch", "batch"),
-    sqlite_autoincrement=True,
-)
 
 _batch, _delivery = batches.c, deliveries.c
 
@@ -153,19 +87,6 @@ class ClaimedPages:
             if first < last:
                 yield replace(segment, positions=segment.positions[first - begin : last - begin]), first
             begin = end
-
-
-@dataclass(frozen=True, slots=True)
-class DayCounts:
-    """Pages of one UTC day that were not counted on it before."""
-
-    # Pages that were sent to an engine.
-    tried: int = 0
-    # Pages that an engine took.
-    taken: int = 0
-
-    def __add__(self, other: "DayCounts") -> "DayCounts":
-        return DayCounts(self.tried + other.tried, self.taken + other.taken)
 
 
 class Outbox:
@@ -315,7 +236,7 @@ class Outbox:
             found = {row.id: (row.pages, row.size) for row in rows}
         return [found[segment.batch] for segment in segments]
 
-    async def read_state(self, connection: AsyncConnection, segment: Segment) -> "BatchState":
+    async def read_state(self, connection: AsyncConnection, segment: Segment) -> BatchState:
         """What is known of the segment's pages beyond this delivery."""
         columns = (_batch.id, _batch.entered, _batch.day, _batch.tried, _batch.taken, _batch.created_in)
         statement = select(*columns, _batch.created_at).where(_batch.id == segment.batch)
@@ -330,7 +251,7 @@ class Outbox:
             created_at=row.created_at,
         )
 
-    async def record_taken(self, connection: AsyncConnection, segment: Segment, state: "BatchState") -> None:
+    async def record_taken(self, connection: AsyncConnection, segment: Segment, state: BatchState) -> None:
         """The engine took the segment's pages: they leave the delivery. `state` is the batch's after that."""
         row = await self._read_delivery(connection, segment.delivery)
         pending = read_bits(row.pending) & ~make_bits(segment.positions)
@@ -341,7 +262,7 @@ class Outbox:
         self,
         connection: AsyncConnection,
         segment: Segment,
-        state: "BatchState",
+        state: BatchState,
         *,
         reason: str,
         verdict: str | None,
@@ -402,7 +323,7 @@ class Outbox:
     async def _update(self, connection: AsyncConnection, number: int, **values: Any) -> None:
         await connection.execute(update(deliveries).where(_delivery.id == number).values(**values))
 
-    async def _store_state(self, connection: AsyncConnection, state: "BatchState") -> None:
+    async def _store_state(self, connection: AsyncConnection, state: BatchState) -> None:
         values = {
             "entered": write_bits(state.entered),
             "day": state.day,
@@ -438,49 +359,5 @@ class Outbox:
         return sum(bits.bit_count() for bits in failed.values())
 
 
-@dataclass(frozen=True, slots=True)
-class BatchState:
-    """What is known of a batch's pages over all engines, as bitmaps."""
-
-    # Id of the batch.
-    batch: int
-    # Pages that at least one engine took.
-    entered: int
-    # UTC day that `tried` and `taken` are about.
-    day: str
-    tried: int
-    taken: int
-    # Id of the execution that planned the batch, and when, in milliseconds.
-    created_in: int
-    created_at: int
-
-    def count_tried(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
-        """The state after these pages were tried on `day`, and those not counted on it before."""
-        state = self if self.day == day else self.begin_day(day)
-        pages = make_bits(positions)
-        counts = DayCounts(tried=(pages & ~state.tried).bit_count())
-        return replace(state, tried=state.tried | pages), counts
-
-    def count_taken(self, positions: Sequence[int], *, day: str) -> tuple["BatchState", DayCounts]:
-        """The same for pages that an engine took, which are entered now."""
-        state, counts = self.count_tried(positions, day=day)
-        pages = make_bits(positions)
-        counts = replace(counts, taken=(pages & ~state.taken).bit_count())
-        return replace(state, taken=state.taken | pages, entered=state.entered | pages), counts
-
-    def begin_day(self, day: str) -> "BatchState":
-        """The state on a new day."""
-        return replace(self, day=day, tried=0, taken=0)
-
-    def add_counted(self, *, tried: int, taken: int) -> "BatchState":
-        """The state with pages that were tried and taken on its day from other batches."""
-        return replace(self, tried=self.tried | tried, taken=self.taken | taken)
-
-
 def _decode(row: Any) -> Pages:
     return decode_pages(row.pages, size=row.size, removed=row.removed)
-
-
-def name_day(at: datetime) -> str:
-    """The UTC day of a timestamp, as the tables hold it."""
-    return at.strftime("%Y-%m-%d")

@@ -9,15 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import PageKeys
+from tidings.announce.ledger.batch_state import BatchState, DayCounts, name_day
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import (
-    BatchState,
-    ClaimedPages,
-    DayCounts,
-    Outbox,
-    Segment,
-    name_day,
-)
+from tidings.announce.ledger.outbox import ClaimedPages, Outbox, Segment
 from tidings.announce.ledger.packing import list_positions, make_bits
 from tidings.announce.ledger.seen_pages import SeenPages
 from tidings.announce.ledger.statistics import DailyStatistics

@@ -10,8 +10,8 @@ from datetime import date, timedelta
 from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.ledger.batch_state import DayCounts
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.outbox import DayCounts
 from tidings.core.db.database import Database, metadata
 
 KEPT_DAYS = 400
