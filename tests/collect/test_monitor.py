@@ -16,7 +16,7 @@ from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.fakes import StageClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.alerts import MOST_PENDING, is_bad, is_judged
+from tidings.collect.conditions import MOST_PENDING, is_bad, is_judged
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import EndedExecution
 from tidings.collect.status import SuccessRate, count_minutes

@@ -12,7 +12,7 @@ import pytest
 
 from tests.stage import open_stage
 from tidings.announce.execution.alerts import CHECK, AnnounceAlert
-from tidings.collect import alerts as collect_alerts
+from tidings.collect import conditions
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
@@ -105,24 +105,24 @@ def _list_conditions() -> Iterator[Alert]:
         ciphertext=b"",
     )
     cooling = replace(cookie, state=replace(cookie.state, cooling_until=NOW))
-    yield collect_alerts._describe_rest(cooling, CookieStatus.COOLING.value).alert
+    yield conditions.describe_rest(cooling, CookieStatus.COOLING.value).alert
     for status in (CookieStatus.COOLING, CookieStatus.INVALID, CookieStatus.BANNED, CookieStatus.UNREADABLE):
-        yield collect_alerts._describe_rest(cookie, status.value).alert
+        yield conditions.describe_rest(cookie, status.value).alert
     for obstacles in ([], ["cooling", "invalid"], ["used up today"]):
-        yield collect_alerts._describe_exhaustion("weibo", obstacles).alert
+        yield conditions.describe_exhaustion("weibo", obstacles).alert
     for at in (NOW, NOW - timedelta(days=1)):
-        yield collect_alerts._describe_ending(cookie, at=at).alert
+        yield conditions.describe_ending(cookie, at=at).alert
     for cause in PauseCause:
         message = "weibo: the service has an error (HTTP 503)"
         pause = PlatformPause(
             platform="weibo", cause=cause, message=message, failures=1, since=NOW, until=NOW, probed_at=None
         )
-        yield collect_alerts._describe_pause(pause).alert
-    yield collect_alerts._describe_rate(SuccessRate(1, 9, is_known=True)).alert
-    yield collect_alerts._describe_pending().alert
-    yield collect_alerts._describe_skipped("weibo", {"INVALID_INPUT": 3}).alert
+        yield conditions.describe_pause(pause).alert
+    yield conditions.describe_rate(SuccessRate(1, 9, is_known=True)).alert
+    yield conditions.describe_pending().alert
+    yield conditions.describe_skipped("weibo", {"INVALID_INPUT": 3}).alert
     searches = [WatchedSearch("weibo", "咖啡", ErrorCode.PLATFORM_ERROR)]
-    yield from (each.alert for each in collect_alerts._describe_searches(searches))
+    yield from (each.alert for each in conditions.describe_searches(searches))
 
 
 def _list_advice() -> Iterator[str]:

@@ -20,11 +20,12 @@ from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
 from tidings.collect.feishu.delivery import RecordCounts, TableDelivery
 from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
 from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
+from tidings.collect.feishu.status import MirrorStatus, read_mirror_status
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import MIRROR, candidates, mirror_failures, mirror_intents, mirror_outbox, mirror_state
 from tidings.core.alerts import Alert, Alerts
 from tidings.core.backoff import Backoff
-from tidings.core.clock import Clock, read_timestamp, to_milliseconds
+from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
@@ -75,22 +76,6 @@ class MirrorResult:
     failures: Mapping[str, FeishuError] = field(default_factory=dict)
     # Another process delivers, so nothing was done here.
     is_busy: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorStatus:
-    """The status of the mirror."""
-
-    # Pending changes; a row that changed twice counts twice.
-    waiting: int
-    # Since when the oldest change is pending.
-    oldest: datetime | None
-    # Rows that Feishu did not take; they are tried again when they change.
-    refused: int
-    # The latest error of a table that fails; None if every table works.
-    last_error: str | None
-    failed_at: datetime | None
-    delivered_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +164,7 @@ class FeishuMirror:
 
     async def describe(self) -> MirrorStatus:
         """The status of the mirror, whichever process delivers."""
-        tables = self._parts
-        outbox, failures, state = mirror_outbox.c, mirror_failures.c, mirror_state.c
-        pending = select(func.count(), func.min(outbox.created_at)).where(outbox.table_name.in_(tables))
-        refusals = select(func.count()).where(failures.table_name.in_(tables))
-        states = select(state.delivered_at, state.last_error, state.failed_at).where(state.table_name.in_(tables))
-        async with self._database.read() as connection:
-            waiting, oldest = (await connection.execute(pending)).one()
-            refused = (await connection.execute(refusals)).scalar_one()
-            rows = (await connection.execute(states)).all()
-        failing = max((row for row in rows if row.last_error), key=lambda row: row.failed_at, default=None)
-        return MirrorStatus(
-            waiting=waiting,
-            oldest=read_timestamp(oldest),
-            refused=refused,
-            last_error=None if failing is None else failing.last_error,
-            failed_at=None if failing is None else read_timestamp(failing.failed_at),
-            delivered_at=read_timestamp(max((row.delivered_at for row in rows if row.delivered_at), default=None)),
-        )
+        return await read_mirror_status(self._database, tables=self._parts)
 
     async def _list_due(self) -> list[str]:
         """The tables with pending changes, with a create of unknown outcome, with a new target, or due to compare."""

@@ -6,6 +6,7 @@ table that people fill in: their keywords. Timestamps are Feishu's dates, which 
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -357,3 +358,11 @@ BASE_TABLES: Final[Mapping[str, Mapping[str, MirrorField]]] = {
         "status": MirrorField(FieldType.TEXT),
     },
 }
+
+
+def group_ids(keys: Iterable[RowKey]) -> dict[str, list[str]]:
+    """The note ids of each platform."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        ids[key.platform].append(key.note_id)
+    return ids

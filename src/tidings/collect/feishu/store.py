@@ -7,7 +7,6 @@ Every write but one happens in a transaction that checks that the execution stil
 import asyncio
 import json
 import uuid
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from tidings.collect.feishu.rows import (
     RowChange,
     RowKey,
     group_entries,
+    group_ids,
     read_key,
 )
 from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_records, mirror_state
@@ -199,7 +199,7 @@ class MirrorStore:
 
     async def _read_rows(self, connection: AsyncConnection, keys: Iterable[RowKey]) -> dict[RowKey, Row[Any]]:
         rows: dict[RowKey, Row[Any]] = {}
-        for platform, ids in _group_ids(keys).items():
+        for platform, ids in group_ids(keys).items():
             statement = self.table.select(self._clock.now()).where(self.table.match(platform, ids))
             rows |= {read_key(row): row for row in await connection.execute(statement)}
         return rows
@@ -392,12 +392,5 @@ class MirrorStore:
         """Conditions that select these keys in one of the mirror's own tables, one for each platform."""
         return [
             and_(table.c.table_name == self.table_name, table.c.platform == platform, table.c.note_id.in_(ids))
-            for platform, ids in _group_ids(keys).items()
+            for platform, ids in group_ids(keys).items()
         ]
-
-
-def _group_ids(keys: Iterable[RowKey]) -> dict[str, list[str]]:
-    ids: dict[str, list[str]] = defaultdict(list)
-    for key in keys:
-        ids[key.platform].append(key.note_id)
-    return ids

@@ -7,24 +7,27 @@ define their tables on the `metadata` of this module; `migrations/` has their hi
 """
 
 import json
-import os
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
 
-from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, event, inspect
+from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, inspect
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.core.clock import Clock
-from tidings.core.db.short_cut import ShortCut
+from tidings.core.db.engines import (
+    SQLITE_READERS,
+    make_short_cut,
+    open_postgresql_reader,
+    open_postgresql_writer,
+    open_sqlite_reader,
+    open_sqlite_writer,
+)
 
 if TYPE_CHECKING:
     # Loaded where it is used: 2 MB that an installation on SQLite does not need.
@@ -37,19 +40,10 @@ RowId = BigInteger().with_variant(Integer, "sqlite")
 
 Dialect = Literal["sqlite", "postgresql"]
 
-_BUSY_MILLISECONDS = 30_000
-_WAL_ATTEMPTS = 500
-_WAL_PAUSE_SECONDS = 0.02
-_READ_CACHE_KIB = 2_048
-_SQLITE_READERS = 4
 # The most connections of a process that write, and the most that read.
 CONNECTIONS = 15
-_KEPT_CONNECTIONS = 5
-# Milliseconds that a writing transaction may wait for its process.
-_LONGEST_IDLE = 15_000
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
-_READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
 MIGRATIONS = Path(__file__).parent / "migrations"
 # How long a worker waits for the tables of its release.
 PATIENCE = timedelta(seconds=60)
@@ -111,7 +105,7 @@ class Database(ReadableDatabase):
     ) -> None:
         super().__init__(reader, dialect=dialect, url=url, most_readers=most_readers)
         self._writer = writer
-        self._short_cut = _make_short_cut(url) if dialect == "sqlite" else None
+        self._short_cut = make_short_cut(url) if dialect == "sqlite" else None
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
@@ -177,9 +171,9 @@ def open_read_only_database(url: str, *, connections: int = _POSTGRESQL_ONLY_REA
             raise DatabaseUrlError(
                 "there is no SQLite file at this path; `tidings serve` creates it when it first starts"
             )
-        reader = _open_sqlite_reader(path)
-        return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=_SQLITE_READERS)
-    reader = _open_postgresql_reader(parsed, connections=connections)
+        reader = open_sqlite_reader(path)
+        return ReadableDatabase(reader, dialect="sqlite", url=parsed, most_readers=SQLITE_READERS)
+    reader = open_postgresql_reader(parsed, connections=connections)
     return ReadableDatabase(reader, dialect="postgresql", url=parsed, most_readers=connections)
 
 
@@ -197,119 +191,14 @@ def _parse_url(url: str) -> URL:
 
 
 def _open_sqlite(path: Path, *, url: URL) -> Database:
-    # SQLite gives its -wal and -shm files the mode of the database itself.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    _turn_to_wal(path)
-    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "synchronous=FULL", "foreign_keys=ON")
-    writer = _create_sqlite_engine(
-        path, mode="rw", begin="BEGIN IMMEDIATE", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120
-    )
-    return Database(writer, _open_sqlite_reader(path), dialect="sqlite", url=url, most_readers=_SQLITE_READERS)
-
-
-def _turn_to_wal(path: Path) -> None:
-    """WAL is a property of the file. SQLite does not wait while another process turns a new file to it."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for attempts_left in reversed(range(_WAL_ATTEMPTS)):
-            try:
-                connection.execute("PRAGMA journal_mode=WAL").close()
-                return
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or not attempts_left:
-                    raise
-            time.sleep(_WAL_PAUSE_SECONDS)
-
-
-def _open_sqlite_reader(path: Path) -> AsyncEngine:
-    return _create_sqlite_engine(
-        path, mode="ro", begin="BEGIN", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=_SQLITE_READERS - 2
-    )
-
-
-class _SqliteConnection(sqlite3.Connection):
-    """Rolls back before it closes.
-
-    A task that is cancelled within a statement leaves its cursor open. SQLite keeps the lock of a connection that is
-    closed like that, and every other writer would wait for it in vain.
-    """
-
-    def close(self) -> None:
-        with suppress(sqlite3.Error):
-            self.rollback()
-        super().close()
-
-
-def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
-    engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=_name_sqlite(path), query={"mode": mode, "uri": "true"}),
-        connect_args={"isolation_level": None, "factory": _SqliteConnection},
-        hide_parameters=True,
-        **options,
-    )
-
-    @event.listens_for(engine.sync_engine, "connect")
-    def set_pragmas(connection: Any, _record: Any) -> None:
-        cursor = connection.cursor()
-        for pragma in pragmas:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-    # The driver would begin transactions by itself, deferred, and only before some statements.
-    @event.listens_for(engine.sync_engine, "begin")
-    def begin_transaction(connection: Any) -> None:
-        connection.exec_driver_sql(begin)
-
-    return engine
-
-
-def _make_short_cut(url: URL) -> ShortCut:
-    return ShortCut(f"{_name_sqlite(Path(str(url.database)))}?mode=ro", pragmas=_READ_PRAGMAS)
-
-
-def _name_sqlite(path: Path) -> str:
-    return f"file:{quote(str(path.absolute()))}"
+    writer, reader = open_sqlite_writer(path), open_sqlite_reader(path)
+    return Database(writer, reader, dialect="sqlite", url=url, most_readers=SQLITE_READERS)
 
 
 def _open_postgresql(url: URL, *, connections: int) -> Database:
-    writer = create_async_engine(
-        _name_postgresql(url),
-        pool_pre_ping=True,
-        hide_parameters=True,
-        # A frozen process must not keep its locks: others take over what it did.
-        connect_args={"options": _add_option(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}")},
-        **_size_pool(connections),
-    )
-    reader = _open_postgresql_reader(url, connections=connections)
+    writer = open_postgresql_writer(url, connections=connections)
+    reader = open_postgresql_reader(url, connections=connections)
     return Database(writer, reader, dialect="postgresql", url=url, most_readers=connections)
-
-
-def _size_pool(connections: int) -> dict[str, int]:
-    """Some connections stay open; the others are opened when they are needed."""
-    kept = min(_KEPT_CONNECTIONS, connections)
-    return {"pool_size": kept, "max_overflow": connections - kept}
-
-
-def _open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
-    return create_async_engine(
-        _name_postgresql(url),
-        **_size_pool(connections),
-        pool_pre_ping=True,
-        hide_parameters=True,
-        isolation_level="REPEATABLE READ",
-        connect_args={"options": _add_option(url, "-c default_transaction_read_only=on")},
-        # Repeated at every BEGIN: a SET could change the default for the session.
-        execution_options={"postgresql_readonly": True},
-    )
-
-
-def _add_option(url: URL, option: str) -> str:
-    """The options of the URL, and ours: the last of two for one parameter counts."""
-    given = url.query.get("options", ())
-    return " ".join([*((given,) if isinstance(given, str) else given), option])
-
-
-def _name_postgresql(url: URL) -> URL:
-    return url.set(drivername="postgresql+psycopg")
 
 
 async def prepare_database(database: Database) -> None:

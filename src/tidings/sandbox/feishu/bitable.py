@@ -15,6 +15,16 @@ from aiohttp import web
 
 from tidings.sandbox.feishu.bot import BOT_PATH, DEMO_BOT, GroupBot
 from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS, BitableLimits, RateGate
+from tidings.sandbox.feishu.requests import (
+    BitableRequest,
+    is_uuid4,
+    read_changes,
+    read_field_types,
+    read_fields,
+    read_ids,
+    read_object,
+    read_records,
+)
 from tidings.sandbox.feishu.tables import BitableFieldType, BitableTable, Fields, RefusalError
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
@@ -59,26 +69,6 @@ UNAVAILABLE = Fault(
     status=502, headers={"Content-Type": "text/html"}, body="<html><title>502 Bad Gateway</title></html>"
 )
 ANSWER_LOST = Fault(FaultKind.RESET_AFTER_ACCEPTING)
-
-
-@dataclass(frozen=True, slots=True)
-class BitableRequest:
-    """A request to Feishu. `urls` are the keys and record ids that it concerns; faults can match them."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    token: str = field(repr=False)
-    document: Mapping[str, Any] = field(repr=False)
-    size: int = 0
-    urls: tuple[str, ...] = ()
-
-    @property
-    def fields(self) -> Mapping[str, object]:
-        """For the request log: the number of bytes and records, and the client_token."""
-        named = self.document.get("records")
-        count = {"bytes": self.size} | ({"records": len(named)} if isinstance(named, list) else {})
-        return count | {name: self.query[name] for name in ("client_token",) if name in self.query}
 
 
 @dataclass(slots=True)
@@ -207,7 +197,7 @@ class SandboxBitable(StandIn[BitableRequest]):
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> BitableRequest:
         split = urlsplit(request.raw_path)
-        document = _read_object(body)
+        document = read_object(body)
         return BitableRequest(
             method=request.method,
             path=unquote(split.path),
@@ -270,7 +260,7 @@ class SandboxBitable(StandIn[BitableRequest]):
             return {"items": items, "has_more": False, "total": len(items)}
         match asked.method, asked.document.get("table"):
             case "POST", {"name": str(name), "default_view_name": str(), "fields": [_, *_] as fields}:
-                return {"table_id": self.create_table(name, _read_field_types(fields))}
+                return {"table_id": self.create_table(name, read_field_types(fields))}
         raise RefusalError(1254001)
 
     def _check_token(self, token: str) -> None:
@@ -311,32 +301,32 @@ class SandboxBitable(StandIn[BitableRequest]):
                     lambda: {"field": table.change_field(field_id, document.get("field_name"), document.get("type"))},
                 )
             case "POST", "records":
-                return await self._write(opened, lambda: {"record": table.create([_read_fields(document)])[0]})
+                return await self._write(opened, lambda: {"record": table.create([read_fields(document)])[0]})
             case "PUT", "records", record_id:
                 return await self._write(
-                    opened, lambda: {"record": table.update([(record_id, _read_fields(document))])[0]}
+                    opened, lambda: {"record": table.update([(record_id, read_fields(document))])[0]}
                 )
             case "POST", "records", "batch_create":
                 return await self._create_once(opened, asked)
             case "POST", "records", "batch_update":
-                return await self._write(opened, lambda: {"records": table.update(_read_changes(document))})
+                return await self._write(opened, lambda: {"records": table.update(read_changes(document))})
             case "POST", "records", "batch_delete":
-                return await self._write(opened, lambda: {"records": table.delete(_read_ids(document))})
+                return await self._write(opened, lambda: {"records": table.delete(read_ids(document))})
         return None
 
     async def _create_once(self, opened: _OpenTable, asked: BitableRequest) -> dict[str, object]:
         """Create records. A known client_token creates nothing and returns the earlier answer."""
         token, body = asked.query.get("client_token"), json.dumps(asked.document, sort_keys=True)
         if token is None:
-            return await self._write(opened, lambda: {"records": opened.table.create(_read_records(asked.document))})
-        if not _is_uuid4(token):
+            return await self._write(opened, lambda: {"records": opened.table.create(read_records(asked.document))})
+        if not is_uuid4(token):
             raise RefusalError(1254037, "Invalid client token, make sure that it complies.", status=400)
         if token in opened.answered:
             known, answer = opened.answered[token]
             if known != body:
                 raise RefusalError(1255006, "Client token conflict, please generate a new one.", status=400)
             return answer
-        answer = await self._write(opened, lambda: {"records": opened.table.create(_read_records(asked.document))})
+        answer = await self._write(opened, lambda: {"records": opened.table.create(read_records(asked.document))})
         opened.answered[token] = body, answer
         return answer
 
@@ -361,51 +351,3 @@ class SandboxBitable(StandIn[BitableRequest]):
             if isinstance(record, dict) and isinstance(record.get("fields"), dict):
                 named += [str(record["fields"].get(opened.table.primary, "")), str(record.get("record_id", ""))]
         return [name for name in named if name]
-
-
-def _is_uuid4(text: str) -> bool:
-    try:
-        return uuid.UUID(text).version == 4 and str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
-
-
-def _read_object(body: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _read_field_types(fields: Sequence[Any]) -> dict[str, BitableFieldType]:
-    try:
-        return {str(field["field_name"]): BitableFieldType(field["type"]) for field in fields}
-    except (KeyError, TypeError, ValueError):
-        raise RefusalError(1254001) from None
-
-
-def _read_fields(document: Mapping[str, Any]) -> Fields:
-    fields = document.get("fields")
-    if not isinstance(fields, dict):
-        raise RefusalError(1254001)
-    return fields
-
-
-def _read_list(document: Mapping[str, Any]) -> list[Any]:
-    records = document.get("records")
-    if not isinstance(records, list):
-        raise RefusalError(1254001)
-    return records
-
-
-def _read_records(document: Mapping[str, Any]) -> list[Fields]:
-    return [_read_fields(record) for record in _read_list(document)]
-
-
-def _read_changes(document: Mapping[str, Any]) -> list[tuple[str, Fields]]:
-    return [(str(record.get("record_id")), _read_fields(record)) for record in _read_list(document)]
-
-
-def _read_ids(document: Mapping[str, Any]) -> list[str]:
-    return [str(record) for record in _read_list(document)]

@@ -1,0 +1,140 @@
+"""SQLAlchemy's engines as Tidings needs them: SQLite's file in WAL mode, PostgreSQL's pools; writers and readers."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from tidings.core.db.short_cut import ShortCut
+
+_BUSY_MILLISECONDS = 30_000
+_WAL_ATTEMPTS = 500
+_WAL_PAUSE_SECONDS = 0.02
+_READ_CACHE_KIB = 2_048
+SQLITE_READERS = 4
+_KEPT_CONNECTIONS = 5
+# Milliseconds that a writing transaction may wait for its process.
+_LONGEST_IDLE = 15_000
+_READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
+
+
+def open_sqlite_writer(path: Path) -> AsyncEngine:
+    """The one writing connection of a process. Creates the file (0600) if it is missing."""
+    # SQLite gives its -wal and -shm files the mode of the database itself.
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    _turn_to_wal(path)
+    pragmas = (f"busy_timeout={_BUSY_MILLISECONDS}", "synchronous=FULL", "foreign_keys=ON")
+    return _create_sqlite_engine(
+        path, mode="rw", begin="BEGIN IMMEDIATE", pragmas=pragmas, pool_size=1, max_overflow=0, pool_timeout=120
+    )
+
+
+def _turn_to_wal(path: Path) -> None:
+    """WAL is a property of the file. SQLite does not wait while another process turns a new file to it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for attempts_left in reversed(range(_WAL_ATTEMPTS)):
+            try:
+                connection.execute("PRAGMA journal_mode=WAL").close()
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or not attempts_left:
+                    raise
+            time.sleep(_WAL_PAUSE_SECONDS)
+
+
+def open_sqlite_reader(path: Path) -> AsyncEngine:
+    return _create_sqlite_engine(
+        path, mode="ro", begin="BEGIN", pragmas=_READ_PRAGMAS, pool_size=2, max_overflow=SQLITE_READERS - 2
+    )
+
+
+class _SqliteConnection(sqlite3.Connection):
+    """Rolls back before it closes.
+
+    A task that is cancelled within a statement leaves its cursor open. SQLite keeps the lock of a connection that is
+    closed like that, and every other writer would wait for it in vain.
+    """
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self.rollback()
+        super().close()
+
+
+def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequence[str], **options: int) -> AsyncEngine:
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=_name_sqlite(path), query={"mode": mode, "uri": "true"}),
+        connect_args={"isolation_level": None, "factory": _SqliteConnection},
+        hide_parameters=True,
+        **options,
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def set_pragmas(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        for pragma in pragmas:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    # The driver would begin transactions by itself, deferred, and only before some statements.
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin_transaction(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def make_short_cut(url: URL) -> ShortCut:
+    return ShortCut(f"{_name_sqlite(Path(str(url.database)))}?mode=ro", pragmas=_READ_PRAGMAS)
+
+
+def _name_sqlite(path: Path) -> str:
+    return f"file:{quote(str(path.absolute()))}"
+
+
+def open_postgresql_writer(url: URL, *, connections: int) -> AsyncEngine:
+    return create_async_engine(
+        _name_postgresql(url),
+        pool_pre_ping=True,
+        hide_parameters=True,
+        # A frozen process must not keep its locks: others take over what it did.
+        connect_args={"options": _add_option(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}")},
+        **_size_pool(connections),
+    )
+
+
+def _size_pool(connections: int) -> dict[str, int]:
+    """Some connections stay open; the others are opened when they are needed."""
+    kept = min(_KEPT_CONNECTIONS, connections)
+    return {"pool_size": kept, "max_overflow": connections - kept}
+
+
+def open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
+    return create_async_engine(
+        _name_postgresql(url),
+        **_size_pool(connections),
+        pool_pre_ping=True,
+        hide_parameters=True,
+        isolation_level="REPEATABLE READ",
+        connect_args={"options": _add_option(url, "-c default_transaction_read_only=on")},
+        # Repeated at every BEGIN: a SET could change the default for the session.
+        execution_options={"postgresql_readonly": True},
+    )
+
+
+def _add_option(url: URL, option: str) -> str:
+    """The options of the URL, and ours: the last of two for one parameter counts."""
+    given = url.query.get("options", ())
+    return " ".join([*((given,) if isinstance(given, str) else given), option])
+
+
+def _name_postgresql(url: URL) -> URL:
+    return url.set(drivername="postgresql+psycopg")
