@@ -52,6 +52,31 @@ async def test_a_cookie_opens_in_its_own_row_alone(
         open_cookie(await find_cookie(cookie_records, "two"), keys=keys)
 
 
+async def test_a_cookie_opens_for_its_own_platform_alone(
+    cookie_records: CookieRecords, database: Database, keys: KeyRing
+) -> None:
+    """C7, C22: whoever changes the row's platform does not get the cookie sent to another platform."""
+    await add_cookies(cookie_records, "one")
+    await change_row(database, "one", platform="weibo")
+    with pytest.raises(DecryptionError):
+        open_cookie(await find_cookie(cookie_records, "one"), keys=keys)
+
+
+async def test_a_cookie_that_was_bound_to_its_name_alone_is_read_and_bound_to_its_platform(
+    cookie_records: CookieRecords, database: Database, keys: KeyRing
+) -> None:
+    """C22: rows of earlier versions stay readable; `tidings keys rotate` binds them."""
+    await add_cookies(cookie_records, "one", "two")
+    blob, _ = keys.encrypt(value_of("one"), purpose="cookie", table="tbl_cookie", column="cookie_encrypted", row="one")
+    await change_row(database, "one", cookie_encrypted=blob)
+    assert open_cookie(await find_cookie(cookie_records, "one"), keys=keys).reveal() == value_of("one")
+    assert [await cookie_records.rotate_keys(), await cookie_records.rotate_keys()] == [1, 0]
+    assert open_cookie(await find_cookie(cookie_records, "one"), keys=keys).reveal() == value_of("one")
+    await change_row(database, "one", platform="weibo")
+    with pytest.raises(DecryptionError):
+        open_cookie(await find_cookie(cookie_records, "one"), keys=keys)
+
+
 async def test_a_cookie_that_is_added_again_is_replaced_and_its_uses_still_count(
     cookie_records: CookieRecords, database: Database, keys: KeyRing, clock: FakeClock
 ) -> None:

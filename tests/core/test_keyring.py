@@ -29,7 +29,7 @@ from tidings.core.secrets.secret import Secret
 CANARY = "canary-5ecret; 饼干 \ud800"
 KEY_1 = "pUR4tVd3cZ0u1yE8mJq6wN9xK2sLhGfB7oTiA5eXvQk="
 KEY_2 = "3xvJc9QmW1tZr8YbN5kLh2Uf7GdSa4PoEi6TuCqRwXs="
-PLACE = {"purpose": "cookies", "table": "tbl_cookie", "column": "cookie_encrypted", "row": "xhs-1"}
+PLACE = {"purpose": "cookie", "table": "tbl_cookie", "column": "cookie_encrypted", "row": "xhs-1"}
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o777], ids=["umask 000", "umask 022", "umask 777"])
@@ -69,7 +69,7 @@ def test_the_blob_is_aes_256_gcm_under_a_derived_key_with_its_place_authenticate
     """C22: written here from the standards (RFC 5869, GCM), so that the format cannot change unnoticed."""
     material = base64.urlsafe_b64decode(KEY_1)
     extracted = hmac.digest(bytes(32), material, hashlib.sha256)
-    key = hmac.digest(extracted, b"tidings/1/aes-256-gcm/cookies\x01", hashlib.sha256)
+    key = hmac.digest(extracted, b"tidings/1/aes-256-gcm/cookie\x01", hashlib.sha256)
     parts = [b"k1", b"tbl_cookie", b"cookie_encrypted", b"xhs-1"]
     place = b"\x01" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     nonce = bytes(range(12))
@@ -184,6 +184,13 @@ def test_a_bad_fernet_token_is_a_decryption_error(token: bytes | str) -> None:
     with pytest.raises(DecryptionError) as caught:
         KeyRing.parse(KEY_1).decrypt(token, key_id="k1", **PLACE)
     assert_clear_line(caught.value)
+
+
+def test_a_fernet_token_is_read_as_a_cookie_alone() -> None:
+    """C22: Fernet knows no purpose; a token in the place of another secret does not open."""
+    place = PLACE | {"purpose": "bing-key"}
+    with pytest.raises(DecryptionError):
+        KeyRing.parse(KEY_1).decrypt(Fernet(KEY_1).encrypt(b"x"), key_id="k1", **place)
 
 
 def test_a_longer_key_encrypts_but_is_no_fernet_key() -> None:

@@ -2,17 +2,19 @@
 The place of each row is written here a second time on purpose: a value that is not bound to its row does not open.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Column, LargeBinary, Row, Table, cast, func, select
+from sqlalchemy import Column, ColumnElement, LargeBinary, Row, Table, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.audit.report import CheckBuilder
 from tidings.audit.secret_finder import KnownSecret, split_cookie
 from tidings.core.secrets.keyring import KeyRing, UnknownKeyError
 from tidings.core.secrets.master_key import KeyRingError
+from tidings.core.secrets.secret import Secret
 
 _KEY_ID: Final = "encryption_key_id"
 
@@ -23,8 +25,8 @@ class EncryptedColumn:
 
     table: str
     column: str
-    # The column that names the row in the associated data.
-    row: str
+    # The columns that name the row in the associated data, joined by slashes. People know it by the last.
+    row: tuple[str, ...]
     # The purpose that its encryption key is derived for.
     purpose: str
     # How a finding calls the secret, before the name of the row.
@@ -32,10 +34,10 @@ class EncryptedColumn:
 
 
 ENCRYPTED_COLUMNS: Final = (
-    EncryptedColumn("tbl_cookie", "cookie_encrypted", "cookie_name", "cookie", "the cookie"),
-    EncryptedColumn("sites", "indexnow_key", "id", "indexnow-key", "the IndexNow key of"),
-    EncryptedColumn("sites", "bing_key", "id", "bing-key", "the Bing key of"),
-    EncryptedColumn("sites", "baidu_token", "id", "baidu-token", "the Baidu token of"),
+    EncryptedColumn("tbl_cookie", "cookie_encrypted", ("platform", "cookie_name"), "cookie", "the cookie"),
+    EncryptedColumn("sites", "indexnow_key", ("id",), "indexnow-key", "the IndexNow key of"),
+    EncryptedColumn("sites", "bing_key", ("id",), "bing-key", "the Bing key of"),
+    EncryptedColumn("sites", "baidu_token", ("id",), "baidu-token", "the Baidu token of"),
 )
 
 
@@ -58,25 +60,49 @@ async def _read_rows(connection: AsyncConnection, table: Table, encrypted: Encry
     column: Column[Any] = table.c[encrypted.column]
     # As bytes: SQLite may hold a Fernet token of another program as text.
     blob = cast(column, LargeBinary) if connection.dialect.name == "sqlite" else column
-    wanted = select(table.c[encrypted.row].label("row"), table.c[_KEY_ID].label("key_id"), blob.label("blob"))
+    row: ColumnElement[str] = functools.reduce(_join_columns, [table.c[name] for name in encrypted.row])
+    name = table.c[encrypted.row[-1]].label("name")
+    wanted = select(row.label("row"), name, table.c[_KEY_ID].label("key_id"), blob.label("blob"))
     return list(await connection.execute(wanted.where(column.is_not(None))))
 
 
+def _join_columns(before: ColumnElement[str], column: ColumnElement[str]) -> ColumnElement[str]:
+    return before + "/" + column
+
+
 def _open(row: Row[Any], encrypted: EncryptedColumn, *, keys: KeyRing, check: CheckBuilder) -> list[KnownSecret]:
-    place = {"purpose": encrypted.purpose, "table": encrypted.table, "column": encrypted.column, "row": row.row}
-    where, what = f"{encrypted.table}.{encrypted.column}, row {row.row}", f"{encrypted.what} {row.row}"
+    where, what = f"{encrypted.table}.{encrypted.column}, row {row.name}", f"{encrypted.what} {row.name}"
     try:
-        secret = keys.decrypt(row.blob, key_id=row.key_id or "", **place)
+        bound = _decrypt(row, row.row, encrypted, keys=keys)
+        # Cookies were once encrypted for their name alone.
+        secret = bound or _decrypt(row, row.name, encrypted, keys=keys)
     except UnknownKeyError:
         return []
-    except KeyRingError:
+    if secret is None:
         check.find(where, "it does not open: it is not encrypted, was altered, or was encrypted with another key")
         return []
-    if keys.needs_rotation(row.key_id, blob=row.blob):
+    if bound is None or keys.needs_rotation(row.key_id, blob=row.blob):
         check.warn(where, f"it is encrypted with key {row.key_id} in an older format; run `tidings keys rotate`")
     if encrypted.purpose == "cookie":
         return split_cookie(what, secret)
     return [KnownSecret(what, secret, published=encrypted.purpose == "indexnow-key")]
+
+
+def _decrypt(row: Row[Any], place: str, encrypted: EncryptedColumn, *, keys: KeyRing) -> Secret | None:
+    """The secret if it was encrypted for this place. Raises UnknownKeyError."""
+    try:
+        return keys.decrypt(
+            row.blob,
+            key_id=row.key_id or "",
+            purpose=encrypted.purpose,
+            table=encrypted.table,
+            column=encrypted.column,
+            row=place,
+        )
+    except UnknownKeyError:
+        raise
+    except KeyRingError:
+        return None
 
 
 async def _check_key_ids(

@@ -27,6 +27,7 @@ from tidings.collect.crawl.cookies.table import (
     describe_state,
     lock_cookie,
     lock_cookies,
+    needs_sealing,
     open_cookie,
     read_cookies,
     seal_cookie,
@@ -186,7 +187,7 @@ class CookieRecords:
         return removed
 
     async def rotate_keys(self) -> int:
-        """Encrypt cookies of older master keys, or of Fernet, with the newest key. Returns how many.
+        """Encrypt cookies of older master keys or formats with the newest key. Returns how many.
 
         Safe to repeat: each cookie and its key id change in one transaction. A cookie that cannot be decrypted stays
         unchanged, and its KeyRingError is raised after all others are done.
@@ -196,7 +197,7 @@ class CookieRecords:
             found = await read_cookies(connection)
         for cookie in found:
             try:
-                rotated += self._is_outdated(cookie) and await self._rotate(cookie.name)
+                rotated += needs_sealing(cookie, keys=self._keys) and await self._rotate(cookie.name)
             except KeyRingError as error:
                 failure = failure or error
         if failure is not None:
@@ -233,18 +234,15 @@ class CookieRecords:
             "daily_limit": new.daily_limit,
             "user_agent": new.user_agent,
             "expires_at": None if new.expires_at is None else to_milliseconds(new.expires_at),
-            **seal_cookie(new.name, new.secret, keys=self._keys),
+            **seal_cookie(new, new.secret, keys=self._keys),
         }
-
-    def _is_outdated(self, cookie: Cookie) -> bool:
-        return self._keys.needs_rotation(cookie.encryption_key_id, blob=cookie.ciphertext)
 
     async def _rotate(self, name: str) -> bool:
         async with self._database.write() as connection:
             cookie = await lock_cookie(connection, name)
-            if cookie is None or not self._is_outdated(cookie):
+            if cookie is None or not needs_sealing(cookie, keys=self._keys):
                 return False
-            values = seal_cookie(name, open_cookie(cookie, keys=self._keys), keys=self._keys)
+            values = seal_cookie(cookie, open_cookie(cookie, keys=self._keys), keys=self._keys)
             await _update(connection, name, values)
             return True
 

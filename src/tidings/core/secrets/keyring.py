@@ -5,8 +5,9 @@ is made and judged, and the tree of errors, is in `master_key`.
 
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 
-Random nonces are safe for about 2^32 values under one key and purpose. Fernet tokens (AES-128) are read and never
-written; they carry no place, so `needs_rotation` asks to encrypt them again.
+Random nonces are safe for about 2^32 values under one key and purpose. Fernet tokens (AES-128) are read for cookies
+only, which another program may have stored, and never written. They carry no place, so `needs_rotation` asks to encrypt
+them again.
 """
 
 import base64
@@ -27,6 +28,8 @@ from tidings.core.secrets.secret import Secret
 _VERSION: Final = b"\x01"
 _NONCE_SIZE: Final = 12
 _TAG_SIZE: Final = 16
+# Fernet knows no purpose: a cookie's token must not pass for the key of a site.
+_FERNET_PURPOSE: Final = "cookie"
 _FERNET_PREFIX: Final = b"gAAAA"
 _FERNET_KEY_SIZE: Final = 32
 _DEFAULT_ID: Final = "k1"
@@ -110,7 +113,8 @@ class KeyRing:
         """The secret that was encrypted for this place. Raises UnknownKeyError or DecryptionError."""
         place, data = _Place(purpose, table, column, row), _to_bytes(blob)
         key = self._find_key(key_id, place=place)
-        opened = _open_fernet(data, key=key) if _is_fernet(data) else self._open_blob(data, key=key, place=place)
+        may_be_fernet = purpose == _FERNET_PURPOSE and _is_fernet(data)
+        opened = _open_fernet(data, key=key) if may_be_fernet else self._open_blob(data, key=key, place=place)
         if opened is None:
             reason = "altered, moved from another row, or made for another purpose"
             raise DecryptionError(f"cannot decrypt {place} with key {key_id!r}: {reason}")

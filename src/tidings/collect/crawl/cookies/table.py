@@ -7,7 +7,7 @@ an unreadable cookie: it does not affect the others, and a person can see and re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, Row, Table, Text, bindparam, cast, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import ReadableDatabase, metadata
-from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.keyring import DecryptionError, KeyRing
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.secret import Secret
 
@@ -58,6 +58,15 @@ _lock_named: Final = (
 _NEVER: Final = from_milliseconds(0)
 
 Value = TypeVar("Value")
+
+
+class NamedCookie(Protocol):
+    """What its encryption binds a cookie to."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def platform(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +113,30 @@ async def lock_cookies(connection: AsyncConnection, names: Iterable[str]) -> lis
 
 
 def open_cookie(cookie: Cookie, *, keys: KeyRing) -> Secret:
-    """Decrypt a cookie. Raises KeyRingError if it was altered or its key is missing."""
-    return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie.name))
+    """Decrypt a cookie. Raises KeyRingError if it was altered or moved, or its key is missing."""
+    try:
+        return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **_name_place(cookie))
+    except DecryptionError as error:
+        earlier = _open_unbound(cookie, keys=keys)
+        if earlier is None:
+            raise error from None
+        return earlier
+
+
+def needs_sealing(cookie: Cookie, *, keys: KeyRing) -> bool:
+    """Whether a cookie should be encrypted again: with a newer key, not by Fernet, and bound to its platform."""
+    if keys.needs_rotation(cookie.encryption_key_id, blob=cookie.ciphertext):
+        return True
+    return _open_unbound(cookie, keys=keys) is not None
+
+
+def _open_unbound(cookie: Cookie, *, keys: KeyRing) -> Secret | None:
+    """A cookie that was encrypted for its name alone, as all once were; None if this one was not."""
+    place = _name_place(cookie) | {"row": cookie.name}
+    try:
+        return keys.decrypt(cookie.ciphertext, key_id=cookie.encryption_key_id, **place)
+    except KeyRingError:
+        return None
 
 
 async def check_cookie_keys(database: ReadableDatabase, *, keys: KeyRing) -> None:
@@ -127,9 +158,9 @@ async def check_cookie_keys(database: ReadableDatabase, *, keys: KeyRing) -> Non
             raise reason
 
 
-def seal_cookie(name: str, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:
-    """Encrypt a cookie for the row of this name. Returns its columns."""
-    blob, key_id = keys.encrypt(secret, **_name_place(name))
+def seal_cookie(cookie: NamedCookie, secret: Secret, *, keys: KeyRing) -> dict[str, Any]:
+    """Encrypt a cookie for its row and platform. Returns its columns."""
+    blob, key_id = keys.encrypt(secret, **_name_place(cookie))
     return {"cookie_encrypted": blob, "encryption_key_id": key_id}
 
 
@@ -145,8 +176,10 @@ def describe_state(state: CookieState) -> dict[str, Any]:
     }
 
 
-def _name_place(name: str) -> dict[str, str]:
-    return {"purpose": "cookie", "table": "tbl_cookie", "column": "cookie_encrypted", "row": name}
+def _name_place(cookie: NamedCookie) -> dict[str, str]:
+    """The associated data: with another name or platform, the cookie does not open. Neither has a slash."""
+    row = f"{cookie.platform}/{cookie.name}"
+    return {"purpose": "cookie", "table": "tbl_cookie", "column": "cookie_encrypted", "row": row}
 
 
 def _read_cookie(row: Row[Any]) -> Cookie:
