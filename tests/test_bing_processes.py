@@ -265,7 +265,7 @@ async def open_round(folder: Path, *, seed: int, method: str, database_url: str 
         for engine in engines:
             words += ["--engine", engine.endpoint]
         added = await terminal.run(
-            "sites", "add", site.sitemap_url, *words, "--bing-key", KEY, "--bing-quota", str(QUOTA)
+            "sites", "add", site.sitemap_url, *words, "--bing-key", terminal.keep(KEY), "--bing-quota", str(QUOTA)
         )
         assert added.code == 0, added
         database = open_database(database_url or f"sqlite:///{terminal.data_dir / 'tidings.db'}")

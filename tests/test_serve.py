@@ -3,6 +3,7 @@ again, against the sandbox. Time is not waited for: what is to be due is written
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import time
@@ -171,21 +172,35 @@ async def open_house(terminal: Terminal, *, pages: int = 60, database_url: str |
         await database.close()
 
 
-async def test_the_first_start_prints_a_token_and_the_second_does_not(terminal: Terminal, server: Server) -> None:
-    """Design decision 8: made and printed at first start, kept only as a digest, and good from then on."""
+async def test_the_first_start_writes_a_token_to_a_file_and_the_second_makes_none(
+    terminal: Terminal, server: Server
+) -> None:
+    """Design decision 8: made at first start, in a file of the owner's, kept only as a digest, good from then on. What
+    is printed may stay in a journal, so it is not printed."""
     del terminal.variables["TIDINGS_TOKEN"]
+    file = terminal.data_dir / "admin.token"
     first = await server.start()
-    assert len(first.said) == 2
-    token = first.said[0].split()[-1]
+    token = file.read_text().strip()
     answers = [await first.ask("/api/sites", token=token), await first.ask("/api/sites", token="guess")]
     await first.end()
+    file.unlink()
     second = await server.start()
     again = await second.ask("/api/sites", token=token)
     await second.end()
+    assert first.said[0] == f"Your admin token is in {file}, which only this user can read."
     assert token.startswith("tid_")
     assert [status for status, _ in answers] == [200, 401]
-    assert (len(second.said), again[0]) == (1, 200)
-    assert token not in terminal.log
+    assert (len(first.said), len(second.said), again[0], file.exists()) == (2, 1, 200, False)
+    assert token not in terminal.log + "".join(first.said)
+
+
+async def test_a_first_token_that_cannot_be_written_is_taken_back(terminal: Terminal) -> None:
+    """Design decision 8: else nobody could ever sign in. The next start makes another."""
+    terminal.data_dir.mkdir(mode=0o700)
+    (terminal.data_dir / "admin.token").mkdir()
+    ended = await terminal.run("serve", "--port", "0", TIDINGS_TOKEN=None)
+    assert ended.code != 0
+    assert (await terminal.run("tokens", "list", "--json")).document == {"tokens": []}
 
 
 async def test_a_token_of_ones_own_is_not_printed_and_no_other_is_made(terminal: Terminal, server: Server) -> None:
@@ -198,6 +213,39 @@ async def test_a_token_of_ones_own_is_not_printed_and_no_other_is_made(terminal:
     assert statuses == [200, 401, 401]
     assert live[0] == 200
     assert (await terminal.run("tokens", "list", "--json")).document == {"tokens": []}
+
+
+async def test_a_host_without_address_ends_it_with_one_line_that_says_what_to_check(terminal: Terminal) -> None:
+    """A1: exit code 1, and no traceback."""
+    ended = await terminal.run("serve", "--quiet", "--port", "0", "--host", "bad..host", TIDINGS_TOKEN=TOKEN)
+    assert ended.code == 1
+    assert ended.complaint.startswith("tidings: this host has no address here; check --host and TIDINGS_HOST")
+
+
+@pytest.mark.parametrize("folder", ["/proc/foo", "/dev/null"])
+async def test_a_data_directory_that_cannot_be_made_ends_it_with_one_line(terminal: Terminal, folder: str) -> None:
+    """A1: it does not point to a log that there is not."""
+    ended = await terminal.run("serve", "--port", "0", TIDINGS_DATA_DIR=folder)
+    assert ended.code == 2
+    assert ended.complaint.startswith(f"tidings: the data directory {folder} cannot be used (")
+    assert ended.complaint.endswith("; set TIDINGS_DATA_DIR to another")
+
+
+@pytest.mark.parametrize("owned", ["", "master.key"], ids=["directory", "key file"])
+async def test_what_another_user_owns_is_refused_at_start(terminal: Terminal, owned: str) -> None:
+    """C7: that user could read and replace it. The line says what to do."""
+    del terminal.variables["COOKIE_MASTER_KEY"]
+    assert (await terminal.run("status")).code == 0
+    # Without root's rights nothing can be given away; this user's own is then accepted.
+    if os.geteuid() == 0:
+        os.chown(terminal.data_dir / owned, 65_534, 65_534)
+    ended = await terminal.run("status")
+    if os.geteuid() == 0:
+        assert ended.code == 2
+        assert "belongs to another user (uid 65534); " in ended.complaint
+        assert f"{terminal.data_dir}" in ended.complaint.partition(f"chown {'' if owned else '-R '}0 ")[2]
+    else:
+        assert ended.code == 0
 
 
 async def test_a_taken_port_ends_it_with_one_line_that_names_it(terminal: Terminal) -> None:

@@ -1,20 +1,39 @@
 """The places of an installation's data, by its Settings: data directory, database, and the files of keys."""
 
+import os
 from pathlib import Path
 from urllib.parse import quote
 
 from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.master_key import load_or_create_key_file
+from tidings.core.secrets.master_key import is_trusted_owner, load_or_create_key_file
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.settings import Settings
 
 
+class DataDirectoryError(Exception):
+    """The data directory cannot be used. The message says what to do."""
+
+
 def prepare_data_dir(data_dir: Path) -> None:
-    """Create the data directory with mode 0700. An existing one keeps its mode."""
-    if not data_dir.is_dir():
-        data_dir.parent.mkdir(parents=True, exist_ok=True)
-        data_dir.mkdir(mode=0o700, exist_ok=True)
+    """Create the data directory with mode 0700. An existing one keeps its mode. Raises DataDirectoryError.
+
+    It must belong to this user or to root: any other owner could read and replace its files. Root must not use the
+    directory of another user either, because that user's service could not write root's files afterwards.
+    """
+    try:
+        if not data_dir.is_dir():
+            data_dir.parent.mkdir(parents=True, exist_ok=True)
+            data_dir.mkdir(mode=0o700, exist_ok=True)
+        owner = data_dir.stat().st_uid
+    except OSError as error:
+        reason = f"cannot be used ({error.strerror})"
+        raise DataDirectoryError(f"the data directory {data_dir} {reason}; set TIDINGS_DATA_DIR to another") from None
+    if not is_trusted_owner(owner):
+        raise DataDirectoryError(
+            f"the data directory {data_dir} belongs to another user (uid {owner}); run Tidings as that user, or give "
+            f"the directory and its files to this one: chown -R {os.geteuid()} {data_dir}"
+        )
 
 
 def find_database_url(settings: Settings) -> str:
@@ -69,3 +88,15 @@ async def has_tables(settings: Settings) -> bool:
         return await find_revision(database) is not None
     finally:
         await database.close()
+
+
+def store_first_token(settings: Settings, token: Secret) -> Path:
+    """Write the first admin token to a file of the data directory that this user alone can read. Raises KeyFileError.
+
+    It is not printed: what a service prints may stay in a journal for ever.
+    """
+    path = settings.data_dir / "admin.token"
+    # One of an earlier database opens nothing any more.
+    path.unlink(missing_ok=True)
+    load_or_create_key_file(path, make=token.reveal, setting="TIDINGS_TOKEN")
+    return path

@@ -268,9 +268,9 @@ async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) 
             told.extend((ended.out, ended.err))
 
         address = (site.sitemap_url, "--key", site.key, "--engine", engine.endpoint, "--id", "mine")
-        await run("sites", "add", *address, "--bing-key", f"{key} {key}", code=2)
-        await run("sites", "add", *address, "--bing-key", key, "--bing-quota", "0", code=2)
-        await run("sites", "add", *address, "--bing-key", key, "--bing-priority", "random", code=0)
+        await run("sites", "add", *address, "--bing-key", terminal.keep(f"{key} {key}"), code=2)
+        await run("sites", "add", *address, "--bing-key", terminal.keep(key), "--bing-quota", "0", code=2)
+        await run("sites", "add", *address, "--bing-key", terminal.keep(key), "--bing-priority", "random", code=0)
         await run("check", "mine", "--json", code=0)
         await run("run", "mine", "--json", code=0)
         assert len(bing.accepted) == 5

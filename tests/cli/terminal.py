@@ -62,6 +62,12 @@ class Terminal:
         }
         self._started: list[Command] = []
 
+    def keep(self, secret: str) -> str:
+        """A file that holds this secret, for an option that takes one."""
+        path = self.folder / "secret.txt"
+        path.write_text(f"{secret}\n")
+        return str(path)
+
     async def start(self, *arguments: str, **variables: str | None) -> Command:
         """Start a command; `variables` change its environment, None takes one out."""
         return await self.start_reading(DEVNULL, *arguments, **variables)

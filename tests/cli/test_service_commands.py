@@ -214,7 +214,7 @@ async def test_a_token_that_cannot_be_is_refused_in_one_line(terminal: Terminal,
 
 async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Terminal) -> None:
     """A3, A4: the key switches Bing on; the answer is what `sites show` tells, too."""
-    bing = ["--bing-key", BING_KEY, "--bing-quota", "500", "--bing-priority", "random"]
+    bing = ["--bing-key", terminal.keep(BING_KEY), "--bing-quota", "500", "--bing-priority", "random"]
     added = await terminal.run("sites", "add", ADDRESS, "--key", INDEXNOW_KEY, *bing, "--json")
     listed, shown = await run_together(terminal, ["sites", "list"], ["sites", "show", "site.example"])
     expected = {"bingEnabled": True, "bingApiKey": MASK, "bingDailyQuota": 500, "bingPriority": "random"}
@@ -228,7 +228,7 @@ async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal,
     """A3: one setting at a time; the others stay, the key too."""
     figures = []
     for options in (
-        ["--bing-key", BING_KEY],
+        ["--bing-key", terminal.keep(BING_KEY)],
         ["--bing-quota", "7"],
         ["--no-bing"],
         ["--bing", "--bing-priority", "random"],
@@ -248,7 +248,9 @@ async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal,
 REFUSED_SETTINGS = [
     (["site.example", "--bing"], "bingApiKey is required when bingEnabled is true"),
     (["site.example", "--bing-quota", "501"], "bingDailyQuota: it must be a whole number from 1 to 500"),
-    (["site.example", "--bing-key", "two words"], "bingApiKey: "),
+    (["site.example", "--bing-key", "/dev/null"], "bingApiKey: "),
+    (["site.example", "--bing-key", BING_KEY], "Bing API key: give a file that holds it, or - to be asked for it; "),
+    (["site.example", "--baidu-token", BING_KEY], "Baidu token: give a file that holds it, or - to be asked for it; "),
     (["site.example"], "nothing to change: give at least one option"),
     (["nobody", "--bing-quota", "5"], "there is no site 'nobody'"),
 ]
@@ -258,7 +260,8 @@ async def test_a_bad_setting_is_refused_with_its_rule_and_changes_nothing(termin
     """A3: exit code 2 and one line that names the field."""
     ended = await run_together(terminal, *(["sites", "set", *words] for words, _ in REFUSED_SETTINGS))
     for each, (_, complaint) in zip(ended, REFUSED_SETTINGS, strict=True):
-        assert (each.code, complaint in each.complaint) == (2, True)
+        assert (each.code, complaint in each.complaint) == (2, True), each
+        assert BING_KEY not in each.complaint
     shown = await terminal.run("sites", "show", "site.example")
     assert shown.document == {"site": describe_site(stored)}
 

@@ -13,16 +13,19 @@ import subprocess
 import sys
 import urllib.parse
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 import structlog
 from structlog.stdlib import BoundLogger
 
+from tests.processes import FORKED
+from tidings.core.logs.log_file import FILE_SIZE
 from tidings.core.logs.logger import (
-    FILE_SIZE,
     LogFormat,
     bind_request_id,
     configure_logging,
@@ -34,6 +37,7 @@ from tidings.core.secrets.patterns import MARKER
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
+LINES_EACH = 35
 CANARY = "Zk3/canary+9Qw\"7' Lm2é8R"
 FORMS = {
     "clear": CANARY,
@@ -503,6 +507,30 @@ def test_the_log_file_is_private_and_rotates(console_sink: Sink) -> None:
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
     assert all(file.stat().st_size <= FILE_SIZE for file in files)
     assert len(console_sink.read_file()) == 2
+
+
+def log_many_lines(file: Path, name: str, start: Barrier) -> None:
+    configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor(), file=file, quiet=True)
+    log, filling = get_logger("tidings.test"), "long words " * 20_000
+    start.wait()
+    for number in range(LINES_EACH):
+        log.info("line", process=name, number=number, filling=filling)
+
+
+@pytest.mark.slow
+def test_processes_that_write_one_log_file_lose_no_line_when_it_rotates(tmp_path: Path) -> None:
+    """A23: `serve`, workers and commands share the file; 30 MB fill three files, and no process rotates early."""
+    file, start = tmp_path / "tidings.log", FORKED.Barrier(4)
+    writers = [FORKED.Process(target=log_many_lines, args=(file, str(name), start)) for name in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    files = sorted(tmp_path.iterdir())
+    lines = [json.loads(line) for each in files for line in each.read_text().splitlines()]
+    written = Counter((line["process"], line["number"]) for line in lines)
+    assert written == Counter((str(name), number) for name in range(4) for number in range(LINES_EACH))
+    assert [each.name for each in files] == ["tidings.log", "tidings.log.1", "tidings.log.2"]
 
 
 def test_a_log_file_that_others_could_read_is_closed_to_them(json_sink: Sink) -> None:

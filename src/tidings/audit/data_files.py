@@ -13,7 +13,7 @@ from tidings.audit.file_scan import scan_file
 from tidings.audit.report import Check, CheckBuilder, CheckName
 from tidings.audit.secret_finder import Patterns, SecretFinder
 
-KEY_FILES: Final = ("master.key", "webhook.secret")
+KEY_FILES: Final = ("master.key", "webhook.secret", "admin.token")
 
 _SQLITE_ENDS: Final = ("", "-wal", "-shm", "-journal")
 # fsck makes it on every disk, and only root can read it.
@@ -29,7 +29,7 @@ class DataFiles:
 
     # SQLite's file and its companions. Empty on PostgreSQL.
     database: tuple[Path, ...]
-    # The master key and the webhook secret.
+    # The master key, the webhook secret and the first admin token.
     keys: tuple[Path, ...]
     logs: tuple[Path, ...]
     # Everything else in the data directory. Any of it may be a backup.

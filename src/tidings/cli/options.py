@@ -1,8 +1,11 @@
 """Options and arguments that several commands have."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tidings.cli.session import fail
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log on standard error.")]
@@ -19,3 +22,17 @@ PlatformOption = Annotated[str | None, typer.Option("--platform", help="Only thi
 def make_group(help_text: str) -> typer.Typer:
     """A group of commands."""
     return typer.Typer(help=help_text, no_args_is_help=True, rich_markup_mode=None)
+
+
+def read_secret(source: str, *, prompt: str) -> str:
+    """The secret in a file, or for `-` what is typed or piped in. A secret itself is no source: `ps` would show it."""
+    if source == "-":
+        return str(typer.prompt(prompt, hide_input=True, err=True))
+    try:
+        return Path(source).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        # What was given is not repeated: it may be the secret.
+        fail(
+            f"{prompt}: give a file that holds it, or - to be asked for it; "
+            "every user of this machine can read the words of a command"
+        )

@@ -50,7 +50,8 @@ def _show_addresses(addresses: "Addresses") -> None:
     typer.echo(f"  tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
     typer.echo("or, with Bing:")
     typer.echo(
-        f"  tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key {addresses.bing_key}"
+        f"  echo {addresses.bing_key} | "
+        f"tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key -"
     )
     typer.echo(f"  tidings run {addresses.host}")
     typer.echo("or collect:")

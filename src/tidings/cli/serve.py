@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.session import Session, command, fail, stop_on_signals
 from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
@@ -73,7 +75,20 @@ async def prepare(installation: "Installation") -> None:
     await installation.store_own_site()
     if Scope.ADMIN not in installation.settings.tokens and (token := await installation.tokens.ensure_admin()):
         installation.redactor.add(token)
-        typer.echo(f"Your token, shown this once (TIDINGS_TOKEN sets one of your own): {token.reveal()}")
+        await _hand_over(installation, token)
+
+
+async def _hand_over(installation: "Installation", token: Secret) -> None:
+    """Store the first admin token where the operator finds it. One that nobody can read is taken back."""
+    from tidings.core.secrets.tokens import FIRST_NAME
+    from tidings.storage import store_first_token
+
+    try:
+        path = store_first_token(installation.settings, token)
+    except BaseException:
+        await installation.tokens.revoke(Scope.ADMIN, name=FIRST_NAME)
+        raise
+    typer.echo(say("Your admin token is in {path}, which only this user can read.", path=path))
 
 
 def _show_address(host: str, port: int) -> None:

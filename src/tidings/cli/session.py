@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -159,11 +160,13 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     from tidings.core.alerts import DestinationError
     from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
     from tidings.core.executions import ExecutionError
-    from tidings.core.logs.logger import get_logger
     from tidings.core.secrets.master_key import KeyFileError, KeyRingError
+    from tidings.storage import DataDirectoryError
 
     match error:
-        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | OlderDatabaseError() | KeyFileError():
+        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | OlderDatabaseError():
+            return str(error), Exit.BAD_INPUT
+        case KeyFileError() | DataDirectoryError():
             return str(error), Exit.BAD_INPUT
         case KeyRingError():
             return f"COOKIE_MASTER_KEY: {error}", Exit.BAD_INPUT
@@ -180,10 +183,25 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
         case asyncio.CancelledError():
             reason = say("stopped at once")
         case _:
-            get_logger(__name__).error("command.failed", exc_info=error)
-            reason = say("unexpected error, {name}; the log has the details", name=type(error).__name__)
-    kept = say("everything saved before is kept, and the next execution continues from there")
-    return f"{reason}; {kept}", Exit.FAILED
+            return _explain_unexpected(error), Exit.FAILED
+    return f"{reason}; {_say_kept()}", Exit.FAILED
+
+
+def _explain_unexpected(error: BaseException) -> str:
+    from tidings.core.logs.logger import get_logger, is_logging_configured
+
+    name = type(error).__name__
+    if is_logging_configured():
+        get_logger(__name__).error("command.failed", exc_info=error)
+        return f"{say('unexpected error, {name}; the log has the details', name=name)}; {_say_kept()}"
+    # There is no log yet. The error's message is not shown: nothing has redacted it.
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    return say("unexpected error, {name}, at {where}; nothing was changed", name=name, where=where)
+
+
+def _say_kept() -> str:
+    return say("everything saved before is kept, and the next execution continues from there")
 
 
 def describe_database_error(error: Any) -> str:

@@ -5,7 +5,7 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -54,7 +54,7 @@ async def serve(
 
 def bind_sockets(host: str, *, port: int) -> list[socket.socket]:
     """A socket for each address of this host, all with one port; a free port if it is 0. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = _find_addresses(host, port)
     bound: list[socket.socket] = []
     missing: OSError | None = None
     for family, address in dict.fromkeys((each[0], each[4]) for each in found):
@@ -71,6 +71,14 @@ def bind_sockets(host: str, *, port: int) -> list[socket.socket]:
     if missing is not None and not bound:
         raise missing
     return bound
+
+
+def _find_addresses(host: str, port: int) -> list[Any]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        reason = "this host has no address here; check --host and TIDINGS_HOST"
+        raise OSError(errno.EADDRNOTAVAIL, reason, host) from None
 
 
 def _bind_socket(family: int, address: tuple[str | int, ...]) -> socket.socket:

@@ -29,7 +29,8 @@ RemovedOption = Annotated[
     bool | None, typer.Option("--announce-removed/--no-announce-removed", help="Announce pages that are gone too.")
 ]
 BingKeyOption = Annotated[
-    str | None, typer.Option("--bing-key", help="A key for Bing's Webmaster API; switches Bing on. -: ask for it.")
+    str | None,
+    typer.Option("--bing-key", help="A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it."),
 ]
 BingQuotaOption = Annotated[
     int | None, typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500. [100]")
@@ -38,7 +39,8 @@ BingPriorityOption = Annotated[
     PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
 ]
 BaiduTokenOption = Annotated[
-    str | None, typer.Option("--baidu-token", help="A token of Baidu's push API; switches Baidu on. -: ask for it.")
+    str | None,
+    typer.Option("--baidu-token", help="A file with a token of Baidu's push API; switches Baidu on. -: ask for it."),
 ]
 BaiduSiteOption = Annotated[
     str | None, typer.Option("--baidu-site", help="The site as Baidu verified it. [the sitemap's origin]")
@@ -163,15 +165,14 @@ async def set_site(
 
 def _read_ranked(
     fields: RankedFields,
-    key: str | None,
+    key_source: str | None,
     quota: int | None,
     priority: PagePriority | None,
     *,
     enabled: bool | None = None,
 ) -> dict[str, Any]:
     """The fields of a channel with a quota. A key switches it on."""
-    if key == "-":
-        key = typer.prompt(_KEY_PROMPTS[fields.prefix], hide_input=True, err=True)
+    key = None if key_source is None else read_secret(key_source, prompt=_KEY_PROMPTS[fields.prefix])
     return {
         fields.key: key,
         fields.enabled: True if key and enabled is None else enabled,

@@ -1,15 +1,12 @@
 """Structured logs: one way for our own events and for those of every library, to the terminal and to a file. Here is
-where they go and who may write; what a line looks like is in `log_lines`, what must not be in it in `redaction`.
+where they go and who may write. `lines` says what a line looks like, `redaction` what must not be in it.
 
 Usage: `log = get_logger(__name__)`, then `log.info("batch.sent", site=…, urls=100, ms=84)`.
 """
 
 import logging
-import logging.handlers
-import os
 import sys
 import threading
-from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TextIO
@@ -19,6 +16,7 @@ from structlog.stdlib import BoundLogger, ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from tidings.core.logs.lines import LogFormat, build_line_processors
+from tidings.core.logs.log_file import PrivateFileHandler, report_lost_line
 from tidings.core.logs.request_id import NO_REQUEST, bind_request_id, current_request_id, request_id_scope
 from tidings.core.secrets.redaction import Redactor
 
@@ -28,13 +26,12 @@ __all__ = [
     "configure_logging",
     "current_request_id",
     "get_logger",
+    "is_logging_configured",
     "log_uncaught_exceptions",
     "request_id_scope",
 ]
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-FILE_SIZE: Final = 10 * 1024 * 1024
-FILES_KEPT: Final = 5
 
 _OURS: Final = "tidings"
 
@@ -70,11 +67,16 @@ def configure_logging(
         handlers.append(_LineHandler(target))
         handlers[-1].setFormatter(_build_formatter(format, redactor, colors=colored))
     if file is not None:
-        handlers.append(_PrivateFileHandler(file))
+        handlers.append(PrivateFileHandler(file))
         handlers[-1].setFormatter(_build_formatter(LogFormat.JSON, redactor, colors=False))
     _install_handlers(handlers, threshold=threshold)
     logging.captureWarnings(True)
     _configure_structlog()
+
+
+def is_logging_configured() -> bool:
+    """Whether log lines go anywhere that we chose."""
+    return any(isinstance(handler, _LineHandler | PrivateFileHandler) for handler in logging.getLogger().handlers)
 
 
 def _read_level(name: str) -> int:
@@ -108,7 +110,7 @@ def _list_loggers() -> list[logging.Logger]:
 def _remove_handlers(logger: logging.Logger) -> None:
     for handler in [each for each in logger.handlers if not isinstance(each, logging.NullHandler)]:
         logger.removeHandler(handler)
-        if isinstance(handler, _LineHandler | _PrivateFileHandler):
+        if isinstance(handler, _LineHandler | PrivateFileHandler):
             handler.close()
     logger.propagate = True
 
@@ -187,44 +189,7 @@ class _LineFormatter(ProcessorFormatter):
 
 class _LineHandler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        _report_lost_line(record)
-
-
-class _PrivateFileHandler(logging.handlers.RotatingFileHandler):
-    """A rotating file that only this user can read, under any umask and after any earlier mode."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, maxBytes=FILE_SIZE, backupCount=FILES_KEPT, encoding="utf-8")
-        self._rendered: tuple[logging.LogRecord | None, str] = (None, "")
-
-    def format(self, record: logging.LogRecord) -> str:
-        # Logging asks twice: for the line, and before that for its length, to know whether it still fits.
-        if self._rendered[0] is not record:
-            self._rendered = record, super().format(record)
-        return self._rendered[1]
-
-    def _open(self) -> TextIOWrapper:
-        stream = open(self.baseFilename, "a", encoding="utf-8", errors="backslashreplace", opener=_open_private)  # noqa: SIM115 - close() closes it
-        os.fchmod(stream.fileno(), 0o600)
-        return stream
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        _report_lost_line(record)
-
-
-def _open_private(path: str, flags: int) -> int:
-    # A new file is private from its first moment; the mode of an old one is set after it is open.
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-def _report_lost_line(record: logging.LogRecord) -> None:
-    """Says that a line could not be written, and why, but nothing of what was in it."""
-    error = sys.exc_info()[0]
-    reason = error.__name__ if error else "unknown error"
-    try:
-        sys.stderr.write(f"a log line of {record.name} could not be written: {reason}\n")
-    except (OSError, ValueError):
-        return
+        report_lost_line(record)
 
 
 def log_uncaught_exceptions() -> None:

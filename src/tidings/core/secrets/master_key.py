@@ -109,7 +109,8 @@ def load_or_create_key_file(
     """The key kept in this file, and whether it was made just now. `setting` is what can be set instead.
 
     The file is 0600 under any umask and is never seen half written: of several processes that start at once, one
-    makes the key and all get it. Raises KeyFileError for a file that is empty, readable by others, or out of reach.
+    makes the key and all get it. Raises KeyFileError for a file that is empty, readable by others, of
+    another user, or out of reach.
     """
     try:
         return _read_key_file(path), False
@@ -129,7 +130,7 @@ def _read_key_file(path: Path) -> str:
     # Without O_NONBLOCK a named pipe in this place would hold the start for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        _check_mode(path, os.fstat(descriptor).st_mode)
+        _check_file(path, os.fstat(descriptor))
         content = os.read(descriptor, _MOST_READ).decode("ascii", "replace").strip()
     finally:
         os.close(descriptor)
@@ -139,9 +140,18 @@ def _read_key_file(path: Path) -> str:
     return content
 
 
-def _check_mode(path: Path, mode: int) -> None:
+def is_trusted_owner(uid: int) -> bool:
+    """Whether files of this user may be used: ours, or root's, who can read everything anyway."""
+    return uid in (0, os.geteuid())
+
+
+def _check_file(path: Path, status: os.stat_result) -> None:
+    mode = status.st_mode
     if not stat.S_ISREG(mode):
         raise _refuse(path, "is not a file", advice="move it away")
+    if not is_trusted_owner(status.st_uid):
+        advice = f"if nobody else read it: chown {os.geteuid()} {path}; else make a new key"
+        raise _refuse(path, f"belongs to another user (uid {status.st_uid})", advice=advice)
     if mode & 0o077:
         raise _refuse(path, "is open to others", advice=f"if nobody read it: chmod 600 {path}; else make a new key")
 
