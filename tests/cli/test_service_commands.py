@@ -248,7 +248,7 @@ async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal,
 REFUSED_SETTINGS = [
     (["site.example", "--bing"], "bingApiKey is required when bingEnabled is true"),
     (["site.example", "--bing-quota", "501"], "bingDailyQuota: it must be a whole number from 1 to 500"),
-    (["site.example", "--bing-key", "/dev/null"], "bingApiKey: "),
+    (["site.example", "--bing-key", "/dev/null"], "Bing API key: give a file that holds it, "),
     (["site.example", "--bing-key", BING_KEY], "Bing API key: give a file that holds it, or - to be asked for it; "),
     (["site.example", "--baidu-token", BING_KEY], "Baidu token: give a file that holds it, or - to be asked for it; "),
     (["site.example"], "nothing to change: give at least one option"),

@@ -29,10 +29,13 @@ def read_secret(source: str, *, prompt: str) -> str:
     if source == "-":
         return str(typer.prompt(prompt, hide_input=True, err=True))
     try:
-        return Path(source).read_text(encoding="utf-8").strip()
+        secret = Path(source).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
+        secret = ""
+    if not secret:
         # What was given is not repeated: it may be the secret.
         fail(
             f"{prompt}: give a file that holds it, or - to be asked for it; "
             "every user of this machine can read the words of a command"
         )
+    return secret

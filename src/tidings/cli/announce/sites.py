@@ -8,7 +8,7 @@ from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, 
 from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.site import Site, SubmitMethod
 from tidings.cli.announce.announce import require_key
-from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, SiteArgument, make_group
+from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, SiteArgument, make_group, read_secret
 from tidings.cli.output import escape, print_answer, print_json, print_table
 from tidings.cli.session import Session, command, fail, require_site
 from tidings.core.secrets.scopes import Scope
