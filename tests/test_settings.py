@@ -79,7 +79,9 @@ def test_an_empty_environment_gives_every_default() -> None:
         "bing": BingSettings(),
         "baidu": BaiduSettings(),
         "execution_retention": timedelta(days=400),
-        "bases": ApiBases("https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com"),
+        "bases": ApiBases(
+            "https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com", "https://www.googleapis.com"
+        ),
         "crawl": CrawlSettings(),
         "collect": CollectSettings(),
         "site": None,

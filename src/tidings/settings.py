@@ -20,6 +20,7 @@ from tidings.announce.site.channel_settings import (
     RankedSettings,
     check_baidu_site,
 )
+from tidings.announce.site.google_settings import GoogleSettings, check_content, check_property
 from tidings.announce.site.site import (
     DEFAULT_ENGINE,
     DEFAULT_SCHEDULE,
@@ -79,6 +80,7 @@ class SiteSettings:
     announce_removed: bool = False
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
+    google: GoogleSettings = field(default_factory=GoogleSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,7 @@ class Settings:
     indexnow_key: Secret | None = None
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
+    google: GoogleSettings = field(default_factory=GoogleSettings)
     # The address that `tidings serve` listens on.
     host: str = "127.0.0.1"
     port: int = 8080
@@ -209,6 +212,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
     bing = _read_ranked(variables, BingSettings, key_name="BING_API_KEY")
     baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
+    google = _read_google(variables)
     settings = Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
@@ -228,6 +232,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         indexnow_key=key,
         bing=bing,
         baidu=baidu,
+        google=google,
         host=variables.text("TIDINGS_HOST") or default.host,
         port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
         tokens=_read_tokens(variables),
@@ -245,10 +250,11 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         bases=ApiBases(
             bing=variables.read("BING_API_BASE", _parse_base, default.bases.bing),
             baidu=variables.read("BAIDU_API_BASE", _parse_base, default.bases.baidu),
+            google=variables.read("GOOGLE_API_BASE", _parse_base, default.bases.google),
         ),
         crawl=_read_crawl(variables),
         collect=_read_collect(variables),
-        site=_read_site(variables, key=key, bing=bing, baidu=baidu),
+        site=_read_site(variables, key=key, bing=bing, baidu=baidu, google=google),
         secrets=tuple(variables.secrets),
     )
     # Last, because by now every variable has been asked for.
@@ -273,7 +279,12 @@ def _normalise_database_url(url: str) -> str:
 
 
 def _read_site(
-    variables: Variables, *, key: Secret | None, bing: BingSettings, baidu: BaiduSettings
+    variables: Variables,
+    *,
+    key: Secret | None,
+    bing: BingSettings,
+    baidu: BaiduSettings,
+    google: GoogleSettings,
 ) -> SiteSettings | None:
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
     sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
@@ -298,7 +309,23 @@ def _read_site(
         announce_removed=announce_removed,
         bing=bing,
         baidu=baidu,
+        google=google,
     )
+
+
+def _read_google(variables: Variables) -> GoogleSettings:
+    """Credentials have sitemaps submitted; the Indexing API is on if the pages are declared."""
+    content = variables.read("GOOGLE_INDEXING", check_content, None)
+    google = _read_ranked(
+        variables,
+        GoogleSettings,
+        key_name="GOOGLE_CREDENTIALS",
+        console_property=variables.read("GOOGLE_PROPERTY", check_property, None),
+        content=content,
+    )
+    if content is not None and google.key is None:
+        raise SettingError("GOOGLE_CREDENTIALS", "required because GOOGLE_INDEXING is set")
+    return replace(google, enabled=content is not None)
 
 
 _BASE_URLS = {

@@ -26,7 +26,7 @@ from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 # What belongs to the one run, and not to what IndexNow did in it.
-_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats", "timestamp")
+_OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats", "googleStats", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)

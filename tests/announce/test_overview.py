@@ -57,6 +57,9 @@ async def test_a_new_site_runs_and_has_nothing_behind_it(make_bench: BenchMaker,
             "bingQuota": None,
             "baidu": {"enabled": False},
             "baiduQuota": None,
+            "google": {"enabled": False},
+            "googleQuota": None,
+            "googleSitemaps": [],
         }
 
 

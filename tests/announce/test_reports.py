@@ -164,6 +164,8 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "dropped": {"invalid": 11, "foreignHost": 12, "outsideKeyLocation": 13},
         "bingStats": None,
         "baiduStats": None,
+        "googleStats": None,
+        "googleSitemaps": [],
         "cutShort": False,
         "errors": ["news.xml: HTTP 500"],
         "warnings": ["shop.xml: 60,000 URLs"],

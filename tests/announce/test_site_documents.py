@@ -1,5 +1,6 @@
 """A site under the names of the API: what goes in comes out, keys masked; a change leaves everything else as it was."""
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,13 @@ KEY = "first-key-0123"
 OTHER_KEY = "other-key-4567"
 BING_KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 
+ACCOUNT = json.dumps(
+    {
+        "client_email": "tidings@project.iam.gserviceaccount.com",
+        "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+)
 MINIMAL = {"sitemapUrl": "https://example.com/sitemap.xml", "indexnowKey": KEY}
 DEFAULTS: dict[str, Any] = {
     "id": "example.com",
@@ -36,6 +44,11 @@ DEFAULTS: dict[str, Any] = {
     "baiduDailyQuota": 10,
     "baiduPriority": "newest",
     "baiduSite": None,
+    "googleIndexing": None,
+    "googleCredentials": None,
+    "googleDailyQuota": 200,
+    "googlePriority": "newest",
+    "googleProperty": None,
 }
 # A value for each field that is not its default, and how it is shown.
 FULL: dict[str, tuple[Any, Any]] = {
@@ -60,12 +73,22 @@ FULL: dict[str, tuple[Any, Any]] = {
     "baiduDailyQuota": (3_000, 3_000),
     "baiduPriority": ("random",) * 2,
     "baiduSite": ("https://www.example.com/", "https://www.example.com"),
+    "googleIndexing": ("jobPosting",) * 2,
+    "googleCredentials": (ACCOUNT, MASK),
+    "googleDailyQuota": (400, 400),
+    "googlePriority": ("random",) * 2,
+    "googleProperty": ("https://www.example.com", "https://www.example.com/"),
 }
-NEEDS = {"bingEnabled": {"bingApiKey": BING_KEY}, "baiduEnabled": {"baiduToken": BING_KEY}}
+NEEDS = {
+    "bingEnabled": {"bingApiKey": BING_KEY},
+    "baiduEnabled": {"baiduToken": BING_KEY},
+    "googleIndexing": {"googleCredentials": ACCOUNT},
+}
 FOLLOWS: dict[str, dict[str, Any]] = {
     "sitemapUrls": {"sitemapUrl": "https://example.com/de.xml"},
     "bingEnabled": {"bingApiKey": MASK},
     "baiduEnabled": {"baiduToken": MASK},
+    "googleIndexing": {"googleCredentials": MASK},
 }
 
 
@@ -120,7 +143,9 @@ def test_a_change_of_nothing_changes_nothing_keys_included(full: Site) -> None:
     assert change_site(read_site(MINIMAL), {}) == read_site(MINIMAL)
 
 
-@pytest.mark.parametrize("name", sorted(FULL.keys() - {"sitemapUrls", "indexnowKey", "bingApiKey", "baiduToken"}))
+@pytest.mark.parametrize(
+    "name", sorted(FULL.keys() - {"sitemapUrls", "indexnowKey", "bingApiKey", "baiduToken", "googleCredentials"})
+)
 def test_null_sets_a_field_back_to_its_default(full: Site, name: str) -> None:
     """A2: and leaves every other one as it is."""
     changed = describe_site(change_site(full, {name: None}))
@@ -187,7 +212,7 @@ def test_the_id_cannot_be_changed(full: Site) -> None:
     assert change_site(full, {"id": "another"}) == full
 
 
-@pytest.mark.parametrize("name", ["indexnowKey", "bingApiKey", "baiduToken", "keyLocation"])
+@pytest.mark.parametrize("name", ["indexnowKey", "bingApiKey", "baiduToken", "googleCredentials", "keyLocation"])
 def test_a_mask_is_refused_as_a_value(full: Site, name: str) -> None:
     """A4: a client that reads a site and writes all of it back does not replace a key by asterisks."""
     value = f"https://example.com/{MASK}.txt" if name == "keyLocation" else MASK
@@ -229,6 +254,11 @@ def test_a_key_is_masked_wherever_it_stands() -> None:
         ({"bingApiKey": "two words"}, "bingApiKey"),
         ({"baiduToken": "two words"}, "baiduToken"),
         ({"baiduSite": "https://example.com/shop"}, "baiduSite"),
+        ({"googleCredentials": "{}"}, "googleCredentials"),
+        ({"googleCredentials": ACCOUNT.replace("https://oauth2", "ftp://oauth2")}, "googleCredentials"),
+        ({"googleIndexing": "jobPosting"}, "googleCredentials"),
+        ({"googleIndexing": "blog", "googleCredentials": ACCOUNT}, "googleIndexing"),
+        ({"googleProperty": "example.com"}, "googleProperty"),
     ],
 )
 def test_a_value_that_breaks_its_rule_is_refused_by_its_name_at_creation_and_change(

@@ -2,7 +2,7 @@
 
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.sitemap.crawl import Remembered, Validators
+from tidings.announce.sitemap.crawl import Remembered, SitemapFile, Validators
 from tidings.announce.sitemap.validators import SitemapValidators, hash_sitemap
 from tidings.core.db.database import Database
 
@@ -21,7 +21,8 @@ async def store(
     channels: int = Channel.INDEXNOW,
 ) -> None:
     async with database.write() as connection:
-        await stored.store(connection, url, validators=validators, pages=pages, oldest=oldest, channels=channels)
+        file = SitemapFile(url, validators=validators)
+        await stored.store(connection, file, pages=pages, oldest=oldest, channels=channels)
 
 
 async def recall(

@@ -1,10 +1,12 @@
 """`tidings check`: the key file and the sitemap as an engine would see them, before anything is sent."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.cli.terminal import Terminal, make_sandbox
+from tidings.sandbox import Sandbox, SandboxEngine, SandboxGoogle, SandboxSite
 
 
 async def test_good_site_is_checked_by_address_and_by_name_and_nothing_is_sent(terminal: Terminal) -> None:
@@ -72,3 +74,36 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
     ended = await terminal.run("check", "nobody")
     assert ended.code == 2
     assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows the sites"
+
+
+async def test_google_is_asked_about_the_sitemap_and_told_of_it(terminal: Terminal, tmp_path: Path) -> None:
+    """A43: credentials from a file; check, run, status and forget know the channel, and show no key."""
+    google, site = SandboxGoogle(), SandboxSite(pages=3)
+    async with Sandbox(site=site, engines=[SandboxEngine("alpha")], google=google) as sandbox:
+        google.add_property(f"{site.origin}/")
+        (file := tmp_path / "account.json").write_text(google.credentials)
+        variables = {"GOOGLE_API_BASE": google.base_url}
+        words = ["sites", "add", site.sitemap_url, "--key", site.key, "--engine", sandbox.engines[0].endpoint]
+        added = await terminal.run(*words, "--id", "mine", "--google-credentials", str(file), **variables)
+        before = await terminal.run("check", "mine", "--json", **variables)
+        run = await terminal.run("run", "mine", "--channel", "google", **variables)
+        google.findings[site.sitemap_url] = {"warnings": "2", "errors": "1"}
+        after = await terminal.run("check", "mine", **variables)
+        again = await terminal.run("run", "mine", "--channel", "google", **variables)
+        shown = await terminal.run("status", "mine", **variables)
+        document = (await terminal.run("status", "mine", "--json", **variables)).document
+        forgot = await terminal.run(
+            "ledger", "forget", "mine", "--since", "2020-01-01", "--channel", "google", **variables
+        )
+        assert [added.code, run.code, again.code, forgot.code] == [0, 0, 0, 0]
+        assert (before.code, after.code) == (0, 1)
+        assert "does not know" in before.document["findings"][-1]["message"]
+        assert "2 warnings, 1 errors" in after.out
+        assert list(google.sitemaps) == [(f"{site.origin}/", site.sitemap_url)]
+        assert not sandbox.engines[0].requests
+        assert "2 warnings, 1 errors" in " ".join(shown.out.split())
+        [told] = document["googleSitemaps"]
+        assert (told["sitemapUrl"], told["warnings"], told["errors"]) == (site.sitemap_url, 2, 1)
+        assert told["lastDownloaded"]
+        private = google.credentials.partition("PRIVATE KEY-----")[2][10:40]
+        assert private not in terminal.log + added.out + before.out + after.out + shown.out

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.stage import open_stage
+from tidings.announce.channels.google import answers as google_answers
+from tidings.announce.channels.google.search_console import NO_PROPERTY
 from tidings.announce.execution.alerts import CHECK, AnnounceAlert
 from tidings.collect import conditions
 from tidings.collect.alert_kinds import CollectAlert
@@ -128,7 +130,8 @@ def _list_conditions() -> Iterator[Alert]:
 def _list_advice() -> Iterator[str]:
     """Every action of announce and of the mirror."""
     for name in ("bing", "baidu"):
-        yield from importlib.import_module(f"tidings.announce.channels.{name}")._ADVICE.values()
+        yield from importlib.import_module(f"tidings.announce.channels.protocols.{name}")._ADVICE.values()
+    yield from (*google_answers.ADVICE.values(), google_answers.CHECK_CREDENTIALS, NO_PROPERTY)
     yield from (rule.action for rule in CODE_RULES.values() if rule.action)
     yield CHECK
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import select, text
 
+from tests.announce.test_site_documents import ACCOUNT
 from tests.web.api_stage import BING_KEY, KEY, MASK, ApiStage, open_api
 from tidings.announce.site.table import sites
 from tidings.core.db.database import metadata
@@ -62,6 +63,11 @@ async def test_new_site_is_answered_with_every_field_and_its_default(api: ApiSta
             "baiduDailyQuota": 10,
             "baiduPriority": "newest",
             "baiduSite": None,
+            "googleIndexing": None,
+            "googleCredentials": None,
+            "googleDailyQuota": 200,
+            "googlePriority": "newest",
+            "googleProperty": None,
         }
     }
     assert await api.read(f"/api/sites/{host}") == answer.json
@@ -87,8 +93,12 @@ async def test_every_field_can_be_set(api: ApiStage) -> None:
         "baiduDailyQuota": 3_000,
         "baiduPriority": "random",
         "baiduSite": "https://www.shop.example",
+        "googleIndexing": "liveStream",
+        "googleDailyQuota": 400,
+        "googlePriority": "random",
+        "googleProperty": "sc-domain:shop.example",
     }
-    secrets = {"indexnowKey": KEY, "bingApiKey": BING_KEY, "baiduToken": BING_KEY}
+    secrets = {"indexnowKey": KEY, "bingApiKey": BING_KEY, "baiduToken": BING_KEY, "googleCredentials": ACCOUNT}
     answer = await api.ask("POST", "/api/sites", {**given, **secrets})
     assert answer.status == 201
     shown = {**given, "sitemapUrl": given["sitemapUrls"][0], **dict.fromkeys(secrets, MASK)}

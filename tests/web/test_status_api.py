@@ -42,6 +42,9 @@ async def test_status_of_a_site_that_never_ran(api: ApiStage) -> None:
         "bingQuota": None,
         "baidu": {"enabled": False},
         "baiduQuota": None,
+        "google": {"enabled": False},
+        "googleQuota": None,
+        "googleSitemaps": [],
     }
     assert await api.read("/status") == await api.read(f"/status?site={name}")
 

@@ -64,7 +64,7 @@ async def test_unknown_channel_is_refused_with_those_there_are(api: ApiStage) ->
     answer = await api.ask("GET", "/trigger?channel=yahoo")
     assert answer.status == 400
     assert answer.json["errors"] == [
-        {"field": "channel", "message": "Input should be 'all', 'indexnow', 'bing' or 'baidu'"}
+        {"field": "channel", "message": "Input should be 'all', 'indexnow', 'bing', 'baidu' or 'google'"}
     ]
 
 

@@ -104,7 +104,7 @@ class AnnounceService:
 
         When this returns, no crash loses them: an execution that dies is asked for again. Raises as `trigger` does.
         """
-        choose_channels(site, channel)
+        choose_channels(site, channel, given=True)
         at = self.clock.now()
         GivenPages.of_request(urls, at=at)
         return await self._request(site, {"channel": channel.value, "urls": list(urls), "at": to_milliseconds(at)})
@@ -201,7 +201,7 @@ class AnnounceService:
         if site is None:
             raise LookupError("the site was removed")
         site = self.know(site)
-        channels = choose_channels(site, ChannelChoice(request["channel"]))
+        channels = choose_channels(site, ChannelChoice(request["channel"]), given="urls" in request)
         if "urls" not in request:
             return self.announcer.prepare(execution, site, channels=channels)
         given = GivenPages.of_request(request["urls"], at=from_milliseconds(request["at"]))

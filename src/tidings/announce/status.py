@@ -5,7 +5,7 @@ key may have been refused, or has to rest, is there more to read.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Select, and_, bindparam, exists, null, select
 
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
+from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions
 from tidings.announce.channels.quota.channel_status import ChannelStatus, read_channel_status, select_last_submission
 from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
@@ -51,6 +52,8 @@ class SiteOverview:
     next_run: datetime | None
     # By channel with a quota.
     channels: Mapping[Channel, ChannelStatus]
+    # The sitemaps at Google.
+    sitemaps: Sequence[SitemapSubmission] = ()
     live: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -64,6 +67,7 @@ class SiteOverview:
             "nextRun": None if self.next_run is None else to_text(self.next_run),
             **{str(channel): status.to_json() for channel, status in self.channels.items()},
             **{f"{channel}Quota": status.describe_quota() for channel, status in self.channels.items()},
+            "googleSitemaps": [each.to_json() for each in self.sitemaps],
         }
 
 
@@ -102,6 +106,7 @@ async def read_overview(
         current=current,
         next_run=None if state is SiteState.PAUSED else schedule.next_run,
         channels=channels,
+        sitemaps=await SitemapSubmissions(database, site=row.number).list() if row.has_google else (),
         live=None if current is None else live.describe(current.public_id),
     )
 
@@ -116,7 +121,8 @@ def _select_standing() -> Select[Any]:
         .limit(2)
     )
     columns = [
-        *(sites.c.settings, sites.c.enabled),
+        *(sites.c.number, sites.c.settings, sites.c.enabled),
+        sites.c.google_credentials.is_not(None).label("has_google"),
         *(schedules.c.next_at, schedules.c.last_run_at, schedules.c.paused_at),
         everything.c.paused_at.label("everything_paused_at"),
         exists().where(broken_engines.c.site == sites.c.number).label("refused"),

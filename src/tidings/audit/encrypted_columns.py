@@ -38,6 +38,7 @@ ENCRYPTED_COLUMNS: Final = (
     EncryptedColumn("sites", "indexnow_key", ("id",), "indexnow-key", "the IndexNow key of"),
     EncryptedColumn("sites", "bing_key", ("id",), "bing-key", "the Bing key of"),
     EncryptedColumn("sites", "baidu_token", ("id",), "baidu-token", "the Baidu token of"),
+    EncryptedColumn("sites", "google_credentials", ("id",), "google-credentials", "the Google credentials of"),
 )
 
 

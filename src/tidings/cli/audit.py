@@ -77,7 +77,11 @@ def _name_secrets(settings: "Settings") -> "Iterator[KnownSecret]":
     if settings.webhook_secret is not None:
         named[settings.webhook_secret] = "TIDINGS_WEBHOOK_SECRET"
     if settings.site is not None:
-        keys = ((settings.site.bing.key, "BING_API_KEY"), (settings.site.baidu.key, "BAIDU_TOKEN"))
+        keys = (
+            (settings.site.bing.key, "BING_API_KEY"),
+            (settings.site.baidu.key, "BAIDU_TOKEN"),
+            (settings.site.google.key, "GOOGLE_CREDENTIALS"),
+        )
         named |= {key: name for key, name in keys if key is not None}
     # Only parts of these are secret, or there are several.
     apart = {settings.database_url, settings.alert_urls, settings.master_key, settings.indexnow_key}

@@ -21,8 +21,8 @@ async def sandbox(
 ) -> None:
     """Start stand-ins for a site, engines and platforms.
 
-    Also for Bing, Baidu, Feishu and a receiver of webhooks. They answer as the real ones do. A control address sets
-    their faults (docs/rehearsal.md). Ctrl-C ends them.
+    Also for Bing, Baidu, Google, Feishu and a receiver of webhooks. They answer as the real ones do. A control address
+    sets their faults (docs/rehearsal.md). Ctrl-C ends them.
     """
     from tidings.sandbox import serve_sandbox
 
@@ -38,6 +38,7 @@ def _show_addresses(addresses: "Addresses") -> None:
         typer.echo(f"Engine:  {endpoint} ({name})")
     typer.echo(f"Bing:    {addresses.bing_url} (key {addresses.bing_key})")
     typer.echo(f"Baidu:   {addresses.baidu_url} (token {addresses.baidu_token})")
+    typer.echo(f"Google:  {addresses.google_url} (credentials: {addresses.google_url}/credentials.json)")
     for name, origin in addresses.platforms.items():
         typer.echo(f"Media:   {origin} ({name})")
     typer.echo(f"Feishu:  {addresses.feishu_url} (an empty base)")
@@ -78,6 +79,7 @@ def _list_variables(addresses: "Addresses") -> dict[str, str]:
         "TIDINGS_RETRY_SCALE": "0.1",
         "BING_API_BASE": str(addresses.bing_url),
         "BAIDU_API_BASE": str(addresses.baidu_url),
+        "GOOGLE_API_BASE": str(addresses.google_url),
         **{f"{name.upper()}_BASE_URL": origin for name, origin in bases.items()},
         "TIDINGS_FEEDS": f"{addresses.platforms['openweb']}/feed.rss",
         "PLATFORM_INTERVAL_SECONDS": "0",

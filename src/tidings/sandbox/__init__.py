@@ -5,6 +5,7 @@ and record every request. The sandbox imports nothing else of Tidings.
 from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
 from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, ErrorStyle, SandboxBing, ThrottleKind
+from tidings.sandbox.engines.google import SandboxGoogle
 from tidings.sandbox.engines.indexnow import KeyCheck, SandboxEngine
 from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
@@ -25,6 +26,7 @@ __all__ = [
     "SandboxBaidu",
     "SandboxBing",
     "SandboxEngine",
+    "SandboxGoogle",
     "SandboxSite",
     "ThrottleKind",
     "serve_sandbox",

@@ -11,6 +11,7 @@ from typing import Any, Self
 from tidings.sandbox.control import Control
 from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
+from tidings.sandbox.engines.google import SandboxGoogle
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
@@ -43,6 +44,8 @@ class Addresses:
     # The base of Baidu's API. None without Baidu.
     baidu_url: str | None = None
     baidu_token: str = DEMO_BAIDU_TOKEN
+    # The base of Google's APIs. None without Google.
+    google_url: str | None = None
     # Base URLs by the name of the platform.
     platforms: Mapping[str, str] = field(default_factory=dict)
     # Feishu's server, and the webhook of a group's bot there. None without Feishu.
@@ -66,6 +69,7 @@ class Sandbox:
         engines: Sequence[SandboxEngine] | None = None,
         bing: SandboxBing | None = None,
         baidu: SandboxBaidu | None = None,
+        google: SandboxGoogle | None = None,
         platforms: Sequence[StandIn[Any]] = (),
         feishu: SandboxBitable | None = None,
         sink: SandboxSink | None = None,
@@ -75,6 +79,7 @@ class Sandbox:
         self.engines = list(engines) if engines is not None else [SandboxEngine("alpha"), SandboxEngine("beta")]
         self.bing = bing
         self.baidu = baidu
+        self.google = google
         self.platforms = list(platforms)
         self.feishu = feishu
         self.sink = sink
@@ -115,6 +120,7 @@ class Sandbox:
             control_url=self.site.origin + CONTROL_PREFIX,
             bing_url=self.bing.base_url if self.bing is not None else None,
             baidu_url=self.baidu.base_url if self.baidu is not None else None,
+            google_url=self.google.base_url if self.google is not None else None,
             platforms={platform.name: platform.origin for platform in self.platforms},
             feishu_url=self.feishu.origin if self.feishu is not None else None,
             bot_url=self.feishu.bot_url if self.feishu is not None else None,
@@ -126,25 +132,34 @@ class Sandbox:
         return [self.site, *self.engines, *self._channels(), *self.platforms, *others]
 
     def _channels(self) -> list[StandIn[Any]]:
-        return [channel for channel in (self.bing, self.baidu) if channel is not None]
+        return [channel for channel in (self.bing, self.baidu, self.google) if channel is not None]
 
 
 async def serve_sandbox(*, port: int, pages: int = 3000, on_ready: Callable[[Addresses], None]) -> None:
-    """Run a site of `pages` pages, two engines, Bing, Baidu, the media platforms, an empty base of Feishu and a
-    receiver of webhooks until cancelled.
+    """Run a site of `pages` pages, two engines, Bing, Baidu, Google, the media platforms, an empty base of Feishu and
+    a receiver of webhooks until cancelled.
 
     They listen from `port` on (0: on free ports), and `on_ready` is called then. Raises OSError if a port is taken.
     """
     bing = SandboxBing(keys={DEMO_BING_KEY: []})
     platforms = (SandboxBilibili(), SandboxXiaohongshu(), SandboxWeibo(), SandboxOpenWeb())
     baidu = SandboxBaidu(sites={})
+    google = SandboxGoogle()
     site = SandboxSite(pages=pages)
     # A new base of Feishu has one table.
     feishu = SandboxBitable(tables={"tblDefault": {"文本": BitableFieldType.TEXT}})
     async with Sandbox(
-        site=site, bing=bing, baidu=baidu, platforms=platforms, feishu=feishu, sink=SandboxSink(), port=port
+        site=site,
+        bing=bing,
+        baidu=baidu,
+        google=google,
+        platforms=platforms,
+        feishu=feishu,
+        sink=SandboxSink(),
+        port=port,
     ) as sandbox:
         bing.add_site(sandbox.site.origin, key=DEMO_BING_KEY)
         baidu.add_site(sandbox.site.origin, token=DEMO_BAIDU_TOKEN)
+        google.add_property(f"{sandbox.site.origin}/")
         on_ready(sandbox.addresses)
         await asyncio.Event().wait()

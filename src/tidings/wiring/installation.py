@@ -298,6 +298,7 @@ class Installation:
                 schedule=settings.schedule,
                 bing=settings.site.bing,
                 baidu=settings.site.baidu,
+                google=settings.site.google,
             )
         )
 
@@ -383,6 +384,7 @@ def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
         *(engine.endpoint for engine in parse_engines(settings.engines)),
         settings.bases.bing,
         settings.bases.baidu,
+        settings.bases.google,
         *settings.crawl.base_urls.values(),
         *([] if settings.webhook_url is None else [settings.webhook_url.reveal()]),
         *([] if feishu is None else [feishu.base_url]),

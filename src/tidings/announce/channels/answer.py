@@ -76,10 +76,13 @@ class ChannelRequest:
     body: bytes | None = field(default=None, repr=False)
     # Of the body.
     content_type: str = JSON
+    # An access token, for channels that take one.
+    bearer: Secret | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return {"Content-Type": self.content_type} if self.body is not None else {}
+        headers = {"Content-Type": self.content_type} if self.body is not None else {}
+        return headers if self.bearer is None else headers | {"Authorization": f"Bearer {self.bearer.reveal()}"}
 
 
 async def exchange(

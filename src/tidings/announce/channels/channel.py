@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -57,6 +57,10 @@ class SendingChannel(Protocol):
     @property
     def slows_down(self) -> bool:
         """Whether a rate limit slows the pace of the host down, for all sites."""
+
+    @property
+    def least_interval(self) -> timedelta:
+        """Least time between two requests, beyond the pace of all hosts."""
 
     @property
     def failures_until_closed(self) -> Mapping[Verdict, int]:

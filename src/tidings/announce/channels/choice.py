@@ -10,3 +10,4 @@ class ChannelChoice(StrEnum):
     INDEXNOW = "indexnow"
     BING = "bing"
     BAIDU = "baidu"
+    GOOGLE = "google"

@@ -295,7 +295,7 @@ class Sender:
         channel, context = self._channel, self._context
         request = channel.build_request(part.urls)
         try:
-            async with context.pace.turn(channel.host, stop=context.stop):
+            async with context.pace.turn(channel.host, stop=context.stop, least=channel.least_interval):
                 outcome = await channel.submit(request, count=len(part))
         except StopRequestedError:
             await channel.release(len(part))

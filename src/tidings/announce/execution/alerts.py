@@ -23,6 +23,7 @@ class AnnounceAlert(AlertKind):
     CHANNEL_BROKEN = "channel_broken", AlertLevel.P1, "An engine refuses the site", "搜索引擎拒绝该站点"
     CHANNEL_OFF = "channel_off", AlertLevel.P1, "A channel was switched off", "提交渠道已停用"
     NOT_RUN = "not_run", AlertLevel.P1, "The site has not run as scheduled", "站点未按计划运行"
+    SITEMAP_REFUSED = "sitemap_refused", AlertLevel.P1, "Google does not take the sitemap", "谷歌未接受站点地图"
     SITEMAP_SHRANK = "sitemap_shrank", AlertLevel.P1, "The sitemap shrank by more than half", "站点地图缩减过半"
 
 
@@ -40,7 +41,8 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
         )
     if crawl.roots_read == 0:
         return ExecutionStatus.FAILED, None
-    succeeded = any(line.succeeded for line in report.lines)
+    told = any(each.failure is None for each in report.sitemaps)
+    succeeded = told or any(line.succeeded for line in report.lines)
     if (report.is_empty or _is_lost(report)) and not succeeded:
         return ExecutionStatus.FAILED, None
     ranked_failed = any(each.trouble or each.engine.broken or each.engine.failed for each in report.ranked.values())
@@ -48,6 +50,7 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
         report.is_empty
         or crawl.troubles
         or ranked_failed
+        or any(each.failure for each in report.sitemaps)
         or any(e.failed or e.left or e.broken for e in report.engines.values())
     ):
         return ExecutionStatus.PARTIAL, None
@@ -66,7 +69,9 @@ def _is_lost(report: Report) -> bool:
     engines = report.engines.values()
     if not engines:
         # A channel that says that its quota is used up is no failure.
-        return any((each.trouble and not each.met_quota) or each.engine.broken for each in report.ranked.values())
+        return any(each.failure for each in report.sitemaps) or any(
+            (each.trouble and not each.met_quota) or each.engine.broken for each in report.ranked.values()
+        )
     return all(engine.broken for engine in engines) or (report.new > 0 and any(engine.failed for engine in engines))
 
 
@@ -145,6 +150,8 @@ def examine(report: Report, *, usual_total: int) -> Iterator[Finding]:
         if engine.broken or engine.succeeded:
             kind = AnnounceAlert.CHANNEL_OFF if engine in of_channels else AnnounceAlert.CHANNEL_BROKEN
             yield _examine_refusal(engine, kind=kind, subject=subject)
+    if report.sitemaps:
+        yield _examine_sitemaps(report)
 
 
 def _examine_status(report: Report) -> Iterator[Finding]:
@@ -189,6 +196,15 @@ def _examine_refusal(engine: EngineReport, *, kind: AlertKind, subject: str) -> 
     if not engine.broken:
         return Finding(kind, subject)
     return _raise(kind, subject, reason=engine.reason or "the key is refused", action=engine.advice)
+
+
+def _examine_sitemaps(report: Report) -> Finding:
+    """Whether Google takes the site's sitemaps. Trouble that passes by itself raises nothing."""
+    failed = next((each for each in report.sitemaps if each.failure and each.lasting), None)
+    subject = f"{report.site} at google"
+    if failed is None or failed.failure is None:
+        return Finding(AnnounceAlert.SITEMAP_REFUSED, subject)
+    return _raise(AnnounceAlert.SITEMAP_REFUSED, subject, reason=failed.failure, action=failed.advice)
 
 
 def _raise(kind: AlertKind, subject: str, *, reason: str, action: str, count: int | None = None) -> Finding:

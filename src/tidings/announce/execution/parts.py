@@ -8,6 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import SendingChannel
+from tidings.announce.channels.google.access import GoogleAccess
+from tidings.announce.channels.google.indexing import GoogleIndexingApi
+from tidings.announce.channels.google.search_console import SearchConsole
+from tidings.announce.channels.google.sitemap_submitter import SitemapSubmitter
+from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.channels.protocols.baidu import BaiduApi
 from tidings.announce.channels.protocols.bing import BingApi
 from tidings.announce.channels.protocols.indexnow import IndexNowChannel, find_batch_size
@@ -90,6 +95,19 @@ class ExecutionParts:
             emit=self._emit,
         )
 
+    def make_submitter(self) -> SitemapSubmitter:
+        announcer = self._announcer
+        return SitemapSubmitter(
+            self._site,
+            console=SearchConsole(self._make_access()),
+            submissions=SitemapSubmissions(announcer.database, site=self._site.number),
+            transaction=self.transaction,
+            policy=announcer.policy,
+            pace=announcer.pace,
+            clock=announcer.clock,
+            emit=self._emit,
+        )
+
     def start_senders(self, engines: Sequence[Engine], *, stop: Stop) -> Senders:
         """One sender for each engine of IndexNow."""
         announcer = self._announcer
@@ -142,8 +160,14 @@ class ExecutionParts:
         )
         return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
 
+    def _make_access(self) -> GoogleAccess:
+        announcer = self._announcer
+        return GoogleAccess(announcer.engine_client, announcer.clock, announcer.bases.google, announcer.google_tokens)
+
     def _make_api(self, kind: RankedKind) -> RankedApi:
         client, clock, bases = self._announcer.engine_client, self._announcer.clock, self._announcer.bases
         if kind.channel is Channel.BAIDU:
             return BaiduApi(client, clock, bases.baidu)
+        if kind.channel is Channel.GOOGLE:
+            return GoogleIndexingApi(self._make_access())
         return BingApi(client, clock, bases.bing)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.google.access import GoogleTokens
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
 from tidings.announce.due.finder import DueFinder
@@ -54,13 +55,21 @@ class ChannelDisabledError(ValueError):
     """An execution for one channel was asked for, and the site does not have it."""
 
     def __init__(self, channel: Channel) -> None:
-        super().__init__(f"{find_kind(channel).title} submission is not enabled for this site")
+        title = find_kind(channel).title
+        if channel is Channel.GOOGLE:
+            title = "Google: without googleCredentials no sitemap, and without googleIndexing no page"
+        super().__init__(f"{title} submission is not enabled for this site")
         self.channel = channel
 
 
-def choose_channels(site: Site, choice: ChannelChoice) -> frozenset[Channel]:
-    """The channels of an execution of this site. Raises ChannelDisabledError."""
+def choose_channels(site: Site, choice: ChannelChoice, *, given: bool = False) -> frozenset[Channel]:
+    """The channels of an execution of this site. Raises ChannelDisabledError.
+
+    `given`: it is about pages that somebody names, so the sitemap is not told to Google.
+    """
     enabled = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
+    if site.google.key is not None and not given:
+        enabled.add(Channel.GOOGLE)
     if choice is ChannelChoice.ALL:
         return frozenset(enabled)
     channel = Channel[choice.name]
@@ -96,6 +105,7 @@ class Announcer:
     concurrency: int = 3
     # The addresses of channels.
     bases: ApiBases = field(default_factory=ApiBases)
+    google_tokens: GoogleTokens = field(default_factory=GoogleTokens)
 
     async def announce(
         self,
@@ -154,6 +164,10 @@ class AnnounceExecution:
 
     def __init__(self, announcer: Announcer, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> None:
         self.execution = execution
+        # Google may be told of sitemaps alone; then no page is planned for it.
+        self._tells_google = Channel.GOOGLE in channels and site.google.key is not None
+        taking = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
+        channels = channels & taking
         ranked = {
             kind.channel: RankedReport(EngineReport(kind.engine)) for kind in RANKED_KINDS if kind.channel in channels
         }
@@ -217,7 +231,11 @@ class AnnounceExecution:
     @property
     def _is_worth_a_crawl(self) -> bool:
         """Whether pages can be sent, or the backlog of a used-up quota can be counted."""
-        return bool(self._engines) or any(ranked.chooser is not None for ranked in self._ranked.values())
+        return (
+            bool(self._engines)
+            or self._tells_google
+            or any(ranked.chooser is not None for ranked in self._ranked.values())
+        )
 
     async def _open(self) -> None:
         """Find out which engines and channels can be used."""
@@ -297,6 +315,9 @@ class AnnounceExecution:
         """Send to the channels with a quota, side by side: one that is slow or fails delays and harms no other."""
         if self._crawl is not None and self._crawl.result.roots_read:
             sending = [self._send_to(ranked, stop=stop) for ranked in self._ranked.values() if ranked.can_send]
+            if self._tells_google and not self.report.cut_short:
+                submitter = self._parts.make_submitter()
+                sending.append(submitter.run(self._crawl.result.fingerprints, stop=stop))
             results = await asyncio.gather(*sending, return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):

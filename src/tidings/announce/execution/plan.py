@@ -162,10 +162,5 @@ class Planner:
         self._waiting = [waiting for waiting in self._waiting if not waiting.is_written()]
         for file in written:
             await self._validators.store(
-                connection,
-                file.file.url,
-                validators=file.file.validators,
-                pages=file.counts.pages,
-                oldest=file.oldest,
-                channels=file.channels,
+                connection, file.file, pages=file.counts.pages, oldest=file.oldest, channels=file.channels
             )

@@ -113,6 +113,33 @@ class RankedReport:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SitemapReport:
+    """One sitemap at Google in one execution."""
+
+    sitemap: str
+    # It had changed, and Google took it.
+    submitted: bool = False
+    # What Google found in it.
+    warnings: int = 0
+    errors: int = 0
+    # Why it could not be submitted or asked about, and what to do.
+    failure: str | None = None
+    advice: str = ""
+    # The failure needs a person.
+    lasting: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sitemapUrl": self.sitemap,
+            "submitted": self.submitted,
+            "warnings": self.warnings,
+            "errors": self.errors,
+            "failure": self.failure,
+            "advice": self.advice or None,
+        }
+
+
 def describe_quota(quota: QuotaState) -> dict[str, Any]:
     """A day's quota for people and scripts."""
     return {
@@ -161,6 +188,8 @@ class Report:
     engines: Mapping[str, EngineReport] = field(default_factory=dict)
     # The channels with a quota that the execution is for.
     ranked: Mapping[Channel, RankedReport] = field(default_factory=dict)
+    # The sitemaps that Google was told of or asked about.
+    sitemaps: Sequence[SitemapReport] = field(default_factory=list)
     errors: Sequence[str] = field(default_factory=list)
     warnings: Sequence[str] = field(default_factory=list)
     execution_id: str = ""
@@ -237,6 +266,7 @@ class Report:
             },
             "engines": [engine.to_json() for engine in self.engines.values()],
             **{f"{channel}Stats": _describe(self.ranked.get(channel)) for channel in Channel if channel.has_quota},
+            "googleSitemaps": [each.to_json() for each in self.sitemaps],
             "cutShort": self.cut_short,
             "errors": [*self.errors, *self.list_emptiness(), *self.list_refusals()],
             "warnings": list(self.warnings),

@@ -13,9 +13,10 @@ from tidings.announce.channels.channel import (
     RequestAnswered,
     SendResult,
 )
+from tidings.announce.channels.google.submissions import SitemapTold
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
-from tidings.announce.execution.report import EngineReport, RankedReport, Report
+from tidings.announce.execution.report import EngineReport, RankedReport, Report, SitemapReport
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine
 from tidings.announce.sitemap.crawl import CrawlResult
@@ -124,6 +125,7 @@ Result = (
     | RankedOpened
     | RankedCounted
     | RankedBroken
+    | SitemapTold
     | CutShort
     | Remark
     | Ended
@@ -137,6 +139,8 @@ def fold(report: Report, result: Result) -> Report:
             return _fold_sending(report, result)
         case RankedOpened() | RankedCounted() | RankedBroken():
             return _replace_ranked(report, result.channel, _fold_ranked(report.ranked[result.channel], result))
+        case SitemapTold():
+            return _fold_sitemap(report, result)
         case CutShort():
             return replace(report, cut_short=True)
         case Remark(error, warning):
@@ -186,6 +190,18 @@ def _fold_planning(
         case OutboxCounted(left, failed):
             engines = {key: replace(line, left=left.get(key, 0)) for key, line in report.engines.items()}
             return replace(report, failed=failed, engines=engines)
+
+
+def _fold_sitemap(report: Report, told: SitemapTold) -> Report:
+    line = SitemapReport(
+        told.sitemap, told.submitted, told.warnings, told.errors, told.failure, told.advice, told.lasting
+    )
+    warnings = []
+    if told.failure:
+        warnings.append(f"Google did not take the sitemap: {told.failure}")
+    if told.errors:
+        warnings.append(f"Google found {told.errors:,} errors in {told.sitemap}; Search Console names them")
+    return replace(report, sitemaps=[*report.sitemaps, line], warnings=[*report.warnings, *warnings])
 
 
 def _fold_file(report: Report, file: FileCounts) -> Report:

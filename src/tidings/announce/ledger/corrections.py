@@ -25,6 +25,7 @@ _LEDGERS = {
     ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
     ChannelChoice.BING: (Channel.BING,),
     ChannelChoice.BAIDU: (Channel.BAIDU,),
+    ChannelChoice.GOOGLE: (Channel.GOOGLE,),
 }
 
 

@@ -63,6 +63,7 @@ class Channel(IntEnum):
     INDEXNOW = 1
     BING = 2
     BAIDU = 4
+    GOOGLE = 8
 
     def __str__(self) -> str:
         return self.name.lower()

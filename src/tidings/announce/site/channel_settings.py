@@ -39,10 +39,12 @@ class RankedFields:
     # URLs a day: if nothing is set, and at most.
     default_quota: int
     most_quota: int
+    # The field that switches it on, where it has another name.
+    switch: str | None = None
 
     @property
     def enabled(self) -> str:
-        return f"{self.prefix}Enabled"
+        return self.switch or f"{self.prefix}Enabled"
 
     @property
     def daily_quota(self) -> str:
@@ -74,6 +76,11 @@ class RankedSettings:
     def identity(self) -> str:
         """What a refusal for good is about: another value means that the channel may be tried again."""
         return "" if self.key is None else self.key.fingerprint
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """What must not be logged."""
+        return () if self.key is None else (self.key,)
 
     def require_key(self) -> Secret:
         """The key. Raises SiteError where there is none."""
@@ -128,7 +135,7 @@ class RankedSettings:
     def read(cls, given: dict[str, Any]) -> Self:
         """The settings from the fields of a document that are not null. Raises SiteError."""
         return cls.make(
-            enabled=given.get(cls.fields.enabled, False),
+            enabled=bool(given.get(cls.fields.enabled)),
             key=given.get(cls.fields.key),
             daily_quota=given.get(cls.fields.daily_quota),
             priority=PagePriority(given.get(cls.fields.priority, PagePriority.NEWEST)),

@@ -5,6 +5,7 @@ from typing import Any
 
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 from tidings.announce.site.errors import SiteError
+from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import DEFAULT_ENGINE, DEFAULT_SCHEDULE, Site, SubmitMethod, make_site
 
 
@@ -51,6 +52,7 @@ def read_site(
         enabled=given.get("enabled", True),
         bing=BingSettings.read(given),
         baidu=BaiduSettings.read(given),
+        google=GoogleSettings.read(given),
     )
 
 

@@ -13,6 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
 from tidings.announce.site.errors import SiteError
+from tidings.announce.site.google_settings import GoogleSettings
 from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.secrets.secret import Secret
 
@@ -87,6 +88,7 @@ class Site:
     enabled: bool = True
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
+    google: GoogleSettings = field(default_factory=GoogleSettings)
     # The key of the site in all tables; 0 until it is stored.
     number: int = 0
 
@@ -98,12 +100,12 @@ class Site:
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Its keys, for the redactor."""
-        return (self.key, *(settings.key for settings in self.ranked if settings.key is not None))
+        return (self.key, *(secret for settings in self.ranked for secret in settings.secrets))
 
     @property
     def ranked(self) -> tuple[RankedSettings, ...]:
         """The settings of every channel with a daily quota."""
-        return (self.bing, self.baidu)
+        return (self.bing, self.baidu, self.google)
 
     @property
     def workflow_name(self) -> str:
@@ -131,6 +133,7 @@ def make_site(
     enabled: bool = True,
     bing: BingSettings | None = None,
     baidu: BaiduSettings | None = None,
+    google: GoogleSettings | None = None,
 ) -> Site:
     """A site from plain values. Raises SiteError."""
     if not sitemap_urls:
@@ -160,6 +163,7 @@ def make_site(
         enabled=enabled,
         bing=bing or BingSettings(),
         baidu=baidu or BaiduSettings(),
+        google=google or GoogleSettings(),
     )
 
 

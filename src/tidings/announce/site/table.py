@@ -11,6 +11,7 @@ from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
+from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
@@ -34,6 +35,7 @@ sites = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("bing_key", LargeBinary),
     Column("baidu_token", LargeBinary),
+    Column("google_credentials", LargeBinary),
     sqlite_autoincrement=True,
 )
 
@@ -42,7 +44,7 @@ _is_there = sites.c.removed_at.is_(None)
 _PURGE_EVERY_MS = 24 * 60 * 60 * 1000
 
 # The channels with a key of their own, which is a column of the table.
-_RANKED: tuple[type[RankedSettings], ...] = (BingSettings, BaiduSettings)
+_RANKED: tuple[type[RankedSettings], ...] = (BingSettings, BaiduSettings, GoogleSettings)
 _KEY_COLUMNS = ("indexnow_key", *(kind.fields.key_column for kind in _RANKED))
 
 # Replaces the key in the URL of its file. A URL cannot contain a space.
@@ -304,6 +306,7 @@ def _from_settings(
         enabled=enabled,
         bing=BingSettings.read(given),
         baidu=BaiduSettings.read(given),
+        google=GoogleSettings.read(given),
     )
 
 

@@ -7,6 +7,7 @@ after a lost connection (`FileRestarted`), and its pages so far do not count.
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Protocol
 
 from tidings.announce.site.site import Site
@@ -27,6 +28,7 @@ DEEPEST = 3
 MOST_FILES = 100_000
 
 _LONGEST_VALIDATOR = 1_000
+_FINGERPRINTS = 1 << 62
 
 _log = get_logger(__name__)
 
@@ -59,6 +61,8 @@ class Remembered:
     validators: Validators
     # The number of its pages.
     pages: int
+    # The checksum of its content; 0 where an earlier release stored it.
+    digest: int = 0
 
 
 @dataclass(slots=True)
@@ -68,8 +72,12 @@ class SitemapFile:
     url: str
     # 0 for a sitemap of the site, 1 for a child of it, and so on.
     depth: int = 0
+    # The sitemap that it belongs to, as a search engine is told of it: the index at the top, or the file itself.
+    feed: str = ""
     # Milliseconds since the epoch.
     fetched_at: int = 0
+    # The checksum of its content.
+    digest: int = 0
     validators: Validators = field(default_factory=Validators)
     # URLs that were dropped because of their length.
     too_long: int = 0
@@ -138,6 +146,8 @@ class CrawlResult:
     files: int = 0
     # Files that the server answered with 304.
     unchanged: int = 0
+    # By sitemap that a search engine can be told of: changes when one of its files does.
+    fingerprints: dict[str, int] = field(default_factory=dict)
     # Sitemaps of the site that were read, themselves or through a backup.
     roots_read: int = 0
     # Every file was read to its end.
@@ -146,6 +156,13 @@ class CrawlResult:
     troubles: list[str] = field(default_factory=list)
     # What should be known although it is complete.
     warnings: list[str] = field(default_factory=list)
+
+    def add_fingerprint(self, file: SitemapFile) -> None:
+        """Count one file of a sitemap. The order of the files does not matter."""
+        if file.feed:
+            text = f"{file.url} {file.digest}".encode()
+            number = int.from_bytes(blake2b(text, digest_size=7).digest())
+            self.fingerprints[file.feed] = (self.fingerprints.get(file.feed, 0) + number) % _FINGERPRINTS
 
     def add_trouble(self, message: str) -> None:
         self.complete = False
@@ -216,6 +233,8 @@ class Crawl:
                 pages_read = False
                 async for event in self._walk(url):
                     pages_read = pages_read or (isinstance(event, FileRead | FileUnchanged) and event.file.lists_pages)
+                    if isinstance(event, FileRead | FileUnchanged):
+                        self.result.add_fingerprint(event.file)
                     yield event
                 if pages_read:
                     self.result.roots_read += 1
@@ -227,7 +246,7 @@ class Crawl:
                     candidates.append(backups.pop(0))
 
     async def _walk(self, root: str) -> AsyncIterator[CrawlEvent]:
-        waiting = [SitemapFile(root)]
+        waiting = [SitemapFile(root, feed="" if _is_robots(root) else root)]
         while waiting:
             file = waiting.pop()
             if file.url in self._visited:
@@ -296,6 +315,7 @@ class Crawl:
                 self.result.files += 1
                 self.result.unchanged += 1
                 file.lists_pages = True
+                file.digest = remembered.digest
                 yield FileUnchanged(file, remembered.pages)
                 return
             _check_status(file, answer)
@@ -323,6 +343,7 @@ class Crawl:
     def _finish_file(self, file: SitemapFile, reader: SitemapReader, read: int) -> None:
         self.result.files += 1
         file.too_long = reader.too_long
+        file.digest = reader.digest
         file.lists_pages = reader.kind not in (SitemapKind.INDEX, SitemapKind.ROBOTS)
         if reader.fault is not None:
             file.fault = reader.fault
@@ -338,7 +359,9 @@ class Crawl:
         if children and file.depth >= DEEPEST:
             self.result.add_trouble(f"{file} is an index more than {DEEPEST} levels deep; its sitemaps were not read")
             return []
-        return [SitemapFile(loc.decode(errors="replace"), depth=file.depth + 1) for loc, _ in children[:MOST_CHILDREN]]
+        urls = [loc.decode(errors="replace") for loc, _ in children[:MOST_CHILDREN]]
+        # A robots.txt is no sitemap: those that it names are told of, each by itself.
+        return [SitemapFile(url, depth=file.depth + 1, feed=file.feed or url) for url in urls]
 
 
 def _make_headers(remembered: Remembered | None) -> dict[str, str]:

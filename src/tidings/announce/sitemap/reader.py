@@ -3,6 +3,7 @@ caller decides which URLs are valid, foreign or due.
 """
 
 from collections.abc import Iterator
+from zlib import crc32
 
 from tidings.announce.sitemap.body import Pair, RefusedSitemapError, SitemapBody, SitemapKind
 from tidings.announce.sitemap.charset import Utf8Decoder
@@ -42,6 +43,8 @@ class SitemapReader:
         self._fast = fast
         self._block = block
         self._gathered = bytearray()
+        # A checksum of the decoded body so far.
+        self.digest = 0
 
     @property
     def kind(self) -> SitemapKind | None:
@@ -85,6 +88,7 @@ class SitemapReader:
         return pairs + self._body.take_pairs()
 
     def _read_gathered(self, *, final: bool = False) -> list[Pair]:
+        self.digest = crc32(self._gathered, self.digest)
         text = self._decoder.decode(bytes(self._gathered), final=final)
         self._gathered.clear()
         if self._body is None and text:

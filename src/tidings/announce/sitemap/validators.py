@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.sitemap.crawl import Remembered, Validators
+from tidings.announce.sitemap.crawl import Remembered, SitemapFile, Validators
 from tidings.core.db.database import Database, metadata
 
 sitemap_validators = Table(
@@ -21,6 +21,8 @@ sitemap_validators = Table(
     Column("pages", BigInteger, nullable=False),
     Column("oldest", BigInteger, nullable=False),
     Column("channels", SmallInteger, nullable=False),
+    # The checksum of the file's content.
+    Column("digest", BigInteger),
     PrimaryKeyConstraint("site", "sitemap"),
     sqlite_with_rowid=False,
 )
@@ -47,22 +49,25 @@ class SitemapValidators:
         )
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
-        return None if row is None else Remembered(Validators(row.etag, row.last_modified), pages=row.pages)
+        if row is None:
+            return None
+        return Remembered(Validators(row.etag, row.last_modified), pages=row.pages, digest=row.digest or 0)
 
     async def store(
-        self, connection: AsyncConnection, url: str, *, validators: Validators, pages: int, oldest: int, channels: int
+        self, connection: AsyncConnection, file: SitemapFile, *, pages: int, oldest: int, channels: int
     ) -> None:
         """All pages of this file are on record on `channels` (a sum), the oldest entry at `oldest` (milliseconds)."""
         values = {
-            "etag": validators.etag,
-            "last_modified": validators.last_modified,
+            "etag": file.validators.etag,
+            "last_modified": file.validators.last_modified,
             "pages": pages,
+            "digest": file.digest,
             "oldest": oldest,
             "channels": channels,
         }
         statement = (
             self._database.insert(sitemap_validators)
-            .values(site=self._site, sitemap=hash_sitemap(url), **values)
+            .values(site=self._site, sitemap=hash_sitemap(file.url), **values)
             .on_conflict_do_update(index_elements=["site", "sitemap"], set_=values)
         )
         await connection.execute(statement)

@@ -23,9 +23,9 @@ async def check(
     key_location: KeyLocationOption = None,
     as_json: JsonOption = False,
 ) -> Exit:
-    """Check a site's key file, sitemap and quota at Bing. Sends nothing.
+    """Check a site's key file, sitemap and quotas. Sends nothing.
 
-    Fetches the key file as an engine would, and asks Bing for its quota.
+    Fetches the key file as an engine would, asks Bing for its quota, and Google for what it says of the sitemap.
 
     Exit code 0: all good. 1: something is wrong. 2: bad input.
     """
@@ -50,10 +50,12 @@ async def check(
 
 
 async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]":
+    from tidings.announce.channels.google.access import GoogleAccess
+    from tidings.announce.channels.google.search_console import SearchConsole
     from tidings.announce.channels.protocols.baidu import BAIDU_KIND
     from tidings.announce.channels.protocols.bing import BING_KIND, BingApi
     from tidings.announce.channels.quota.channel_status import open_quota
-    from tidings.announce.channels.quota.checks import check_baidu, check_bing
+    from tidings.announce.channels.quota.checks import check_baidu, check_bing, check_google
     from tidings.announce.site.check import check_site
 
     client, clock, database = installation.client, installation.clock, installation.database
@@ -65,4 +67,7 @@ async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]"
     if site.baidu.enabled:
         quota = await open_quota(site, BAIDU_KIND, database=database, clock=clock).read()
         findings.append(check_baidu(site, quota=quota))
+    if site.google.key is not None:
+        access = GoogleAccess(installation.own_client, clock, installation.settings.bases.google)
+        findings += await check_google(site, console=SearchConsole(access))
     return findings

@@ -1,11 +1,13 @@
 """`tidings sites`: the sites that are stored."""
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
 from tidings.announce.site.document import change_site, describe_site, read_site
+from tidings.announce.site.google_settings import IndexedContent
 from tidings.announce.site.site import Site, SubmitMethod
 from tidings.cli.announce.announce import require_key
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, SiteArgument, make_group, read_secret
@@ -51,6 +53,26 @@ BaiduQuotaOption = Annotated[
 BaiduPriorityOption = Annotated[
     PagePriority | None, typer.Option("--baidu-priority", help="The pages that go first. [newest]")
 ]
+GoogleCredentialsOption = Annotated[
+    Path | None,
+    typer.Option("--google-credentials", help="The JSON file of a service account; changed sitemaps are submitted."),
+]
+GooglePropertyOption = Annotated[
+    str | None, typer.Option("--google-property", help="The property in Search Console. [the sitemap's origin]")
+]
+GoogleIndexingOption = Annotated[
+    IndexedContent | None,
+    typer.Option(
+        "--google-indexing",
+        help="Send pages to the Indexing API. Google allows it for job postings and live streams only. [off]",
+    ),
+]
+GoogleQuotaOption = Annotated[
+    int | None, typer.Option("--google-quota", help="The most pages a day for the Indexing API. [200]")
+]
+GooglePriorityOption = Annotated[
+    PagePriority | None, typer.Option("--google-priority", help="The pages that go first. [newest]")
+]
 
 
 @app.command("add")
@@ -74,6 +96,11 @@ async def add(
     baidu_site: BaiduSiteOption = None,
     baidu_quota: BaiduQuotaOption = None,
     baidu_priority: BaiduPriorityOption = None,
+    google_credentials: GoogleCredentialsOption = None,
+    google_property: GooglePropertyOption = None,
+    google_indexing: GoogleIndexingOption = None,
+    google_quota: GoogleQuotaOption = None,
+    google_priority: GooglePriorityOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Store a site, so that `tidings run ID` needs nothing else.
@@ -97,6 +124,7 @@ async def add(
         **_read_ranked(BingSettings.fields, bing_key, bing_quota, bing_priority),
         **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority),
         "baiduSite": baidu_site,
+        **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
     }
 
     site = read_site(document, engines=settings.engines, schedule=settings.schedule)
@@ -128,6 +156,13 @@ async def set_site(
     baidu_site: BaiduSiteOption = None,
     baidu_quota: BaiduQuotaOption = None,
     baidu_priority: BaiduPriorityOption = None,
+    google_credentials: GoogleCredentialsOption = None,
+    google_property: GooglePropertyOption = None,
+    google_indexing: GoogleIndexingOption = None,
+    google_quota: GoogleQuotaOption = None,
+    google_priority: GooglePriorityOption = None,
+    no_google: Annotated[bool, typer.Option("--no-google", help="Forget Google's credentials.")] = False,
+    no_google_indexing: Annotated[bool, typer.Option("--no-google-indexing", help="Indexing API off.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Change some settings of a stored site. The others stay."""
@@ -145,8 +180,13 @@ async def set_site(
         **_read_ranked(BingSettings.fields, bing_key, bing_quota, bing_priority, enabled=bing),
         **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority, enabled=baidu),
         "baiduSite": baidu_site,
+        **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
     }
     given = {name: value for name, value in changes.items() if value is not None}
+    if no_google or no_google_indexing:
+        given["googleIndexing"] = None
+    if no_google:
+        given["googleCredentials"] = None
     if not given:
         fail("nothing to change: give at least one option; `tidings sites set --help` lists them")
 
@@ -181,6 +221,29 @@ def _read_ranked(
     }
 
 
+def _read_google(
+    credentials: Path | None,
+    console_property: str | None,
+    content: IndexedContent | None,
+    quota: int | None,
+    priority: PagePriority | None,
+) -> dict[str, Any]:
+    """The fields of Google. Credentials come from a file: they are long, and must not be in the shell's history."""
+    text = None
+    if credentials is not None:
+        try:
+            text = credentials.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"--google-credentials: the file cannot be read ({type(error).__name__})")
+    return {
+        "googleCredentials": text,
+        "googleProperty": console_property,
+        "googleIndexing": content,
+        "googleDailyQuota": quota,
+        "googlePriority": priority,
+    }
+
+
 @app.command("list")
 @command
 async def list_sites(session: Session, as_json: JsonOption = False) -> None:
@@ -190,7 +253,9 @@ async def list_sites(session: Session, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"sites": [describe_site(site) for site in found]})
     else:
-        print_table([_make_row(site) for site in found], "id", "sitemap", "engines", "bing", "baidu", "schedule")
+        print_table(
+            [_make_row(site) for site in found], "id", "sitemap", "engines", "bing", "baidu", "google", "schedule"
+        )
 
 
 def _make_row(site: Site) -> tuple[str, ...]:
@@ -198,7 +263,8 @@ def _make_row(site: Site) -> tuple[str, ...]:
         escape(site.id),
         escape(site.sitemap_urls[0]),
         escape(", ".join(map(str, site.engines))),
-        *(f"{each.daily_quota} a day" if each.enabled else "-" for each in site.ranked),
+        *(f"{each.daily_quota} a day" if each.enabled else "-" for each in (site.bing, site.baidu)),
+        f"{site.google.daily_quota} a day" if site.google.enabled else "sitemaps" if site.google.key else "-",
         site.schedule,
     )
 

@@ -15,6 +15,7 @@ from tidings.core.clock import to_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tidings.announce.channels.google.submissions import SitemapSubmission
     from tidings.announce.channels.quota.channel_status import ChannelStatus
     from tidings.announce.channels.quota.ranked import RankedKind
     from tidings.announce.ledger.failed_pages import FailedPage
@@ -116,6 +117,7 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
         document |= {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
         seen_at = shown.service_seen_at
         document |= {"serviceRuns": shown.service_runs, "serviceSeenAt": None if seen_at is None else to_text(seen_at)}
+        document["googleSitemaps"] = whole["googleSitemaps"]
     for kind, status in shown.channels.items():
         document |= {str(kind.channel): status.to_json(), f"{kind.channel}Quota": status.describe_quota()}
     return document
@@ -135,6 +137,8 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
             console.print(f"\n{describe_quota_line(kind.title, status.quota)}")
         if status.reason:
             console.print(f"[red]{kind.title}: {escape(status.reason)}[/]")
+    for sitemap in shown.overview.sitemaps if shown.overview is not None else ():
+        console.print(f"\n{_describe_sitemap(sitemap)}")
     if shown.failed:
         console.print("\nNot accepted yet; sent first next time:")
     for page in shown.failed:
@@ -142,6 +146,16 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
             f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
             f"({page.attempts} attempts, last {format_time(page.failed_at)})"
         )
+
+
+def _describe_sitemap(sitemap: "SitemapSubmission") -> str:
+    google = sitemap.google
+    line = (
+        f"Google: {escape(sitemap.sitemap)} submitted {format_time(sitemap.submitted_at, missing='never')}, "
+        f"downloaded {format_time(google.downloaded_at, missing='never')}, "
+        f"{google.warnings:,} warnings, {google.errors:,} errors"
+    )
+    return f"{line}\n[red]{escape(sitemap.failure)}[/]" if sitemap.failure else line
 
 
 def _describe_state(overview: "SiteOverview", shown: AnnounceStatus) -> str:

@@ -83,13 +83,16 @@ class Pace:
         self._trips: defaultdict[str, float] = defaultdict(float)
 
     @asynccontextmanager
-    async def turn(self, host: str, *, stop: Stop) -> AsyncIterator[None]:
-        """Send one request inside this block: it begins when it is this process's turn. Raises StopRequestedError."""
+    async def turn(self, host: str, *, stop: Stop, least: timedelta = timedelta()) -> AsyncIterator[None]:
+        """Send one request inside this block: it begins when it is this process's turn. Raises StopRequestedError.
+
+        `least`: an interval of this host that may be longer than that of all.
+        """
         async with self._under_way[host]:
             async with self._turns[host]:
                 # Requests that queue here after a stop must not reserve anything.
                 stop.check()
-                await self._wait_turn(host, stop=stop)
+                await self._wait_turn(host, stop=stop, interval=max(self._interval, least))
                 self._met.add(host)
             yield
 
@@ -127,9 +130,9 @@ class Pace:
             enough=ACCEPTED_UNTIL_NORMAL,
         )
 
-    async def _wait_turn(self, host: str, *, stop: Stop) -> None:
+    async def _wait_turn(self, host: str, *, stop: Stop, interval: timedelta) -> None:
         lead = _FIRST_LEAD
-        slot = await self._reserve(host, lead=lead)
+        slot = await self._reserve(host, lead=lead, interval=interval)
         while True:
             try:
                 await self._sleep_until(slot.at, stop=stop)
@@ -140,7 +143,8 @@ class Pace:
                 return
             # Too late: the next slot's owner counts on this one having been on time.
             lead = min(2 * lead, 1.0)
-            slot = await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead)
+            moved = await self._move(host, slot, lead=lead, interval=interval)
+            slot = moved or await self._reserve(host, lead=lead, interval=interval)
 
     async def _give_back(self, host: str, slot: _Slot) -> None:
         """Free a slot that will not be used, unless somebody has reserved after it."""
@@ -159,7 +163,7 @@ class Pace:
         while self._clock.monotonic() < monotonic:
             await self._clock.sleep(timedelta(0))
 
-    async def _reserve(self, host: str, *, lead: float) -> _Slot:
+    async def _reserve(self, host: str, *, lead: float, interval: timedelta) -> _Slot:
         """The next free slot, but no sooner than `lead` from now: it must not be over before it is committed."""
         soonest = f"({self._now_sql} + :lead)"
         start = f"(CASE WHEN pace.next_at > {soonest} THEN pace.next_at ELSE {soonest} END)"
@@ -168,23 +172,25 @@ class Pace:
             f"ON CONFLICT (host) DO UPDATE SET next_at = {start} + {_WIDTH} "
             f"RETURNING {_SLOT.format(now=self._now_sql)}",
             host=host,
+            interval=interval,
             lead=int(lead * 1_000_000),
         )
         assert slot is not None  # noqa: S101 - an upsert always returns its row
         return slot
 
-    async def _move(self, host: str, slot: _Slot, *, lead: float) -> _Slot | None:
+    async def _move(self, host: str, slot: _Slot, *, lead: float, interval: timedelta) -> _Slot | None:
         """Take a slot that begins in a moment instead of `slot`, where nobody has reserved after it."""
         return await self._ask(
             f"UPDATE pace SET next_at = {self._now_sql} + :lead + {_WIDTH} "
             "WHERE host = :host AND next_at = :mine "
             f"RETURNING {_SLOT.format(now=self._now_sql)}",
             host=host,
+            interval=interval,
             mine=slot.next_at,
             lead=int(lead * 1_000_000),
         )
 
-    async def _ask(self, statement: str, *, host: str, **values: int) -> _Slot | None:
+    async def _ask(self, statement: str, *, host: str, interval: timedelta, **values: int) -> _Slot | None:
         tolerance = self._tolerance + self._doubts[host]
         # A part of it is for being late; the rest is for the way from here to the wire, which differs each time.
         leeway = self._doubts[host] + self._tolerance * _LEEWAY_SHARE
@@ -195,7 +201,7 @@ class Pace:
                 {
                     "host": host,
                     "now": self._now(),
-                    "interval": _microseconds(self._interval),
+                    "interval": _microseconds(interval),
                     "tolerance": int((tolerance + (0 if host in self._met else _FIRST_REQUEST)) * 1_000_000),
                     **values,
                 },

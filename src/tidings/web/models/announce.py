@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_camel
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.given_pages import MOST_GIVEN
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
+from tidings.announce.site.google_settings import GOOGLE_FIELDS
 
 _LONGEST: Final = 2_048
 _MOST: Final = 100
@@ -24,6 +25,10 @@ BingQuota = Annotated[
 ]
 BaiduQuota = Annotated[
     StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": BaiduSettings.fields.most_quota})
+]
+Credentials = Annotated[StrictStr, Field(max_length=16_384)]
+GoogleQuota = Annotated[
+    StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": GOOGLE_FIELDS.most_quota})
 ]
 Priority = Literal["newest", "random"]
 ChosenChannel = Annotated[ChannelChoice, Field(description="The channels to submit to.")]
@@ -63,6 +68,19 @@ class SiteBody(AnnounceBody):
         default=None, description="URLs a day (UTC+8) until an answer of Baidu says how many it really takes."
     )
     baidu_priority: Priority | None = None
+    google_credentials: Credentials | None = Field(
+        default=None, description="The JSON of a service account, as text. With it, changed sitemaps are submitted."
+    )
+    google_property: Text | None = Field(default=None, examples=["sc-domain:example.com"])
+    google_indexing: Literal["jobPosting", "liveStream"] | None = Field(
+        default=None,
+        description="Send pages to the Indexing API. Google allows that only for pages with job postings, or with a "
+        "BroadcastEvent in a VideoObject; any other use violates its terms.",
+    )
+    google_daily_quota: GoogleQuota | None = Field(
+        default=None, description="Pages a day (Pacific time) for the Indexing API."
+    )
+    google_priority: Priority | None = None
 
 
 class NewSiteBody(SiteBody):

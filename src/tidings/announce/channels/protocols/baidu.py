@@ -95,7 +95,7 @@ class BaiduApi:
     # Its address, without a slash at the end.
     base: str = DEFAULT_BAIDU_BASE
 
-    batch_size = MOST_URLS
+    batch_size = urls_per_request = MOST_URLS
     # Baidu names the URLs that it does not take: nothing is halved.
     most_split_requests = 1
     failures_until_closed = _FAILURES_UNTIL_CLOSED

@@ -91,7 +91,7 @@ class BingApi:
     # Its address, without a slash at the end.
     base: str = DEFAULT_BASE
 
-    batch_size = MOST_URLS
+    batch_size = urls_per_request = MOST_URLS
     # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.
     most_split_requests = 60
     failures_until_closed = _FAILURES_UNTIL_CLOSED

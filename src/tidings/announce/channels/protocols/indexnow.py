@@ -50,6 +50,7 @@ class IndexNowChannel:
     # A batch in which most URLs are bad is not halved down to the last one.
     most_split_requests = 200
     slows_down = True
+    least_interval = timedelta()
 
     @property
     def host(self) -> str:

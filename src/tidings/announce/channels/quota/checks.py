@@ -2,11 +2,13 @@
 
 from urllib.parse import urlsplit
 
-from tidings.announce.channels.answer import Verdict
+from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
 from tidings.announce.channels.protocols.bing import AskedQuota, BingApi
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.site.check import SiteFinding
 from tidings.announce.site.site import Site
+from tidings.core.clock import to_text
 
 TRY_AGAIN = "Check that Bing can be reached, and BING_API_BASE if you set it; then try again."
 
@@ -30,6 +32,29 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFind
         message=f"Bing takes only {asked.daily:,} today; {counted}",
         advice="Set bingDailyQuota to what Bing allows, or find out what else uses this quota.",
     )
+
+
+async def check_google(site: Site, *, console: SearchConsole) -> list[SiteFinding]:
+    """Can the service account sign in, and what does Google say of the site's sitemaps?"""
+    findings = []
+    for sitemap in site.sitemap_urls:
+        said = await console.describe(site, sitemap)
+        if isinstance(said, Outcome) and said.status == 404:
+            message = f"Google does not know {sitemap} of {name_property(site)}; the next run submits it"
+            findings.append(SiteFinding("Google", good=True, message=message))
+        elif isinstance(said, Outcome):
+            findings.append(SiteFinding("Google", good=False, message=said.reason, advice=said.advice))
+        else:
+            findings.append(_judge_sitemap(sitemap, said))
+    return findings
+
+
+def _judge_sitemap(sitemap: str, said: GoogleSitemap) -> SiteFinding:
+    downloaded = "never downloaded" if said.downloaded_at is None else f"downloaded {to_text(said.downloaded_at)}"
+    pending = ", not processed yet" if said.pending else ""
+    message = f"{sitemap}: {downloaded}{pending}, {said.warnings:,} warnings, {said.errors:,} errors"
+    advice = "Search Console names the errors of the sitemap." if said.errors else ""
+    return SiteFinding("Google", good=not said.errors, message=message, advice=advice)
 
 
 def check_baidu(site: Site, *, quota: QuotaState) -> SiteFinding:

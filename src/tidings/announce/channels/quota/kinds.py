@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from tidings.announce.channels.google.access import DEFAULT_GOOGLE_BASE
+from tidings.announce.channels.google.indexing import GOOGLE_KIND
 from tidings.announce.channels.protocols.baidu import BAIDU_KIND, DEFAULT_BAIDU_BASE
 from tidings.announce.channels.protocols.bing import BING_KIND, DEFAULT_BASE
 from tidings.announce.channels.quota.ranked import RankedKind
@@ -15,9 +17,10 @@ class ApiBases:
 
     bing: str = DEFAULT_BASE
     baidu: str = DEFAULT_BAIDU_BASE
+    google: str = DEFAULT_GOOGLE_BASE
 
 
-RANKED_KINDS = (BING_KIND, BAIDU_KIND)
+RANKED_KINDS = (BING_KIND, BAIDU_KIND, GOOGLE_KIND)
 
 _KINDS = {kind.channel: kind for kind in RANKED_KINDS}
 

@@ -39,6 +39,8 @@ class RankedKind:
     pick: Callable[[Site], RankedSettings]
     # It also refuses a good key, when it is asked too often.
     refusal_may_pass: bool = False
+    # Least time between two requests, beyond the pace of all channels.
+    least_interval: timedelta = timedelta()
 
     @property
     def channel(self) -> Channel:
@@ -61,6 +63,10 @@ class RankedApi(Protocol):
 
     @property
     def batch_size(self) -> int:
+        """Pages a batch: progress is saved and logged after each."""
+
+    @property
+    def urls_per_request(self) -> int:
         """URLs a request, at most."""
 
     @property
@@ -123,8 +129,12 @@ class RankedChannel:
     def failures_until_closed(self) -> Mapping[Verdict, int]:
         return self.api.failures_until_closed
 
+    @property
+    def least_interval(self) -> timedelta:
+        return self.kind.least_interval
+
     def count_per_request(self, pages: int) -> int:
-        return self.api.batch_size
+        return self.api.urls_per_request
 
     def build_request(self, urls: Sequence[str]) -> ChannelRequest:
         return self.api.build_request(self.site, urls)

@@ -27,8 +27,12 @@ LABELS = {
     "baiduToken": "field.baidu_token",
     "baiduSite": "field.baidu_site",
     "baiduDailyQuota": "field.baidu_quota",
+    "googleCredentials": "field.google_credentials",
+    "googleProperty": "field.google_property",
+    "googleIndexing": "field.google_indexing",
+    "googleDailyQuota": "field.google_quota",
 }
-_SECRETS = frozenset({"indexnowKey", "bingApiKey", "baiduToken"})
+_SECRETS = frozenset({"indexnowKey", "bingApiKey", "baiduToken", "googleCredentials"})
 
 
 def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
@@ -75,8 +79,10 @@ def read_changes(form: FormValues) -> dict[str, Any]:
         "bingEnabled": form.has("bingEnabled"),
         "baiduEnabled": form.has("baiduEnabled"),
         "baiduSite": form.get("baiduSite") or None,
+        "googleProperty": form.get("googleProperty") or None,
+        "googleIndexing": form.get("googleIndexing") or None,
     }
-    for name in ("bingDailyQuota", "baiduDailyQuota"):
+    for name in ("bingDailyQuota", "baiduDailyQuota", "googleDailyQuota"):
         quota = form.get(name)
         if quota and not (quota.isascii() and quota.isdigit() and len(quota) < 9):
             raise SiteError(name, "it must be a whole number")
@@ -103,4 +109,7 @@ def _show_values(document: Mapping[str, Any]) -> dict[str, str]:
         "baiduEnabled": "on" if document["baiduEnabled"] else "",
         "baiduSite": document["baiduSite"] or "",
         "baiduDailyQuota": str(document["baiduDailyQuota"]),
+        "googleProperty": document["googleProperty"] or "",
+        "googleIndexing": document["googleIndexing"] or "",
+        "googleDailyQuota": str(document["googleDailyQuota"]),
     }

@@ -7,10 +7,12 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.ledger.statistics import DayCount
 from tidings.announce.overview import DAYS, SiteSummary
 from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
+from tidings.core.db.database import Database
 from tidings.web.pages.overview import find_reset
 from tidings.web.pages.site.failed import list_failed
 from tidings.web.pages.site.view import SiteView
@@ -41,6 +43,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
             failed=await list_failed(dashboard, view, limit=_SHOWN),
             can_choose=False,
             quotas=_describe_quotas(view.summary, view.formats),
+            sitemaps=await _list_sitemaps(installation.database, view),
             facts=_describe_facts(view.site, view.summary, view.formats),
             executions=[view.describe_row(each) for each in records],
         )
@@ -56,6 +59,31 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
         return await view.render("check.html", tab="check", findings=shown)
 
     return router
+
+
+async def _list_sitemaps(database: Database, view: SiteView) -> list[dict[str, Any]]:
+    """What Google says of the site's sitemaps."""
+    if view.site.google.key is None:
+        return []
+    formats = view.formats
+    return [
+        {
+            "sitemap": each.sitemap,
+            "failure": each.failure,
+            "text": formats.texts(
+                "google.sitemap",
+                submitted=formats.time(each.submitted_at),
+                downloaded=formats.time(each.google.downloaded_at),
+            ),
+            "problems": formats.texts(
+                "google.problems",
+                warnings=formats.number(each.google.warnings),
+                errors=formats.number(each.google.errors),
+            ),
+            "bad": bool(each.google.errors),
+        }
+        for each in await SitemapSubmissions(database, site=view.site.number).list()
+    ]
 
 
 def _list_days(formats: Formats) -> list[date]:
@@ -99,7 +127,11 @@ def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[
     texts = formats.texts
     keys: list[tuple[str, Any, str]] = [
         (texts(f"site.fact.{name}_key"), "", "secret") if enabled else (texts(f"channel.{name}"), texts("word.off"), "")
-        for name, enabled in (("bing", site.bing.enabled), ("baidu", site.baidu.enabled))
+        for name, enabled in (
+            ("bing", site.bing.enabled),
+            ("baidu", site.baidu.enabled),
+            ("google", site.google.key is not None),
+        )
     ]
     return [
         *((texts("site.fact.sitemap"), url, "long") for url in site.sitemap_urls),

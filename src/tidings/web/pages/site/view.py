@@ -66,7 +66,7 @@ class SiteView:
             reason=self.summary.reason,
             paused=self.summary.paused,
             failed=failed,
-            choices=list_choices(self.summary),
+            choices=list_choices(self.summary, self.site),
             from_environment=self._installation.is_from_environment(self.site.id),
         )
         return await self._dashboard.render(self._request, template, status=status, site=head, tab=tab, **values)
@@ -102,7 +102,9 @@ class SiteView:
         return result
 
 
-def list_choices(summary: SiteSummary) -> list[str]:
+def list_choices(summary: SiteSummary, site: Site) -> list[str]:
     """The channels that a person can run: all together, or one that is on."""
     on = {str(channel) for channel in summary.channels}
+    if site.google.key is not None:
+        on.add(ChannelChoice.GOOGLE)
     return [choice.value for choice in ChannelChoice if choice is ChannelChoice.ALL or choice.value in on]

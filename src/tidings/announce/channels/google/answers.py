@@ -1,0 +1,90 @@
+"""What an answer of Google's APIs means. All of them have the same form of errors."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from tidings.announce.channels.answer import Outcome, Verdict, clean_text, shorten_text
+from tidings.core.net.client import Answer
+from tidings.core.net.retry import parse_retry_after
+
+ADVICE = {
+    Verdict.ACCEPTED: "",
+    Verdict.BAD_URLS: "Check that the URL belongs to the property in Search Console.",
+    Verdict.FORBIDDEN: "Make the service account an owner of the property in Search Console, and enable the API.",
+    Verdict.QUOTA_FULL: "Nothing to do: the rest follows when the quota is new, at midnight Pacific time.",
+    Verdict.RATE_LIMITED: "Google is asked too often; it is sent again next time.",
+    Verdict.UNAVAILABLE: "Google has trouble; what failed is sent again next time.",
+    Verdict.UNCERTAIN: "Google may have taken it; it is sent again next time, and stays counted against the quota.",
+    Verdict.REFUSED: "Look at the reason; where it is not Google's own answer, check GOOGLE_API_BASE.",
+}
+
+CHECK_CREDENTIALS = "Check googleCredentials, and that this machine's clock is right."
+
+# Reasons of a 403 that are about how often, not about who.
+_TOO_OFTEN = {
+    "quotaexceeded": Verdict.QUOTA_FULL,
+    "dailylimitexceeded": Verdict.QUOTA_FULL,
+    "ratelimitexceeded": Verdict.RATE_LIMITED,
+    "userratelimitexceeded": Verdict.RATE_LIMITED,
+}
+
+
+def judge_google(answer: Answer, *, now: datetime) -> Outcome:
+    """Classify an answer."""
+    if 200 <= answer.status < 300:
+        return Outcome(Verdict.ACCEPTED, f"HTTP {answer.status}", status=answer.status, elapsed=answer.elapsed)
+    error = (read_document(answer.body) or {}).get("error")
+    code, message = None, None
+    if isinstance(error, dict):
+        code, message = _find_code(error), _clean(error.get("message"))
+    else:
+        message = _clean(answer.body.decode(errors="replace"))
+    verdict = _classify(answer.status, code=code, message=message, is_google=isinstance(error, dict))
+    return Outcome(
+        verdict,
+        f"HTTP {answer.status}" + (f": {message}" if message else ""),
+        ADVICE[verdict],
+        status=answer.status,
+        code=code,
+        message=message,
+        elapsed=answer.elapsed,
+        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
+    )
+
+
+def read_document(body: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _find_code(error: dict[str, Any]) -> str | None:
+    """The reason of the first error, or else the status, such as PERMISSION_DENIED."""
+    listed = error.get("errors")
+    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+    return _clean(first.get("reason")) or _clean(error.get("status"))
+
+
+def _clean(value: object) -> str | None:
+    return shorten_text(clean_text(value)) or None if isinstance(value, str) else None
+
+
+def _classify(status: int, *, code: str | None, message: str | None, is_google: bool) -> Verdict:
+    if status >= 500:
+        return Verdict.UNAVAILABLE
+    if status == 429:
+        # Google counts by the minute and by the day.
+        is_daily = "per day" in (message or "").lower() or (code or "").lower() == "dailylimitexceeded"
+        return Verdict.QUOTA_FULL if is_daily else Verdict.RATE_LIMITED
+    # Another server's page may have any status: only Google's own form counts.
+    if not is_google:
+        return Verdict.REFUSED
+    if status == 403:
+        return _TOO_OFTEN.get((code or "").lower(), Verdict.FORBIDDEN)
+    if status == 401:
+        return Verdict.FORBIDDEN
+    return Verdict.BAD_URLS if status == 400 else Verdict.REFUSED

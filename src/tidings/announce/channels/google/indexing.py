@@ -1,0 +1,99 @@
+"""The Indexing API: one request for each page. Google allows it for pages with job postings or live streams alone."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, tzinfo
+
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.google.access import DEFAULT_GOOGLE_BASE, GoogleAccess
+from tidings.announce.channels.quota.quota import QuotaTerms
+from tidings.announce.channels.quota.ranked import RankedKind
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.google_settings import GOOGLE_FIELDS
+from tidings.announce.site.site import Engine, Site, find_origin
+from tidings.core.clock import Clock
+
+INDEXING_SCOPE = "https://www.googleapis.com/auth/indexing"
+# The engine's name in the outbox and in summaries.
+GOOGLE = Engine(endpoint="google", host="google")
+
+_INDEXING_BASE = "https://indexing.googleapis.com"
+_BATCH = 100
+_FAILURES_UNTIL_CLOSED = {
+    Verdict.RATE_LIMITED: 1,
+    Verdict.UNAVAILABLE: 1,
+    Verdict.UNCERTAIN: 1,
+    Verdict.QUOTA_FULL: 1,
+    Verdict.FORBIDDEN: 1,
+    # One refusal may be about the page, two in a row are not.
+    Verdict.REFUSED: 2,
+}
+
+
+class PacificTime(tzinfo):
+    """The time of California, by the rule since 2007. Not every machine has a database of time zones."""
+
+    def utcoffset(self, at: datetime | None) -> timedelta:
+        return timedelta(hours=-8) + self.dst(at)
+
+    def dst(self, at: datetime | None) -> timedelta:
+        if at is None:
+            return timedelta()
+        begins, ends = _find_sunday(at.year, 3, 2), _find_sunday(at.year, 11, 1)
+        return timedelta(hours=1 if begins <= at.replace(tzinfo=None) < ends else 0)
+
+    def tzname(self, at: datetime | None) -> str:
+        return "PDT" if self.dst(at) else "PST"
+
+
+def _find_sunday(year: int, month: int, number: int) -> datetime:
+    """Two o'clock on the month's first or second Sunday."""
+    first = date(year, month, 1)
+    day = 1 + (6 - first.weekday()) % 7 + 7 * (number - 1)
+    return datetime(year, month, day, 2)  # noqa: DTZ001 - the wall clock of the zone
+
+
+GOOGLE_KIND = RankedKind(
+    QuotaTerms(Channel.GOOGLE, "Google", zone=PacificTime()),
+    GOOGLE,
+    GOOGLE_FIELDS,
+    lambda site: site.google,
+    # 380 requests a minute.
+    least_interval=timedelta(seconds=60 / 380),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleIndexingApi:
+    """Google's Indexing API."""
+
+    access: GoogleAccess
+
+    batch_size = _BATCH
+    urls_per_request = 1
+    # A request has one URL: nothing can be halved.
+    most_split_requests = 1
+    failures_until_closed = _FAILURES_UNTIL_CLOSED
+
+    @property
+    def clock(self) -> Clock:
+        return self.access.clock
+
+    @property
+    def host(self) -> str:
+        """The host that requests are paced by."""
+        return find_origin(self._base).partition("://")[2]
+
+    @property
+    def _base(self) -> str:
+        return _INDEXING_BASE if self.access.base == DEFAULT_GOOGLE_BASE else self.access.base
+
+    def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest:
+        body = json.dumps({"url": urls[0], "type": "URL_UPDATED"}, ensure_ascii=False).encode()
+        return ChannelRequest("POST", f"{self._base}/v3/urlNotifications:publish", body)
+
+    async def submit(self, site: Site, request: ChannelRequest, *, count: int) -> Outcome:
+        """Send one page and judge the answer; a lost connection is judged too. Nothing is retried here."""
+        outcome, _ = await self.access.ask(site.google, request, scope=INDEXING_SCOPE)
+        return outcome

@@ -1,0 +1,133 @@
+"""Google's part of an execution: submits sitemaps that changed since their last submission, and asks what Google says.
+
+No error in here harms the rest of the execution.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.channel import Transaction
+from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
+from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions, SitemapTold
+from tidings.announce.site.site import Site, find_origin
+from tidings.core.clock import Clock
+from tidings.core.executions import ExecutionLostError
+from tidings.core.logs.logger import get_logger
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy, Trouble
+from tidings.core.stop import Stop, StopRequestedError
+
+# A robots.txt may name thousands of sitemaps.
+MOST_SITEMAPS = 100
+
+_TROUBLES = {
+    Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
+    Verdict.UNAVAILABLE: Trouble.UNAVAILABLE,
+    Verdict.UNCERTAIN: Trouble.UNAVAILABLE,
+}
+# Every other sitemap of the site would meet these too.
+_LASTING = frozenset({Verdict.FORBIDDEN, *_TROUBLES})
+
+_log = get_logger(__name__)
+
+
+class SitemapSubmitter:
+    """Tells Google of one site's sitemaps."""
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        console: SearchConsole,
+        submissions: SitemapSubmissions,
+        transaction: Transaction,
+        policy: RetryPolicy,
+        pace: Pace,
+        clock: Clock,
+        emit: Callable[[SitemapTold], None],
+    ) -> None:
+        self._site = site
+        self._console = console
+        self._submissions = submissions
+        self._transaction = transaction
+        self._policy = policy
+        self._pace = pace
+        self._clock = clock
+        self._emit = emit
+        # Another account or property has to be told again.
+        self._identity = f"{site.google.account.email} {name_property(site)}"
+        self._host = find_origin(console.access.base).partition("://")[2]
+
+    async def run(self, fingerprints: Mapping[str, int], *, stop: Stop) -> None:
+        """Submit what changed. `fingerprints`: the present state of each sitemap."""
+        try:
+            known = {each.sitemap: each for each in await self._submissions.list()}
+            for sitemap in sorted(fingerprints)[:MOST_SITEMAPS]:
+                before = known.get(sitemap, SitemapSubmission(sitemap))
+                if not await self._tell(before, fingerprints[sitemap], stop=stop):
+                    break
+        except StopRequestedError:
+            # The next execution goes on: what was not submitted is still new.
+            return
+        except ExecutionLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the other channels must go on, and be saved
+            self._emit(SitemapTold("", failure=f"unexpected trouble, {type(error).__name__}; the log says more"))
+            _log.exception("google.broken", site=self._site.id)
+
+    async def _tell(self, before: SitemapSubmission, fingerprint: int, *, stop: Stop) -> bool:
+        """Submit a sitemap if it changed, and ask for its state. Returns whether the next one is worth a try."""
+        after, outcome = before, None
+        changed = before.fingerprint != fingerprint or before.identity != self._identity
+        if changed:
+            outcome = await self._try(before.sitemap, stop=stop)
+            if outcome.accepted:
+                now = self._clock.now()
+                after = replace(before, identity=self._identity, fingerprint=fingerprint, submitted_at=now)
+                _log.info("google.sitemap_submitted", site=self._site.id, sitemap=before.sitemap)
+        if outcome is None or outcome.accepted:
+            async with self._pace.turn(self._host, stop=stop):
+                said = await self._console.describe(self._site, before.sitemap)
+            if isinstance(said, GoogleSitemap):
+                after, outcome = replace(after, google=said), None
+            else:
+                outcome = said
+        failure = None if outcome is None else outcome.reason
+        if outcome is not None:
+            _log.error("google.sitemap_failed", site=self._site.id, sitemap=before.sitemap, reason=failure)
+        after = replace(after, failure=failure)
+        async with self._transaction() as connection:
+            await self._submissions.store(connection, after, now=self._clock.now())
+        submitted = after.submitted_at if after.submitted_at != before.submitted_at else None
+        self._emit(
+            SitemapTold(
+                before.sitemap,
+                submitted=submitted is not None,
+                warnings=after.google.warnings,
+                errors=after.google.errors,
+                failure=failure,
+                advice="" if outcome is None else outcome.advice,
+                # Trouble that passes by itself is worth no alert.
+                lasting=outcome is not None and outcome.verdict not in _TROUBLES,
+            )
+        )
+        return outcome is None or outcome.verdict not in _LASTING
+
+    async def _try(self, sitemap: str, *, stop: Stop) -> Outcome:
+        """Submit, with retries. Raises StopRequestedError."""
+        attempts = 0
+        while True:
+            async with self._pace.turn(self._host, stop=stop):
+                outcome = await self._console.submit(self._site, sitemap)
+            attempts += 1
+            trouble = _TROUBLES.get(outcome.verdict)
+            delay: timedelta | None = None
+            if trouble is not None:
+                delay = self._policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
+            left = stop.remaining()
+            if delay is None or (left is not None and delay > left):
+                return outcome
+            _log.warning("google.retry", site=self._site.id, wait_s=delay.total_seconds(), reason=outcome.reason)
+            await stop.sleep(delay)

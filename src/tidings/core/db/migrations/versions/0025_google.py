@@ -1,0 +1,34 @@
+"""Google: its credentials for a site, the sitemaps that were submitted, and checksums of sitemap files."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0025"
+down_revision = "0024"
+
+
+def upgrade() -> None:
+    op.add_column("sites", sa.Column("google_credentials", sa.LargeBinary))
+    op.add_column("sitemap_validators", sa.Column("digest", sa.BigInteger))
+    op.create_table(
+        "google_sitemaps",
+        sa.Column("site", sa.BigInteger, nullable=False),
+        sa.Column("sitemap", sa.Text, nullable=False),
+        sa.Column("identity", sa.Text),
+        sa.Column("fingerprint", sa.BigInteger),
+        sa.Column("submitted_at", sa.BigInteger),
+        sa.Column("asked_at", sa.BigInteger, nullable=False),
+        sa.Column("downloaded_at", sa.BigInteger),
+        sa.Column("pending", sa.Boolean, nullable=False),
+        sa.Column("warnings", sa.Integer, nullable=False),
+        sa.Column("errors", sa.Integer, nullable=False),
+        sa.Column("failure", sa.Text),
+        sa.PrimaryKeyConstraint("site", "sitemap"),
+        sqlite_with_rowid=False,
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("google_sitemaps")
+    op.drop_column("sitemap_validators", "digest")
+    op.drop_column("sites", "google_credentials")
