@@ -256,7 +256,6 @@ def test_a_key_is_masked_wherever_it_stands() -> None:
         ({"baiduSite": "https://example.com/shop"}, "baiduSite"),
         ({"googleCredentials": "{}"}, "googleCredentials"),
         ({"googleCredentials": ACCOUNT.replace("https://oauth2", "ftp://oauth2")}, "googleCredentials"),
-        ({"googleIndexing": "jobPosting"}, "googleCredentials"),
         ({"googleIndexing": "blog", "googleCredentials": ACCOUNT}, "googleIndexing"),
         ({"googleProperty": "example.com"}, "googleProperty"),
     ],

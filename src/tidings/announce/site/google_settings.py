@@ -85,8 +85,7 @@ class GoogleSettings(RankedSettings):
 
     @classmethod
     def check_key(cls, key: str) -> Secret:
-        if key == Secret(key).masked:
-            return RankedSettings.check_key(key)
+        cls.check_mask(key)
         return Secret(normalise_account(key))
 
     @classmethod
