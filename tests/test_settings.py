@@ -11,6 +11,7 @@ import pytest
 
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority
+from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF
 from tidings.core.alerts import Language
@@ -78,6 +79,7 @@ def test_an_empty_environment_gives_every_default() -> None:
         "database_connections": 15,
         "bing": BingSettings(),
         "baidu": BaiduSettings(),
+        "google": GoogleSettings(),
         "execution_retention": timedelta(days=400),
         "bases": ApiBases(
             "https://ssl.bing.com/webmaster/api.svc/json", "http://data.zz.baidu.com", "https://www.googleapis.com"

@@ -78,6 +78,7 @@ async def announce(
             # Their keys are of one site, so they are used only if somebody asks for it.
             bing=None if channel is ChannelChoice.INDEXNOW else settings.bing,
             baidu=None if channel is ChannelChoice.INDEXNOW else settings.baidu,
+            google=None if channel is ChannelChoice.INDEXNOW else settings.google,
         )
         if source.is_remote:
             _require_allowed(site, settings=settings)
