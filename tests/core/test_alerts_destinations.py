@@ -7,6 +7,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -202,6 +203,24 @@ async def test_apprise_delivers_to_a_real_receiver(
     assert (document["title"], document["message"], document["type"]) == (title, write_body(event), level)
     assert base64.b64decode(taken.headers["Authorization"].removeprefix("Basic ")) == b"user:pass/word"
     assert destination.name == "apprise:2"
+
+
+FOREIGN_WORDS = "@everyone <!channel> <@U1> [your bank](https://evil.example) ||hidden|| ![x](http://t.example/1.png)"
+
+
+async def test_foreign_words_are_no_markup_in_a_messenger(sink: SandboxSink) -> None:
+    """Alerts: Mattermost, Discord and Slack read text as Markdown; nobody is called, and no link shows another text."""
+    sink.misbehave(Fault(FaultKind.STATUS, status=200))
+    destination = AppriseDestination(Secret(f"mmost://{sink.host}/3ccdd113474722377935511fc85d3dd4"), number=1)
+    event = replace(EVENT, subject="@here at one.example", reason=FOREIGN_WORDS, action="Ask admin@one.example.")
+    with suppress(DeliveryError):
+        await destination.send(event)
+    document = sink.requests[-1].fields["document"]
+    assert isinstance(document, dict)
+    text = document["text"]
+    assert [each for each in ("@everyone", "@here", "<!", "<@", "](", "||") if each in text] == []
+    assert "admin@one.example" in text
+    assert text.replace("\u200b", "").count(FOREIGN_WORDS) == 1
 
 
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(status=410), Fault(FaultKind.RESET), Fault(FaultKind.HANG)])

@@ -63,6 +63,18 @@ def read_card(service: SandboxBitable) -> tuple[str, str, str]:
     return header["title"]["content"], header["template"], card["elements"][0]["text"]["content"]
 
 
+async def test_foreign_words_are_no_markup_and_no_mention(
+    service: SandboxBitable, client: GuardedClient, clock: FakeClock
+) -> None:
+    """C24: every part of a card that holds them is plain text."""
+    words = '<at id="all"></at> **[your bank](https://evil.example)**'
+    await send(service, client, clock, replace(EVENT, subject=words, reason=words))
+    card: dict[str, Any] = service.bot.messages[-1]["card"]
+    parts = [card["header"]["title"], *(element["text"] for element in card["elements"])]
+    assert [part["tag"] for part in parts] == ["plain_text", "plain_text"]
+    assert all(words in part["content"] for part in parts)
+
+
 @pytest.mark.parametrize(
     ("changes", "title", "colour"),
     [

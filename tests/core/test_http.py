@@ -324,7 +324,7 @@ async def test_the_checked_address_is_the_one_connected_to(serve: Serve) -> None
     async with GuardedClient(user_agent=AGENT, resolver=names, allow_networks=allowed) as client:
         with watch_contacts() as contacts:
             await client.request("GET", first.url(host="site.test"), timeout=ENOUGH)
-            with pytest.raises(RefusedError, match=r"127\.0\.0\.2 is not public"):
+            with pytest.raises(RefusedError, match="its address is not public"):
                 await client.request("GET", second.url(host="site.test"), timeout=ENOUGH)
     assert contacts == [("127.0.0.1", first.port)]
     assert names.asked == ["site.test", "site.test"]
@@ -523,7 +523,7 @@ async def test_redirect_to_a_name_with_a_private_address_is_refused(serve: Serve
     server = await serve(redirect("http://inside.test/"))
     names = Names(["127.0.0.1"], ["10.0.0.1"])
     async with GuardedClient(user_agent=AGENT, allow_networks=LOOPBACK, resolver=names) as client:
-        with pytest.raises(RefusedError, match=r"http://inside\.test/ refused: its address 10\.0\.0\.1"):
+        with pytest.raises(RefusedError, match=r"http://inside\.test/ refused: its address is not public"):
             await client.request("GET", server.url(host="site.test"), timeout=ENOUGH, follow_redirects=True)
     assert names.asked == ["site.test", "inside.test"]
 

@@ -149,7 +149,8 @@ async def test_a_success_is_described_and_names_request_and_cookie(stage: Stage,
 async def test_an_error_of_the_crawl_has_its_status(
     stage: Stage, crawl: CrawlStage, weibo: SandboxWeibo, fault: Fault, status: int, code: str, retryable: bool
 ) -> None:
-    """C13, C15: by the code alone; the same failure in a batch is a 200 with PARTIAL_FAIL."""
+    """C13, C15: by the code alone; the same failure in a batch is a 200 with PARTIAL_FAIL. No error tells a crawl token
+    the operator's own address of the platform."""
     await crawl.add(ACCOUNT)
     weibo.misbehave(fault)
     envelope = check_refusal(await ask(stage, "/crawler/detail", DETAIL), status, code)
@@ -157,6 +158,7 @@ async def test_an_error_of_the_crawl_has_its_status(
     batch = await ask(stage, "/crawler/detail/batch", {**BATCH, "items": [{"note_id": DETAIL["note_id"]}]})
     assert (batch.status, batch.json["success"], batch.json["error"]["code"]) == (200, False, "PARTIAL_FAIL")
     assert [item["error"]["code"] for item in batch.json["items"]] == [code]
+    assert weibo.host not in envelope["error"]["message"] + batch.json["items"][0]["error"]["message"]
 
 
 async def test_a_captcha_is_told_beside_the_code(stage: Stage, crawl: CrawlStage, weibo: SandboxWeibo) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidings.core.alerts.events import AlertEvent, DeliveryError, DestinationError, EventType
-from tidings.core.alerts.wording import write_body, write_title
+from tidings.core.alerts.wording import disarm_markup, write_body, write_title
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class AppriseDestination:
 
     def _notify(self, event: AlertEvent) -> bool:
         outcome = self._load().notify(
-            body=write_body(event),
-            title=write_title(event),
+            body=disarm_markup(write_body(event)),
+            title=disarm_markup(write_title(event)),
             notify_type="success" if event.type is EventType.RESOLVED else "failure",
             body_format="text",
         )

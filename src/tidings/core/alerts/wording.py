@@ -1,5 +1,6 @@
 """The text of an event: its title and the lines below it, in English and Chinese. Reasons and actions stay as given."""
 
+import re
 from typing import Final
 
 from tidings.core.alerts.events import AlertEvent, EventType
@@ -13,6 +14,10 @@ _ACTION: Final = {Language.ENGLISH: "Action", Language.CHINESE: "建议"}
 _COUNT: Final = {Language.ENGLISH: "Count", Language.CHINESE: "数量"}
 _SINCE: Final = {Language.ENGLISH: "Since", Language.CHINESE: "开始"}
 _UNTIL: Final = {Language.ENGLISH: "Until", Language.CHINESE: "恢复"}
+
+# Mentions (@everyone, <!channel>), tags and links with another text, hidden and crossed-out text.
+_MARKUP: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[\w@!#&:/])|\](?=[(\[])|([*~|`])(?=\1)")
+_ZERO_WIDTH_SPACE: Final = "\u200b"
 
 
 def write_title(event: AlertEvent) -> str:
@@ -34,3 +39,11 @@ def write_body(event: AlertEvent) -> str:
     ]
     language = event.language
     return "\n".join(f"{label[language]}{_COLON[language]}{value}" for label, value in lines if value)
+
+
+def disarm_markup(text: str) -> str:
+    """The text with an invisible blank in all that a messenger would take for a mention, a tag or a hidden link.
+
+    Reasons may hold words of foreign sites. Messengers such as Discord and Mattermost read any text as Markdown.
+    """
+    return _MARKUP.sub(lambda found: f"{found[0]}{_ZERO_WIDTH_SPACE}", text)

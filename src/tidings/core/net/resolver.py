@@ -5,7 +5,10 @@ from collections.abc import Collection, Sequence
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import HostPort, Network, is_allowed_address, parse_address
+
+_log = get_logger(__name__)
 
 
 class ForbiddenAddressError(Exception):
@@ -36,8 +39,9 @@ class GuardedResolver(AbstractResolver):
         for entry in found:
             address = parse_address(entry["host"])
             if address is None or not is_allowed_address(address, allow_networks=self._allow_networks):
-                rule = f"its address {entry['host']} is not public, and TIDINGS_ALLOW_NETWORKS does not allow it"
-                raise ForbiddenAddressError(rule)
+                # The address is for the operator alone: whoever names a host must not learn what it is inside.
+                _log.warning("address.refused", host=host, address=entry["host"])
+                raise ForbiddenAddressError("its address is not public, and TIDINGS_ALLOW_NETWORKS does not allow it")
         return found
 
     async def close(self) -> None:

@@ -131,7 +131,7 @@ class PlatformClient:
                 url_limit=8_192,
             )
         except FetchError as error:
-            raise judge_failure(error) from None
+            raise judge_failure(error, platform=self.platform) from None
         self._check_status(answer)
         return answer
 
@@ -200,18 +200,22 @@ def read_cookies(header: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-def judge_failure(error: FetchError, *, refused: ErrorCode = ErrorCode.PLATFORM_ERROR) -> CrawlError:
+def judge_failure(
+    error: FetchError, *, platform: str | None = None, refused: ErrorCode = ErrorCode.PLATFORM_ERROR
+) -> CrawlError:
     """The error of a fetch without an answer; the message holds no query and no header.
 
-    `refused`: the code for an address that the guard blocks, INVALID_INPUT if the caller chose the address.
+    `platform`: named instead of the address, which is the operator's. `refused`: the code for an address that the guard
+    blocks, INVALID_INPUT if the caller chose the address.
     """
+    message = str(error) if platform is None else f"{platform}: {error.reason}"
     if isinstance(error, FetchTimeoutError):
-        return CrawlError(ErrorCode.TIMEOUT_ERROR, str(error))
+        return CrawlError(ErrorCode.TIMEOUT_ERROR, message)
     if isinstance(error, NetworkError):
-        return CrawlError(ErrorCode.NETWORK_ERROR, str(error))
+        return CrawlError(ErrorCode.NETWORK_ERROR, message)
     if isinstance(error, AnswerTooLargeError):
-        return CrawlError(ErrorCode.PLATFORM_ERROR, str(error))
-    return CrawlError(refused, str(error))
+        return CrawlError(ErrorCode.PLATFORM_ERROR, message)
+    return CrawlError(refused, message)
 
 
 def decode_body(answer: Answer, *, platform: str, limit: int = LONGEST_ANSWER) -> bytes:
