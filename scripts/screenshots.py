@@ -31,10 +31,12 @@ THEMES = ("light", "dark")
 # Name of the picture → page, language, theme, size, and the height that is kept.
 README: Mapping[str, tuple[str, str, str, str, int]] = {
     "overview": ("overview", "en", "light", "desktop", 1250),
-    "site": ("site", "en", "dark", "desktop", 1100),
+    "site": ("running", "en", "dark", "desktop", 1100),
     "notes": ("notes", "zh", "light", "desktop", 900),
     "phone": ("overview", "zh", "dark", "phone", 1400),
 }
+# On a busy machine a page may take this long.
+PATIENCE_MS = 120_000
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)\S*\s+Token: (\S+)")
 
 
@@ -71,14 +73,15 @@ async def _read_address(process: asyncio.subprocess.Process) -> tuple[str, str]:
 
 
 async def find_pages(context: BrowserContext, origin: str) -> dict[str, str]:
-    """Name and path of every page; the site, the execution and the note are the first ones of the demo."""
+    """Name and path of every page; the site is the one that the demo keeps changing."""
     page = await context.new_page()
-    await page.goto(f"{origin}/sites")
+    await page.goto(f"{origin}/sites?q=127.0.0.1")
     site = str(await page.locator("a.main-cell").first.get_attribute("href"))
     await page.goto(f"{origin}{site}/executions")
     execution = str(await page.locator("tbody a").last.get_attribute("href"))
     await page.goto(f"{origin}/notes")
-    note = str(await page.locator("a.main-cell").first.get_attribute("href"))
+    # The last one is among the first that were collected.
+    note = str(await page.locator("a.main-cell").last.get_attribute("href"))
     await page.close()
     return {
         "overview": "/",
@@ -86,9 +89,11 @@ async def find_pages(context: BrowserContext, origin: str) -> dict[str, str]:
         "sites": "/sites",
         "first-site": "/sites/new",
         "site": site,
+        "running": site,
+        "broken": "/sites/shop.example",
         "site-executions": f"{site}/executions",
         "execution": execution,
-        "failed": f"{site}/failed",
+        "failed": "/sites/archive.example/failed",
         "site-settings": f"{site}/settings",
         "look-up": f"{site}/lookup?url={quote('http://' + site.rpartition('/')[2].replace('%3A', ':') + '/', safe='')}",
         "check": f"{site}/check",
@@ -100,6 +105,7 @@ async def find_pages(context: BrowserContext, origin: str) -> dict[str, str]:
         "keywords": "/keywords",
         "cookies": "/cookies",
         "executions": "/executions",
+        "workers": "/workers",
         "settings": "/settings",
         "api": "/docs",
         "unknown": "/sites/unknown.example",
@@ -144,7 +150,7 @@ async def take_all(folder: Path, only: list[str]) -> None:
                         for name, path in (await find_pages(context, origin)).items():
                             if not only or name in only:
                                 target = folder / f"{name}-{language}-{theme}-{size}.png"
-                                await _take(context, origin + path, target)
+                                await _take(context, origin + path, target, running=name == "running")
         await browser.close()
 
 
@@ -156,7 +162,8 @@ async def take_readme() -> None:
             look = {"language": language, "theme": theme, "size": size}
             async with open_context(browser, origin, token, **look) as context:
                 pages = await find_pages(context, origin)
-                await _take(context, origin + pages[page], IMAGES / f"{name}.png", height=height)
+                target = IMAGES / f"{name}.png"
+                await _take(context, origin + pages[page], target, height=height, running=page == "running")
         await browser.close()
 
 
@@ -172,9 +179,19 @@ async def _let_demo_move(browser: Browser, origin: str, token: str) -> None:
         await page.close()
 
 
-async def _take(context: BrowserContext, address: str, target: Path, *, height: int | None = None) -> None:
+async def _take(
+    context: BrowserContext, address: str, target: Path, *, height: int | None = None, running: bool = False
+) -> None:
+    """`running`: wait until an execution is at work, and its progress has moved."""
     page = await context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     await page.goto(address)
+    for _ in range(120 if running else 0):
+        if await page.locator("[data-stream] .badge").count():
+            await page.wait_for_timeout(1_500)
+            break
+        await page.wait_for_timeout(500)
+        await page.goto(address)
     # A stream keeps the network busy, so the load event has to do; fonts are the last to come.
     await page.evaluate("document.fonts.ready")
     if height is None:

@@ -214,7 +214,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     baidu = _read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
     google = _read_google(variables)
     settings = Settings(
-        data_dir=Path(variables.text("TIDINGS_DATA_DIR") or default.data_dir),
+        data_dir=Path(variables.text("TIDINGS_DATA_DIR", default=default.data_dir) or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
         allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
         log_format=variables.choice("TIDINGS_LOG_FORMAT", default.log_format),
@@ -233,7 +233,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         bing=bing,
         baidu=baidu,
         google=google,
-        host=variables.text("TIDINGS_HOST") or default.host,
+        host=variables.text("TIDINGS_HOST", default=default.host) or default.host,
         port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
         tokens=_read_tokens(variables),
         trusted_proxies=variables.read("TIDINGS_TRUSTED_PROXIES", parse_networks, default.trusted_proxies),

@@ -45,7 +45,7 @@ class SettingSource:
     """One setting and where its value comes from, for people."""
 
     name: str
-    # The text as it was given; None for a secret and for a default.
+    # The text as it was given, or the default; None for a secret and for what is not set.
     value: str | None
     # "environment", "file" or "default".
     source: str
@@ -59,13 +59,19 @@ class Variables:
         self._environment = environment
         self.secrets: list[Secret] = []
         self.known: set[str] = set()
+        self._defaults: dict[str, str] = {}
         self._secret_names: set[str] = set()
 
     def list_sources(self) -> tuple[SettingSource, ...]:
         """Every setting that was asked for, by name; secrets without their values."""
         names = sorted(name for name in self.known if name.removesuffix("_FILE") not in self._secret_names)
         plain = [
-            SettingSource(name, value := self._read(name), "environment" if value else "default") for name in names
+            SettingSource(
+                name,
+                self._read(name) or self._defaults.get(name) or None,
+                "environment" if self._read(name) else "default",
+            )
+            for name in names
         ]
         hidden = [
             SettingSource(
@@ -81,9 +87,13 @@ class Variables:
     def _read(self, name: str) -> str | None:
         return self._environment.get(name, "").strip() or None
 
-    def text(self, name: str) -> str | None:
-        """The value without white space around it, or None if it is missing or empty."""
+    def text(self, name: str, *, default: object = None, unit: str = "") -> str | None:
+        """The value without white space around it, or None if it is missing or empty.
+
+        `default`: what the caller takes then, to be shown to people; a duration counts in `unit`.
+        """
         self.known.add(name)
+        self._defaults[name] = _describe_default(default, unit=unit)
         return self._read(name)
 
     def secret(self, name: str, *, normalise: Callable[[str], str] = str) -> Secret | None:
@@ -97,8 +107,8 @@ class Variables:
         self.secrets.append(secret)
         return secret
 
-    def read(self, name: str, parse: Callable[[str], Value], default: Value) -> Value:
-        text = self.text(name)
+    def read(self, name: str, parse: Callable[[str], Value], default: Value, *, unit: str = "") -> Value:
+        text = self.text(name, default=default, unit=unit)
         return default if text is None else self.check(name, lambda: parse(text))
 
     def check(self, name: str, parse: Callable[[], Value]) -> Value:
@@ -112,7 +122,7 @@ class Variables:
 
     def choice(self, name: str, default: Choice) -> Choice:
         """One of the values of the default's enumeration."""
-        text = self.text(name)
+        text = self.text(name, default=default)
         if text is None:
             return default
         try:
@@ -121,13 +131,13 @@ class Variables:
             raise SettingError(name, f"it must be one of {', '.join(type(default))}") from None
 
     def switch(self, name: str, *, default: bool) -> bool:
-        text = self.text(name)
+        text = self.text(name, default="on" if default else "off")
         if text not in (None, "on", "off"):
             raise SettingError(name, "it must be on or off")
         return default if text is None else text == "on"
 
     def whole(self, name: str, *, default: int, least: int, most: int) -> int:
-        text = self.text(name)
+        text = self.text(name, default=default)
         if text is None:
             return default
         if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
@@ -135,7 +145,7 @@ class Variables:
         return int(text)
 
     def number(self, name: str, *, default: float, least: float) -> float:
-        text = self.text(name)
+        text = self.text(name, default=default)
         if text is None:
             return default
         try:
@@ -150,7 +160,7 @@ class Variables:
         self, name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST
     ) -> timedelta:
         """A number of its unit, or a number with a unit of its own. `least` and `most` count in `unit`."""
-        return self.read(name, lambda text: parse_duration(text, unit=unit, least=least, most=most), default)
+        return self.read(name, lambda text: parse_duration(text, unit=unit, least=least, most=most), default, unit=unit)
 
     def find_unknown(self) -> Iterator[tuple[str, str]]:
         """Variables of the environment that look like ours and are not, each with the nearest name of ours.
@@ -179,6 +189,21 @@ class Variables:
 
 
 _OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
+
+
+def _describe_default(default: object, *, unit: str) -> str:
+    """A default as its variable would give it; empty where there is none."""
+    match default:
+        case None:
+            return ""
+        case timedelta():
+            return f"{default / _UNITS[unit]:g}" if unit else f"{default.total_seconds():g}s"
+        case Mapping():
+            return ", ".join(f"{name}={value}" for name, value in default.items())
+        case tuple() | list() | frozenset():
+            return ", ".join(_describe_default(each, unit=unit) for each in default)
+        case _:
+            return str(default)
 
 
 def parse_duration(text: str, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:

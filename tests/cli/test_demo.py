@@ -81,7 +81,7 @@ async def test_demo_ends_on_a_dashboard_with_moving_data(terminal: Terminal) -> 
                 assert page.status == 200
                 assert "Overview" in await page.text()
             async with client.get(f"{found[1]}/api/sites") as answer:
-                assert (await answer.json())["total"] == 1
+                assert (await answer.json())["total"] == 4
         command.send_signal(signal.SIGINT)
         assert (await end(command)).code == 0
     finally:

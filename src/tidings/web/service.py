@@ -12,6 +12,7 @@ from tidings.announce.service import BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.write import WorkflowNameError
+from tidings.core.alerts.translation import Translator
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
@@ -36,6 +37,7 @@ from tidings.web.routes.health import check_database
 from tidings.web.routes.workers import make_workers_router
 from tidings.web.server import serve
 from tidings.wiring import Installation
+from tidings.wiring.alerts import list_alert_texts
 from tidings.worker import QUEUES, Worker
 
 SILENT_TICKER = timedelta(minutes=3)
@@ -107,6 +109,7 @@ class Service:
                     PageRenderer(
                         clock=installation.clock,
                         default_language=PageLanguage(installation.settings.language.value),
+                        translator=Translator(list_alert_texts()),
                     ),
                     self._crawler,
                 ),

@@ -1,11 +1,14 @@
 """Numbers and times as people read them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tidings.core.alerts.translation import Translator
 from tidings.web.pages.view.formats import Formats, find_zone
 from tidings.web.pages.view.texts import PageLanguage, load_texts
+from tidings.wiring.alerts import list_alert_texts
 
 NOW = datetime(2026, 11, 16, 0, 48, tzinfo=UTC)
 ENGLISH = Formats(load_texts(PageLanguage.ENGLISH), find_zone("Asia/Shanghai"), NOW)
@@ -63,3 +66,14 @@ def test_unknown_is_not_zero() -> None:
 @pytest.mark.parametrize("name", ["", None, "Mars/Olympus", "../../etc/passwd", "a" * 100, "\x00"])
 def test_a_zone_that_does_not_exist_is_utc(name: str | None) -> None:
     assert find_zone(name) is UTC
+
+
+def test_an_engines_own_words_are_quoted_as_they_came() -> None:
+    told = replace(CHINESE, translator=Translator(list_alert_texts()))
+    reason = "alpha.example: 3 of 4,000 URLs failed: HTTP 422: not welcome"
+    advice = "Check the engine's address."
+    assert told.say(reason, advice) == (
+        "alpha.example：4,000 个网址中有 3 个提交失败：HTTP 422：not welcome。请检查搜索引擎的地址。"
+    )
+    assert ENGLISH.say(reason, advice) == f"{reason}. {advice}"
+    assert told.say(None, "") == ""

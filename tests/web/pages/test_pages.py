@@ -166,12 +166,17 @@ async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser:
         shown = await browser.get(page)
         assert 'role="progressbar"' in shown.text
         assert f"{page}/executions/{execution}/progress" in shown.text
+        steps = re.findall(r'<li class="(\w+)" data-mark="step:(\w+)">', shown.text)
+        assert steps == [("done", "sitemap"), ("done", "due"), ("now", "indexnow")]
+        assert ">20 of 20<" in shown.text
+        assert ">Sending<" in shown.text
         again = await browser.post(f"{page}/run", channel="all")
         assert "running already" in (await browser.get(again.headers["location"])).text
     await api.wait_for_end(site, execution)
     stream = await browser.get(f"{page}/executions/{execution}/progress")
     assert stream.headers["content-type"].startswith("text/event-stream")
     assert '"percent": 100' in stream.text
+    assert '"step:indexnow": ["done", "ok"]' in stream.text
     assert '"ended": true' in stream.text
 
 
@@ -267,10 +272,24 @@ async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: 
     settings = read_settings({"TIDINGS_PORT": "9090", "COOKIE_MASTER_KEY": "k1:" + "A" * 43 + "="})
     by_name = {source.name: source for source in settings.sources}
     assert (by_name["TIDINGS_PORT"].value, by_name["TIDINGS_PORT"].source) == ("9090", "environment")
-    assert by_name["TIDINGS_HOST"].source == "default"
+    assert (by_name["TIDINGS_HOST"].value, by_name["TIDINGS_HOST"].source) == ("127.0.0.1", "default")
+    assert (by_name["CACHE_TTL_DAYS"].value, by_name["SITEMAP_URL"].value) == ("30", None)
     assert by_name["COOKIE_MASTER_KEY"].secret
     assert by_name["COOKIE_MASTER_KEY"].value is None
     assert (await browser.get("/settings")).status == 200
+
+
+async def test_findings_and_reasons_are_told_in_chinese(api: ApiStage, browser: Browser) -> None:
+    browser.cookies["language"] = "zh"
+    site = (await api.add_site())["id"]
+    page = f"/sites/{site.replace(':', '%3A')}"
+    api.web.misbehave(Fault(status=404, path="/sitemap.xml"))
+    check = (await browser.get(f"{page}/check")).text
+    assert "密钥文件" in check
+    assert "内容正确" in check
+    assert "读取失败：服务器返回 404，而不是站点地图。请在浏览器中打开该地址查看。" in check
+    await api.run(site=site)
+    assert "读取失败：服务器返回 404，而不是站点地图" in (await browser.get(page)).text
 
 
 async def test_a_problem_is_a_page(browser: Browser) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin
 from tidings.cli.demo.collect import KEYWORD, DemoPlatforms
+from tidings.cli.demo.neighbours import open_neighbours
 from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
@@ -41,7 +42,7 @@ async def show_dashboard(
         console.print(f"\nDashboard: {address}  Token: [bold]{token.reveal()}[/]  (Ctrl-C ends it)", soft_wrap=True)
 
     settings = installation.settings
-    async with open_crawler(installation) as crawler:
+    async with open_crawler(installation) as crawler, open_neighbours(installation):
         service = Service(installation, crawler=crawler, stop=stop)
         with stop_on_signals(stop):
             changing = asyncio.create_task(_keep_moving(installation, site, sandbox, platforms, stop))
@@ -66,7 +67,7 @@ def _is_free(host: str, port: int) -> bool:
 async def _keep_moving(
     installation: Installation, site: Site, sandbox: Sandbox, platforms: DemoPlatforms, stop: Stop
 ) -> None:
-    """Change pages and publish posts again and again. Every third time, one engine refuses a page."""
+    """Change pages and publish posts again and again. At times an engine asks to slow down, or refuses a page."""
     chance, round_number = Random(), 0  # noqa: S311 - which pages change is no secret
     with suppress(StopRequestedError):
         while True:
@@ -76,6 +77,9 @@ async def _keep_moving(
             round_number += 1
             beta = sandbox.engine("beta")
             beta.recover()
+            if round_number % 2 == 0:
+                # Long enough to watch it.
+                beta.misbehave(Fault(status=429, headers={"Retry-After": "8"}, times=1))
             if round_number % 3 == 0:
                 beta.misbehave(Fault(status=422, body="not welcome", matching=sandbox.site.url(numbers[0])))
             with suppress(AlreadyRunningError):

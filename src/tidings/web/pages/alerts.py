@@ -22,7 +22,7 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
             {
                 "level": name_level(each.kind),
                 "title": title_alert(each.kind, each.subject, formats),
-                "text": each.reason,
+                "text": formats.say(each.reason),
                 "lasted": formats.span(each.ended_at - each.since),
                 "at": each.ended_at,
             }

@@ -181,7 +181,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
                 {
                     "platform": each.platform,
                     "name": name_platform(each.platform, formats),
-                    "message": each.message,
+                    "message": formats.say(each.message),
                     "until": formats.clock_time(each.until),
                 }
                 for each in pauses
@@ -196,7 +196,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
                     "url": each.note_url,
                     "platform": name_platform(each.platform, formats),
                     "code": each.code,
-                    "message": each.message,
+                    "message": formats.say(each.message),
                     "retries": each.retry_count,
                     "at": formats.relative(each.failed_at),
                 }

@@ -198,7 +198,7 @@ def _describe_row(site: SiteSummary, channels: Sequence[Channel], formats: Forma
         "id": site.id,
         "href": locate_site(site.id),
         "condition": site.condition,
-        "reason": site.reason or expected,
+        "reason": formats.say(site.reason) or expected,
         "last": last,
         "last_text": last_text,
         "next": formats.relative(site.next_at),
@@ -312,7 +312,7 @@ def describe_alert(alert: OpenCondition, formats: Formats) -> dict[str, Any]:
     return {
         "level": name_level(alert.kind),
         "title": title_alert(alert.kind, alert.subject, formats),
-        "text": f"{alert.reason}. {alert.action}" if alert.action else alert.reason,
+        "text": formats.say(alert.reason, alert.action),
         "age": formats.lasting(alert.since),
         "href": href,
         "action": formats.texts(f"alerts.{action}"),

@@ -46,7 +46,9 @@ def make_system_router(dashboard: Dashboard) -> APIRouter:
     @router.get("/settings")
     async def show_settings(request: Request) -> Response:
         require_scope(request)
-        return await dashboard.render(request, "settings.html", rows=installation.settings.sources)
+        # Those that somebody set come first.
+        rows = sorted(installation.settings.sources, key=lambda each: each.source == "default")
+        return await dashboard.render(request, "settings.html", rows=rows)
 
     @router.get("/docs")
     async def show_operations(request: Request) -> Response:

@@ -7,15 +7,13 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.web.errors import problem
-from tidings.web.pages.site.progress import write_event
+from tidings.web.pages.site.progress import list_engines, write_event
 from tidings.web.pages.site.view import SiteView
-from tidings.web.pages.view.formats import UNKNOWN, Formats
+from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router
 
 _LOOK_EVERY: Final = timedelta(seconds=1)
@@ -111,37 +109,3 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         ],
         "can_forget": bool(result.get("submitted")) and record.status is not ExecutionStatus.RUNNING,
     }
-
-
-def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Engines, and channels with a quota as some of them, with their figures."""
-    engines = [
-        {
-            "engine": each["engine"],
-            "accepted": each["succeeded"],
-            "failed": each["failed"],
-            "left": each["left"],
-            "requests": each["requests"],
-            "mean": UNKNOWN if each["meanResponseMs"] is None else f"{each['meanResponseMs']:,.0f}",
-            "reason": each["reason"],
-            "advice": each["advice"],
-        }
-        for each in result.get("engines", ())
-    ]
-    for kind in RANKED_KINDS:
-        stats = result.get(f"{kind.channel}Stats")
-        if stats:
-            mean = stats.get("meanResponseMs")
-            engines.append(
-                {
-                    "engine": "Bing Webmaster" if kind.channel is Channel.BING else kind.title,
-                    "accepted": stats.get("urlCount"),
-                    "failed": stats.get("failed"),
-                    "left": stats.get("left"),
-                    "requests": stats.get("requests"),
-                    "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
-                    "reason": stats.get("errorMessage"),
-                    "advice": stats.get("advice"),
-                }
-            )
-    return engines

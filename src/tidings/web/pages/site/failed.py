@@ -36,7 +36,7 @@ async def list_failed(dashboard: Dashboard, view: SiteView, *, limit: int) -> li
             "url": page.url,
             "shown": split_url(page.url),
             "engine": urlsplit(page.engine).netloc or page.engine,
-            "reason": page.reason,
+            "reason": view.formats.say(page.reason),
             "advice": find_advice(page.verdict, page.channel, view.formats.texts),
             "attempts": page.attempts,
             "at": page.failed_at,
@@ -134,7 +134,7 @@ def _describe_channel(found: ChannelLookup, formats: Formats) -> dict[str, Any]:
                 "removed": each.removed,
                 "planned": formats.time(each.planned_at),
                 "attempts": each.attempts,
-                "reason": each.reason,
+                "reason": formats.say(each.reason),
                 "failed": formats.time(each.failed_at),
             }
             for each in found.deliveries

@@ -18,6 +18,7 @@ from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site, make_indexnow_key, make_site
 from tidings.core.stop import Stop
 from tidings.web.pages.site.settings import show_problem
+from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
@@ -74,7 +75,8 @@ def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
         except SiteError as error:
             form = FormState({"sitemap": sitemap}, {"sitemap": error.rule}, {"sitemap": texts("field.sitemap")})
             return await _show(dashboard, request, Wizard(1, sitemap=sitemap), form=form, status=400)
-        return await _show(dashboard, request, await _look(dashboard, site, check=check, skip=skip))
+        formats = dashboard.renderer.formats(request)
+        return await _show(dashboard, request, await _look(dashboard, formats, site, check=check, skip=skip))
 
     @router.get("/sites/new/key-file")
     async def download_key_file(request: Request, key: str) -> Response:
@@ -132,11 +134,11 @@ def _add_dry_run(router: APIRouter, dashboard: Dashboard) -> None:
         )
 
 
-async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) -> Wizard:
+async def _look(dashboard: Dashboard, formats: Formats, site: Site, *, check: bool, skip: bool) -> Wizard:
     installation = dashboard.installation
     sitemap = await check_sitemap(site, client=installation.client, clock=installation.clock)
     if not sitemap.good:
-        text = f"{sitemap.message}. {sitemap.advice}"
+        text = formats.say(sitemap.message, sitemap.advice)
         return Wizard(1, sitemap=site.sitemap_urls[0], sitemap_text=text, sitemap_ok=False)
     finding = await check_key_file(site, client=installation.client) if check else None
     passed = skip or (finding is not None and finding.good)
@@ -145,6 +147,5 @@ async def _look(dashboard: Dashboard, site: Site, *, check: bool, skip: bool) ->
         sitemap=site.sitemap_urls[0],
         key=site.key.reveal(),
         host=site.host,
-        sitemap_text=sitemap.message,
         finding=finding,
     )

@@ -1,26 +1,52 @@
 """Live progress of one execution: what the page shows at first, and the events that bring it up to date."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.formats import UNKNOWN, Formats
+
+
+class StepState(StrEnum):
+    """A step's state is also its class in the style."""
+
+    DONE = "done"
+    NOW = "now"
+    WAITS = "waits"
+
+
+# The icon of each state of a step; the class and icon of each state of an engine's badge.
+_ICONS = {StepState.DONE: "ok", StepState.NOW: "running", StepState.WAITS: "new"}
+_BADGES = {
+    "sending": ("accent", "running"),
+    "retrying": ("warn", "partial"),
+    "refused": ("bad", "broken"),
+    "done": ("ok", "ok"),
+    "waits": ("", "new"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressStep:
+    """One of the steps that every execution takes."""
+
+    name: str
+    title: str
+    state: StepState
+    text: str
+
+    @property
+    def icon(self) -> str:
+        return _ICONS[self.state]
 
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
-    """Percent, one sentence, and the numbers of each engine."""
-    engines = [
-        {
-            "engine": each["engine"],
-            "accepted": each["succeeded"],
-            "failed": each["failed"],
-            "left": each["left"],
-            "requests": each["requests"],
-            "reason": each["reason"],
-        }
-        for each in result.get("engines", ())
-    ]
+    """Percent, one sentence, the steps, and the numbers of each engine."""
     due, sent = result.get("new") or 0, result.get("submitted") or 0
     if record.is_queued:
         summary = formats.texts("progress.queued")
@@ -28,27 +54,126 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         summary = formats.texts("progress.summary", sent=formats.number(sent), due=formats.number(due))
     else:
         summary = formats.texts("progress.reading", total=formats.number(result.get("total") or 0))
+    engines = list_engines(result)
+    for engine in engines:
+        engine["reason"] = formats.say(engine["reason"])
+        engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
+        engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
         "percent": min(100, sent * 100 // due) if due else 0,
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
+        "steps": _list_steps(result, engines, formats, is_queued=record.is_queued),
         "engines": engines,
         "is_stopping": record.is_stopping,
     }
 
 
+def _find_state(engine: Mapping[str, Any], *, due: int, is_read: bool) -> str:
+    if engine["broken"]:
+        return "refused"
+    if engine["waits"]:
+        return "waits"
+    attempted = (engine["accepted"] or 0) + (engine["failed"] or 0)
+    if is_read and attempted >= due:
+        return "done"
+    return "retrying" if engine["reason"] else "sending"
+
+
+def _list_steps(
+    result: Mapping[str, Any], engines: Sequence[Mapping[str, Any]], formats: Formats, *, is_queued: bool
+) -> list[ProgressStep]:
+    """Sitemap, due pages, IndexNow, channels with a quota. A step counts as done once its figures are final."""
+    texts, number = formats.texts, formats.number
+    total, due, files = result.get("total") or 0, result.get("new") or 0, result.get("files") or 0
+    kinds = [kind for kind in RANKED_KINDS if result.get(f"{kind.channel}Stats")]
+    read = StepState.DONE if files else StepState.WAITS if is_queued else StepState.NOW
+    quota_began = any(result[f"{kind.channel}Stats"].get("requests") for kind in kinds)
+    senders = engines[: len(engines) - len(kinds)]
+    all_sent = quota_began or all(engine["state"] in ("done", "refused") for engine in senders)
+    sending = StepState.WAITS if not due and not files else StepState.DONE if files and all_sent else StepState.NOW
+    sitemap = texts("progress.files", files=number(files), unchanged=number(result.get("filesUnchanged") or 0))
+    steps = [
+        (
+            "sitemap",
+            texts("progress.step.sitemap"),
+            read,
+            sitemap if files else texts("progress.pages", n=number(total)),
+        ),
+        ("due", texts("progress.step.due"), read, texts("progress.due", due=number(due), total=number(total))),
+    ]
+    if senders:
+        taken = max(engine["accepted"] or 0 for engine in senders)
+        steps.append(("indexnow", texts("channel.indexnow"), sending, texts("progress.taken", n=number(taken))))
+    for kind in kinds:
+        stats = result[f"{kind.channel}Stats"]
+        began = bool(stats.get("requests"))
+        state = StepState.NOW if began or sending is StepState.DONE else StepState.WAITS
+        left = (stats.get("quota") or {}).get("remaining")
+        text = texts("progress.taken", n=number(stats.get("urlCount"))) if began else ""
+        text = text or ("" if left is None else texts("progress.quota_left", n=number(left)))
+        steps.append((str(kind.channel), texts(f"channel.{kind.channel}"), state, text))
+    return [ProgressStep(*step) for step in steps]
+
+
+def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Engines, and channels with a quota as some of them, with their figures."""
+    engines = [
+        {
+            "engine": each["engine"],
+            "accepted": each["succeeded"],
+            "failed": each["failed"],
+            "left": each["left"],
+            "requests": each["requests"],
+            "mean": UNKNOWN if each["meanResponseMs"] is None else f"{each['meanResponseMs']:,.0f}",
+            "reason": each["reason"],
+            "advice": each["advice"],
+            "broken": each.get("broken", False),
+            "waits": False,
+        }
+        for each in result.get("engines", ())
+    ]
+    for kind in RANKED_KINDS:
+        stats = result.get(f"{kind.channel}Stats")
+        if stats:
+            mean = stats.get("meanResponseMs")
+            engines.append(
+                {
+                    "engine": "Bing Webmaster" if kind.channel is Channel.BING else kind.title,
+                    "accepted": stats.get("urlCount"),
+                    "failed": stats.get("failed"),
+                    "left": stats.get("left"),
+                    "requests": stats.get("requests"),
+                    "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
+                    "reason": stats.get("errorMessage"),
+                    "advice": stats.get("advice"),
+                    "broken": stats.get("switchedOff", False),
+                    "waits": not stats.get("requests"),
+                }
+            )
+    return engines
+
+
 def write_event(progress: Mapping[str, Any], record: ExecutionRecord, formats: Formats) -> bytes:
-    """One server-sent event: the new text of each named part of the page."""
+    """One server-sent event: the new text of each named part of the page, and class and icon of each mark."""
     texts = {"percent": f"{progress['percent']}%", "summary": progress["summary"], "took": progress["took"]}
+    marks = {}
     for engine in progress["engines"]:
-        for name in ("accepted", "failed", "left", "requests"):
-            texts[f"{engine['engine']}:{name}"] = formats.number(engine[name])
-        texts[f"{engine['engine']}:reason"] = engine["reason"] or ""
+        name = engine["engine"]
+        for part in ("accepted", "failed", "left", "requests"):
+            texts[f"{name}:{part}"] = formats.number(engine[part])
+        texts |= {f"{name}:mean": engine["mean"], f"{name}:reason": engine["reason"]}
+        texts[f"{name}:state"] = formats.texts(f"progress.state.{engine['state']}")
+        marks[name] = (f"badge {engine['badge']}", engine["icon"])
+    for step in progress["steps"]:
+        texts[f"step:{step.name}"] = step.text
+        marks[f"step:{step.name}"] = (step.state.value, step.icon)
     event = {
         "percent": progress["percent"],
         "summary": progress["summary"],
         "texts": texts,
+        "marks": marks,
         "ended": record.status is not ExecutionStatus.RUNNING,
     }
     return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"

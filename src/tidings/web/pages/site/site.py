@@ -53,7 +53,11 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
         view = await SiteView.open(dashboard, request, site_id)
         findings = await check_site(view.site, client=installation.client, clock=installation.clock)
         shown = [
-            {"ok": each.good, "title": each.subject.capitalize(), "text": f"{each.message}. {each.advice}".strip()}
+            {
+                "ok": each.good,
+                "title": view.formats.texts(f"check.subject.{each.subject.replace(' ', '_')}"),
+                "text": view.formats.say(each.message, each.advice),
+            }
             for each in findings
         ]
         return await view.render("check.html", tab="check", findings=shown)

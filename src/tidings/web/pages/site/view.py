@@ -63,7 +63,7 @@ class SiteView:
             id=self.site.id,
             href=locate_site(self.site.id),
             condition=self.summary.condition,
-            reason=self.summary.reason,
+            reason=self.formats.say(self.summary.reason) or None,
             paused=self.summary.paused,
             failed=failed,
             choices=list_choices(self.summary, self.site),

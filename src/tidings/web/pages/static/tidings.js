@@ -65,6 +65,14 @@
         const part = progress.querySelector('[data-part="' + CSS.escape(name) + '"]');
         if (part && part.textContent !== text) part.textContent = text;
       }
+      for (const [name, [look, icon]] of Object.entries(state.marks)) {
+        const mark = progress.querySelector('[data-mark="' + CSS.escape(name) + '"]');
+        // Another engine has begun: the page shows it with its row.
+        if (!mark) { stream.close(); location.reload(); return; }
+        const use = mark.querySelector("use");
+        mark.className = look;
+        use.setAttribute("href", use.getAttribute("href").replace(/#.*/, "#" + icon));
+      }
       const bar = progress.querySelector("[role=progressbar]");
       if (bar) {
         bar.setAttribute("aria-valuenow", state.percent);

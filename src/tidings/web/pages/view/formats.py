@@ -1,11 +1,12 @@
 """Numbers, times and durations as people read them, in English and Chinese, in the viewer's time zone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from markupsafe import Markup, escape
 
+from tidings.core.alerts.translation import Translator
 from tidings.core.clock import to_text
 from tidings.web.pages.view.texts import PageLanguage, Texts
 
@@ -32,6 +33,8 @@ class Formats:
     texts: Texts
     zone: tzinfo
     now: datetime
+    # Chinese for reasons and advice that Tidings itself wrote.
+    translator: Translator = field(default_factory=Translator)
 
     @property
     def is_chinese(self) -> bool:
@@ -41,6 +44,14 @@ class Formats:
     def zone_name(self) -> str:
         """The zone as the page names it."""
         return "UTC" if self.zone is UTC else str(self.zone)
+
+    def say(self, *texts: str | None) -> str:
+        """Reasons and advice in the page's language, as sentences. An engine's own words stay as they came."""
+        said = [self.translator.translate(text) if self.is_chinese else text for text in texts if text]
+        stop = "。" if self.is_chinese else ". "
+        return "".join(
+            text if at == len(said) else f"{text.rstrip('.。')}{stop}" for at, text in enumerate(said, start=1)
+        )
 
     def number(self, value: int | None) -> str:
         return UNKNOWN if value is None else f"{value:,}"

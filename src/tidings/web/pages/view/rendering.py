@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import WebSession
@@ -117,8 +118,9 @@ _MENU: Final[Sequence[tuple[str, Sequence[tuple[str, str, str, tuple[Scope, ...]
 class PageRenderer:
     """Renders templates for a request: its language, theme, time zone, session and message."""
 
-    def __init__(self, *, clock: Clock, default_language: PageLanguage) -> None:
+    def __init__(self, *, clock: Clock, default_language: PageLanguage, translator: Translator) -> None:
         self._clock = clock
+        self._translator = translator
         self._default_language = default_language
         self.assets = Assets()
         self._environment = Environment(
@@ -136,7 +138,7 @@ class PageRenderer:
 
     def formats(self, request: Request) -> Formats:
         zone = find_zone(unquote(request.cookies.get("tz", "")))
-        return Formats(self.texts(request), zone, self._clock.now())
+        return Formats(self.texts(request), zone, self._clock.now(), self._translator)
 
     def render(
         self,

@@ -1,0 +1,101 @@
+"""Pages of collection beside notes: cookies are checked, paused platforms resumed; the mirror's lag; and workers."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.web.api_stage import ApiStage, open_api
+from tests.web.pages.browser import Browser
+from tests.web.pages.test_notes_pages import NOTE, store
+from tidings.collect.errors import ErrorCode
+from tidings.collect.feishu.client import FeishuTarget
+from tidings.collect.write.cookies import make_cookie
+from tidings.collect.write.values import Failed, NewCandidate
+from tidings.core.secrets.secret import Secret
+from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
+from tidings.settings import read_settings
+
+pytestmark = pytest.mark.one_database
+TARGET = FeishuTarget(
+    app_id="cli_1", app_secret=Secret("app-secret-0123456789"), app_token="base1", tables={"tbl_source": "tbl1"}
+)
+
+
+@pytest.fixture
+async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
+    default = read_settings({})
+    async with AsyncExitStack() as stack:
+        bilibili = await stack.enter_async_context(SandboxBilibili())
+        crawl = replace(
+            default.crawl,
+            base_urls={"bilibili": bilibili.origin},
+            platform_interval=timedelta(0),
+            cookie_interval=timedelta(0),
+        )
+        collect = replace(default.collect, feishu=TARGET)
+        yield await stack.enter_async_context(open_api(sqlite_url, tmp_path, crawl=crawl, collect=collect))
+
+
+@pytest.fixture
+async def browser(api: ApiStage) -> Browser:
+    opened = Browser(api)
+    await opened.sign_in()
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("cookie", "title"),
+    [(DEMO_BILIBILI_COOKIE, "mine is logged in as "), ("SESSDATA=stale-0123456789", "mine is not logged in")],
+)
+async def test_a_cookie_is_checked_at_its_platform(api: ApiStage, browser: Browser, cookie: str, title: str) -> None:
+    """The platform itself says who is logged in; a name that is not there is said, too."""
+    await api.installation.collect.cookies.add(make_cookie("mine", platform="bilibili", secret=Secret(cookie)))
+    answer = await browser.post("/cookies/check", name="mine")
+    assert answer.headers["location"] == "/cookies"
+    page = (await browser.get("/cookies")).text
+    assert title in page
+    assert cookie not in page
+    await browser.post("/cookies/check", name="nobody")
+    assert "There is no cookie nobody" in (await browser.get("/cookies")).text
+
+
+async def test_a_paused_platform_says_why_and_is_resumed(api: ApiStage, browser: Browser) -> None:
+    """C10: the pause ends at once, and its candidate can be leased."""
+    writer = api.installation.collect.writer
+    execution = (await writer.acquire("collect")).execution
+    assert execution is not None
+    found = NewCandidate(platform="bilibili", note_id="BV1", note_url=NOTE.url, title="", source_keyword="咖啡")
+    await writer.add_candidates(execution, [found])
+    await writer.lease(execution, platform="bilibili")
+    outage = Failed(note_id="BV1", code=ErrorCode.NETWORK_ERROR, message="the line is cut", asked=True)
+    await writer.settle(execution, "bilibili", [outage])
+    paused = (await browser.get("/candidates")).text
+    assert "Bilibili pauses until" in paused
+    assert "the line is cut" in paused
+    await browser.post("/candidates/resume", platform="bilibili")
+    resumed = (await browser.get("/candidates")).text
+    assert "The platform is asked again now." in resumed
+    assert "the line is cut" not in resumed
+    assert await writer.pauses.list_names() == set()
+
+
+async def test_the_overview_shows_how_far_the_mirror_is_behind(api: ApiStage, browser: Browser) -> None:
+    """C23: rows that wait for Feishu, and for how long."""
+    await store(api.installation, NOTE)
+    page = (await browser.get("/")).text
+    assert "Feishu mirror" in page
+    assert "1 row behind" in page
+
+
+async def test_workers_are_shown_with_what_they_do(api: ApiStage, browser: Browser) -> None:
+    """Each process that takes jobs: its machine and release, its queues, jobs and places, its heartbeat."""
+    [worker] = await api.installation.dispatcher.list_workers()
+    page = (await browser.get("/workers")).text
+    for shown in (worker.name, worker.machine, worker.release, ", ".join(worker.queues)):
+        assert shown in page
+    assert f"{worker.jobs} / {worker.places}" in page
+    assert "Alive" in page
