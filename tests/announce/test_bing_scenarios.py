@@ -10,8 +10,8 @@ from tests.announce.bing_stage import KEY, MORNING, BingStage, open_bing_stage
 from tests.announce.stage import Events, list_sent, pick_events, write_urlset
 from tests.conftest import BenchMaker
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.enabled_channels import ChannelDisabledError
 from tidings.announce.channels.protocols.bing import DEFAULT_BASE
-from tidings.announce.execution.pipeline import ChannelDisabledError
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings, PagePriority
 from tidings.announce.site.errors import SiteError

@@ -13,12 +13,12 @@ from tests.announce.stage import Events, pick_events
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.enabled_channels import ChannelDisabledError, choose_channels
 from tidings.announce.channels.google.indexing import GOOGLE_KIND
 from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions
 from tidings.announce.channels.quota.channel_status import open_quota
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.due.pages import hash_urls
-from tidings.announce.execution.pipeline import ChannelDisabledError, choose_channels
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.google_settings import GoogleSettings, IndexedContent

@@ -155,7 +155,7 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     """One line for a person, and the exit code. An unexpected error is logged with all its details."""
     from sqlalchemy.exc import DBAPIError
 
-    from tidings.announce.execution.pipeline import ChannelDisabledError
+    from tidings.announce.channels.enabled_channels import ChannelDisabledError
     from tidings.announce.site.errors import SiteError
     from tidings.core.alerts import DestinationError
     from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError

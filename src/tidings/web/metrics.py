@@ -1,24 +1,16 @@
-"""Prometheus metrics: HTTP requests, the process, and the state of announce. The route is in `routes.metrics`.
+"""Prometheus metrics: HTTP requests, the process, and the queue. The route is in `routes.metrics`.
 
 A collector is an async function that returns current metrics; each scrape calls it. A collector that fails costs its
 own metrics only and counts in `tidings_collector_failures_total`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import UTC
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Metric, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from tidings.announce.ledger.statistics import read_days
-from tidings.announce.schedule.table import Schedules
-from tidings.announce.site.table import SiteRecords
-from tidings.core.alerts import Alerts
-from tidings.core.clock import Clock
-from tidings.core.db.database import Database
-from tidings.core.executions import Executions
 from tidings.core.logs.logger import get_logger
 from tidings.core.queue.dispatcher import Dispatcher
 
@@ -68,48 +60,6 @@ class _Collected(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics
-
-
-class AnnounceMetrics:
-    """Collects the metrics of announce, summed over all sites: a label per site would cost thousands of series."""
-
-    def __init__(
-        self,
-        database: Database,
-        *,
-        clock: Clock,
-        sites: SiteRecords,
-        schedules: Schedules,
-        executions: Executions,
-        alerts: Alerts,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._sites = sites
-        self._schedules = schedules
-        self._executions = executions
-        self._alerts = alerts
-
-    async def __call__(self) -> Iterable[Metric]:
-        today = self._clock.now().astimezone(UTC).date()
-        counts = (await read_days(self._database, today=today, days=1))[today]
-        urls = GaugeMetricFamily(
-            "tidings_urls_today", "Distinct URLs attempted and taken since midnight UTC.", labels=["channel", "outcome"]
-        )
-        for channel, count in counts.items():
-            urls.add_metric([str(channel), "attempted"], count.total)
-            urls.add_metric([str(channel), "taken"], count.successful)
-        running, late = await self._executions.count_running(), await self._schedules.count_late()
-        alerts = GaugeMetricFamily("tidings_alerts_open", "Open alerts.", labels=["level"])
-        for level, number in (await self._alerts.count_by_level()).items():
-            alerts.add_metric([level.value], number)
-        return [
-            urls,
-            GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
-            GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
-            GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
-            alerts,
-        ]
 
 
 class QueueMetrics:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from fastapi import APIRouter, FastAPI
 
 from tidings import __version__
-from tidings.announce.execution.pipeline import ChannelDisabledError
+from tidings.announce.channels.enabled_channels import ChannelDisabledError
 from tidings.announce.service import BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.collect.crawl.crawler import Crawler
@@ -15,10 +15,11 @@ from tidings.collect.write import WorkflowNameError
 from tidings.core.alerts.translation import Translator
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.stop import Stop
+from tidings.web.announce_metrics import AnnounceMetrics
 from tidings.web.app import WebServices, create_app
 from tidings.web.collect_metrics import CollectionMetrics
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
-from tidings.web.metrics import AnnounceMetrics, QueueMetrics
+from tidings.web.metrics import QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage

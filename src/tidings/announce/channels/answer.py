@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import escape_text
-from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
+from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
@@ -58,6 +58,8 @@ class Outcome:
     rejected: Mapping[str, str] = field(default_factory=dict)
     # From the request to the end of the answer.
     elapsed: timedelta = timedelta()
+    # The time was up before the whole answer was here.
+    timed_out: bool = False
     # The engine's own wish (Retry-After).
     retry_after: timedelta | None = None
 
@@ -126,4 +128,5 @@ def judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed: 
         verdict = Verdict.REFUSED
     elif error.sent:
         verdict, reason = Verdict.UNCERTAIN, f"no answer: {error.reason}"
-    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed)
+    timed_out = isinstance(error, FetchTimeoutError)
+    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed, timed_out=timed_out)

@@ -119,6 +119,7 @@ class PagesFailed:
     reason: str
     # What a person should check or do.
     advice: str
+    verdict: Verdict = Verdict.REFUSED
 
 
 @dataclass(frozen=True, slots=True)

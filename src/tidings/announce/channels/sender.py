@@ -371,7 +371,9 @@ class Sender:
         for reason, pages in failed.items():
             self._log_rejected(part, pages, reason, sent.outcome.advice)
             advice = sent.outcome.advice
-            self._context.emit(PagesFailed(self._channel.engine, pages, untaken[reason], reason, advice))
+            self._context.emit(
+                PagesFailed(self._channel.engine, pages, untaken[reason], reason, advice, Verdict.BAD_URLS)
+            )
 
     async def _record_failed(
         self, connection: AsyncConnection, part: _Part, reason: str, attempts: int, *, verdict: Verdict, at: datetime
@@ -405,7 +407,8 @@ class Sender:
                 await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
         if not blameless:
             self._log_failed(sent)
-            result = PagesFailed(self._channel.engine, len(part), untaken, outcome.reason, outcome.advice)
+            failed = (len(part), untaken, outcome.reason, outcome.advice, outcome.verdict)
+            result = PagesFailed(self._channel.engine, *failed)
             self._context.emit(result)
         if closes:
             self._close(outcome.reason, outcome.advice, broken=outcome.verdict is Verdict.FORBIDDEN)

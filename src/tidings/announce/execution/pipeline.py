@@ -6,7 +6,10 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.enabled_channels import choose_channels
 from tidings.announce.channels.google.access import GoogleTokens
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
@@ -29,6 +32,7 @@ from tidings.announce.execution.results import (
     fold,
     take_ranked_figures,
 )
+from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
@@ -49,33 +53,6 @@ _USUAL_EXECUTIONS = 5
 _LOOKED_AT = 30
 
 _log = get_logger(__name__)
-
-
-class ChannelDisabledError(ValueError):
-    """An execution for one channel was asked for, and the site does not have it."""
-
-    def __init__(self, channel: Channel) -> None:
-        title = find_kind(channel).title
-        if channel is Channel.GOOGLE:
-            title = "Google: without googleCredentials no sitemap, and without googleIndexing no page"
-        super().__init__(f"{title} submission is not enabled for this site")
-        self.channel = channel
-
-
-def choose_channels(site: Site, choice: ChannelChoice, *, given: bool = False) -> frozenset[Channel]:
-    """The channels of an execution of this site. Raises ChannelDisabledError.
-
-    `given`: it is about pages that somebody names, so the sitemap is not told to Google.
-    """
-    enabled = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
-    if site.google.key is not None and not given:
-        enabled.add(Channel.GOOGLE)
-    if choice is ChannelChoice.ALL:
-        return frozenset(enabled)
-    channel = Channel[choice.name]
-    if channel not in enabled:
-        raise ChannelDisabledError(channel)
-    return frozenset({channel})
 
 
 async def _find_next(events: AsyncGenerator[CrawlEvent]) -> CrawlEvent | None:
@@ -187,6 +164,7 @@ class AnnounceExecution:
         self._ranked: dict[Channel, RankedPlan] = {}
         self._engines: Sequence[Engine] | None = None
         self._crawl: PageSource | None = None
+        self._metrics = ExecutionMetrics()
 
     async def run(
         self, *, stop: Stop, pages: PageSource | None = None, on_progress: Callable[[Report], None] = ignore_progress
@@ -363,13 +341,19 @@ class AnnounceExecution:
         self._emit(Ended(status or ExecutionStatus.FAILED, duration))
         report, alerts = self.report, self._announcer.alerts
         findings = examine(report, usual_total=await self._find_usual_total())
+        self._metrics.conclude(report)
+
+        async def conclude_with(connection: AsyncConnection) -> None:
+            await update_alerts(connection, findings, alerts=alerts)
+            await self._metrics.save(connection, database=self._announcer.database)
+
         await self._announcer.executions.finish(
             self.execution,
             report.status,
             processed=report.submitted,
             failed=report.failed,
             result=report.to_json(),
-            also=lambda connection: update_alerts(connection, findings, alerts=alerts),
+            also=conclude_with,
         )
         log_summary(report)
         alerts.wake()
@@ -384,6 +368,7 @@ class AnnounceExecution:
 
     def _emit(self, result: Result) -> None:
         self.report = fold(self.report, result)
+        self._metrics.record(result)
         self._on_progress(self.report)
 
     async def _save_progress(self) -> None:

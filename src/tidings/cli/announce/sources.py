@@ -51,8 +51,8 @@ class Source:
         channel: ChannelChoice = ChannelChoice.INDEXNOW,
     ) -> "PageSource":
         """The pages, for one execution."""
+        from tidings.announce.channels.enabled_channels import choose_channels
         from tidings.announce.execution.given_pages import GivenPages
-        from tidings.announce.execution.pipeline import choose_channels
         from tidings.announce.execution.recent_pages import RecentPages
         from tidings.announce.sitemap.local import LocalSitemaps
 

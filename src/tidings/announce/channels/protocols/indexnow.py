@@ -13,7 +13,7 @@ from tidings.announce.channels.channel import Reservation
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, GuardedClient, NetworkError
+from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
 from tidings.core.net.retry import parse_retry_after
 from tidings.core.secrets.secret import Secret
 
@@ -123,7 +123,9 @@ async def submit(request: ChannelRequest, *, key: Secret, client: GuardedClient,
         answer = await exchange(request, client=client, clock=clock, url_limit=LONGEST_REQUEST)
     except NetworkError as error:
         elapsed = timedelta(seconds=clock.monotonic() - started)
-        return Outcome(Verdict.UNAVAILABLE, str(error), "Check that the engine can be reached.", elapsed=elapsed)
+        timed_out = isinstance(error, FetchTimeoutError)
+        advice = "Check that the engine can be reached."
+        return Outcome(Verdict.UNAVAILABLE, str(error), advice, elapsed=elapsed, timed_out=timed_out)
     except FetchError as error:
         return Outcome(Verdict.REFUSED, str(error), "Check the engine's address.")
     return judge_answer(_hide_key(answer, key), now=clock.now())

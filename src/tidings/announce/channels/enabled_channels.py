@@ -1,0 +1,33 @@
+"""The channels that a site has switched on, and those of them that an execution is for."""
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.quota.kinds import find_kind, list_enabled
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import Site
+
+
+class ChannelDisabledError(ValueError):
+    """An execution for one channel was asked for, and the site does not have it."""
+
+    def __init__(self, channel: Channel) -> None:
+        title = find_kind(channel).title
+        if channel is Channel.GOOGLE:
+            title = "Google: without googleCredentials no sitemap, and without googleIndexing no page"
+        super().__init__(f"{title} submission is not enabled for this site")
+        self.channel = channel
+
+
+def choose_channels(site: Site, choice: ChannelChoice, *, given: bool = False) -> frozenset[Channel]:
+    """The channels of an execution of this site. Raises ChannelDisabledError.
+
+    `given`: it is about pages that somebody names, so the sitemap is not told to Google.
+    """
+    enabled = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
+    if site.google.key is not None and not given:
+        enabled.add(Channel.GOOGLE)
+    if choice is ChannelChoice.ALL:
+        return frozenset(enabled)
+    channel = Channel[choice.name]
+    if channel not in enabled:
+        raise ChannelDisabledError(channel)
+    return frozenset({channel})

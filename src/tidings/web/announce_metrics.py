@@ -1,0 +1,223 @@
+"""Prometheus metrics of announce, read from the tables at each scrape: counters of all executions on every machine, and
+the present state of sites, quotas and the outbox.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, Final
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from sqlalchemy import and_, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.announce.channels.quota.quota import channel_quota, read_limit, select_allowed
+from tidings.announce.execution_metrics import (
+    EXECUTION_BUCKETS,
+    INFINITY,
+    REQUEST_BUCKETS,
+    read_backlog,
+    read_counters,
+)
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.ledger.statistics import read_days
+from tidings.announce.schedule.table import Schedules
+from tidings.announce.site.table import SiteRecords, sites
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.executions import Executions
+
+Values = Mapping[tuple[str, ...], float]
+
+# So many engines have a name of their own; every address that a site names could be one more.
+MOST_ENGINES: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _CounterSpec:
+    """One counter of the table, as Prometheus sees it."""
+
+    # In the table, and for Prometheus, without `_total`.
+    name: str
+    shown: str
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+_ENGINE = ("channel", "engine")
+_COUNTERS: Final = (
+    _CounterSpec("executions", "tidings_announce_executions", "Executions that ended.", ("status",)),
+    _CounterSpec("read", "tidings_announce_pages_read", "Pages that sitemaps listed, over all executions."),
+    _CounterSpec(
+        "due", "tidings_announce_pages_due", "Pages that were due; one that failed is due again.", ("channel",)
+    ),
+    _CounterSpec("accepted", "tidings_announce_pages_accepted", "Pages that an engine took.", _ENGINE),
+    _CounterSpec("failed", "tidings_announce_pages_failed", "Pages that an engine did not take.", (*_ENGINE, "reason")),
+    _CounterSpec("requests", "tidings_announce_requests", "Requests to engines.", (*_ENGINE, "outcome")),
+    _CounterSpec("timeouts", "tidings_announce_timeouts", "Requests without an answer in time.", _ENGINE),
+    _CounterSpec("sitemaps", "tidings_announce_sitemaps", "Sitemaps told to Google.", ("outcome",)),
+)
+
+
+class AnnounceMetrics:
+    """Collects the metrics of announce, summed over all sites: a label per site would cost thousands of series."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        sites: SiteRecords,
+        schedules: Schedules,
+        executions: Executions,
+        alerts: Alerts,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sites = sites
+        self._schedules = schedules
+        self._executions = executions
+        self._alerts = alerts
+
+    async def __call__(self) -> Iterable[Metric]:
+        async with self._database.read() as connection:
+            counters = await read_counters(connection)
+            backlog = await self._measure_backlog(connection)
+            quotas = await self._measure_quotas(connection)
+        return [*_make_counters(counters), *backlog, *quotas, *await self._measure_sites()]
+
+    async def _measure_sites(self) -> list[Metric]:
+        today = self._clock.now().astimezone(UTC).date()
+        counts = (await read_days(self._database, today=today, days=1))[today]
+        urls = GaugeMetricFamily(
+            "tidings_urls_today", "Distinct URLs attempted and taken since midnight UTC.", labels=["channel", "outcome"]
+        )
+        for channel, count in counts.items():
+            urls.add_metric([str(channel), "attempted"], count.total)
+            urls.add_metric([str(channel), "taken"], count.successful)
+        running, late = await self._executions.count_running(), await self._schedules.count_late()
+        alerts = GaugeMetricFamily("tidings_alerts_open", "Open alerts.", labels=["level"])
+        for level, number in (await self._alerts.count_by_level()).items():
+            alerts.add_metric([level.value], number)
+        return [
+            urls,
+            GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
+            GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
+            GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
+            alerts,
+        ]
+
+    async def _measure_backlog(self, connection: AsyncConnection) -> list[Metric]:
+        pages = GaugeMetricFamily(
+            "tidings_announce_backlog_pages", "Pages that wait in the outbox, for each engine.", labels=["channel"]
+        )
+        oldest = GaugeMetricFamily(
+            "tidings_announce_oldest_delivery_age_seconds", "Age of the oldest open delivery.", labels=["channel"]
+        )
+        now = to_milliseconds(self._clock.now())
+        for channel, backlog in (await read_backlog(connection)).items():
+            pages.add_metric([str(channel)], backlog.pages)
+            age = 0 if backlog.oldest_at is None else max(0, now - backlog.oldest_at)
+            oldest.add_metric([str(channel)], age / 1000)
+        return [pages, oldest]
+
+    async def _measure_quotas(self, connection: AsyncConnection) -> list[Metric]:
+        """Used and left on the present day of each channel, over all sites that use it."""
+        used = GaugeMetricFamily("tidings_announce_quota_used", "Pages of today's quota, used.", labels=["channel"])
+        left = GaugeMetricFamily("tidings_announce_quota_left", "Pages of today's quota, left.", labels=["channel"])
+        now = self._clock.now()
+        for kind in RANKED_KINDS:
+            day, today, columns = kind.terms.find_day(now).isoformat(), channel_quota.alias(), sites.c
+            is_today = and_(today.c.site == columns.number, today.c.channel == kind.channel.value, today.c.day == day)
+            allowed = select_allowed(columns.number, kind.channel, day=day).scalar_subquery().label("allowed_lately")
+            # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
+            is_on = or_(*(columns.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
+            statement = (
+                select(columns.settings, today.c.used, today.c.full, allowed)
+                .select_from(sites.outerjoin(today, is_today))
+                .where(columns.removed_at.is_(None), is_on)
+            )
+            sums = [0, 0]
+            for row in await connection.execute(statement):
+                sums[0] += row.used or 0
+                sums[1] += _count_left(row, json.loads(row.settings), kind.fields, learns=kind.terms.learns)
+            used.add_metric([str(kind.channel)], sums[0])
+            left.add_metric([str(kind.channel)], sums[1])
+        return [used, left]
+
+
+def _count_left(row: Any, settings: Mapping[str, Any], fields: Any, *, learns: bool) -> int:
+    configured = settings.get(fields.daily_quota, fields.default_quota)
+    limit = read_limit(row.allowed_lately if learns else None, configured=configured)
+    return 0 if row.full else max(0, limit - (row.used or 0))
+
+
+def _make_counters(counters: Mapping[str, Values]) -> Iterable[Metric]:
+    named = _choose_engines(counters.get("request_sum", {}))
+    for spec in _COUNTERS:
+        family = CounterMetricFamily(spec.shown, spec.text, labels=spec.labels)
+        values = counters.get(spec.name, {})
+        for labels, value in (_fold_engines(values, named) if "engine" in spec.labels else values).items():
+            family.add_metric(labels, value)
+        yield family
+    yield _make_histogram(
+        "tidings_announce_execution_duration_seconds",
+        "Time of an execution.",
+        counters,
+        "execution",
+        bounds=EXECUTION_BUCKETS,
+        labels=(),
+        named=named,
+    )
+    yield _make_histogram(
+        "tidings_announce_request_duration_seconds",
+        "Time to the end of an engine's answer.",
+        counters,
+        "request",
+        bounds=REQUEST_BUCKETS,
+        labels=_ENGINE,
+        named=named,
+    )
+
+
+def _choose_engines(values: Values) -> frozenset[str]:
+    """The engines with a name of their own: channels with a quota, and then by name, so that they stay the same."""
+    own = {str(channel) for channel in Channel if channel.has_quota}
+    engines = sorted({labels[1] for labels in values}, key=lambda engine: (engine not in own, engine))
+    return frozenset(engines[:MOST_ENGINES])
+
+
+def _fold_engines(values: Values, named: frozenset[str]) -> dict[tuple[str, ...], float]:
+    """The values by channel and engine; engines without a name of their own are `other`."""
+    folded: dict[tuple[str, ...], float] = {}
+    for (channel, engine, *rest), value in values.items():
+        key = (channel, engine if engine in named else "other", *rest)
+        folded[key] = folded.get(key, 0) + value
+    return folded
+
+
+def _make_histogram(
+    shown: str,
+    text: str,
+    counters: Mapping[str, Values],
+    name: str,
+    *,
+    bounds: tuple[float, ...],
+    labels: tuple[str, ...],
+    named: frozenset[str],
+) -> Metric:
+    family = HistogramMetricFamily(shown, text, labels=labels)
+    counts, sums = counters.get(f"{name}_bucket", {}), counters.get(f"{name}_sum", {})
+    if labels:
+        counts, sums = _fold_engines(counts, named), _fold_engines(sums, named)
+    for key, total in sums.items():
+        buckets, seen = [], 0.0
+        for bound in (*map(str, bounds), INFINITY):
+            seen += counts.get((*key, bound), 0)
+            buckets.append((bound, seen))
+        family.add_metric(key, buckets, total)
+    return family
