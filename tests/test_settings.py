@@ -15,11 +15,11 @@ from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF
 from tidings.core.alerts import Language
+from tidings.core.clock import parse_duration
 from tidings.core.logs.logger import LogFormat
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
-from tidings.variables import parse_duration
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"

@@ -32,11 +32,12 @@ from tidings.announce.site.site import (
     parse_engines,
 )
 from tidings.core.alerts.kinds import Language
+from tidings.core.clock import parse_duration
 from tidings.core.logs.logger import LogFormat
 from tidings.core.net.addresses import Network, parse_networks
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.variables import SettingError, SettingSource, Variables, parse_duration
+from tidings.variables import SettingError, SettingSource, Variables
 
 if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.

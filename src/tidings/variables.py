@@ -5,7 +5,6 @@ ValueError
 """
 
 import difflib
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tidings.announce.site.errors import SiteError
+from tidings.core.clock import UNITS, parse_duration
 from tidings.core.secrets.secret import Secret
 
 Value = TypeVar("Value")
@@ -21,15 +21,6 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 _LARGEST: Final = 1_000_000
 _MOST_DIGITS: Final = 9
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", re.ASCII)
-_UNITS: Final = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
-_UNIT_NAMES: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class SettingError(ValueError):
@@ -197,22 +188,10 @@ def _describe_default(default: object, *, unit: str) -> str:
         case None:
             return ""
         case timedelta():
-            return f"{default / _UNITS[unit]:g}" if unit else f"{default.total_seconds():g}s"
+            return f"{default / UNITS[unit]:g}" if unit else f"{default.total_seconds():g}s"
         case Mapping():
             return ", ".join(f"{name}={value}" for name, value in default.items())
         case tuple() | list() | frozenset():
             return ", ".join(_describe_default(each, unit=unit) for each in default)
         case _:
             return str(default)
-
-
-def parse_duration(text: str, *, unit: str, least: float = 0, most: float = _LARGEST) -> timedelta:
-    """Such as `30` (of `unit`), `30s`, `15m` or `1.5h`. Raises ValueError."""
-    matched = _DURATION.fullmatch(text)
-    duration = None
-    if matched is not None and (matched[2] or unit) in _UNITS:
-        duration = float(matched[1]) * _UNITS[matched[2] or unit]
-    if duration is None or not least <= duration / _UNITS[unit] <= most:
-        rule = f"it must be a number of {_UNIT_NAMES[unit]} from {least:g} to {most:,}"
-        raise ValueError(f"{rule}, or one with a unit ({', '.join(_UNITS)}) such as 30s or 15m")
-    return duration

@@ -176,7 +176,7 @@ async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client:
 
 
 async def test_people_change_records_and_log_out_over_the_control_address(client: ClientSession) -> None:
-    """C21, C33: what a person does in Feishu's page and on a platform."""
+    """C21, C32, C33: what a person does in Feishu's page and on a platform."""
     bilibili, feishu = SandboxBilibili(), SandboxBitable(tables={"tbl_keyword": {"keyword": BitableFieldType.TEXT}})
     async with Sandbox(platforms=[bilibili], feishu=feishu) as sandbox:
         control = sandbox.addresses.control_url
@@ -196,6 +196,13 @@ async def test_people_change_records_and_log_out_over_the_control_address(client
             async with client.get(f"{bilibili.origin}/x/web-interface/nav", headers=headers) as response:
                 return bool((await response.json())["data"]["isLogin"])
 
+        posts, likes = f"{control}bilibili/posts", bilibili.library.find(2).likes
+        edits = {"edit": {"2": {"text": "new"}}, "grow": 5, "remove": [3]}
+        assert (await call(client, posts, "POST", edits))[0] == 204
+        edited = bilibili.library.find(2)
+        assert (edited.text, edited.likes, bilibili.library.find(3)) == ("new", likes + 5, None)
+        for wrong in ({"edit": {"3": {"text": "x"}}}, {"edit": {"2": {"likes": 1}}}, {"edit": [2]}, {"drop": []}):
+            assert (await call(client, posts, "POST", wrong))[0] == 400
         assert (await call(client, f"{control}bilibili/log-out", "POST"))[0] == 204
         assert not await is_logged_in()
         assert (await call(client, f"{control}bilibili/log-out", "DELETE"))[0] == 204

@@ -61,12 +61,17 @@ async def test_status_executions_and_cookies_are_read_without_a_secret(api: ApiS
 
 
 async def test_keywords_are_added_paused_resumed_and_removed(api: ApiStage) -> None:
-    """C30: by an admin; a keyword that cannot be watched is refused with its rule."""
+    """C30, C32: by an admin; a keyword that cannot be watched is refused with its rule."""
     body = {"platform": "bilibili", "keyword": " 咖啡 ", "pages": 2}
     added = await api.ask("POST", "/api/keywords", body)
     assert added.status == 201
     number = added.json["keyword"]["id"]
     assert [each["keyword"] for each in (await api.read("/api/keywords"))["keywords"]] == ["咖啡"]
+    daily = await api.ask("POST", "/api/keywords", {**body, "refresh": {"every": "1d"}})
+    again = await api.ask("POST", "/api/keywords", body)
+    ended = await api.ask("POST", "/api/keywords", {**body, "refresh": "off"})
+    plans = [answer.json["keyword"]["refresh"] for answer in (added, daily, again, ended)]
+    assert plans == [None, {"every": "1d", "for": "7d"}, {"every": "1d", "for": "7d"}, None]
     paused = await api.ask("POST", f"/api/keywords/{number}/pause")
     resumed = await api.ask("POST", f"/api/keywords/{number}/resume")
     assert (paused.json["keyword"]["enabled"], resumed.json["keyword"]["enabled"]) == (False, True)
@@ -74,7 +79,7 @@ async def test_keywords_are_added_paused_resumed_and_removed(api: ApiStage) -> N
     for method, path in (("POST", "/pause"), ("POST", "/resume"), ("DELETE", "")):
         assert (await api.ask(method, f"/api/keywords/{number}{path}")).status == 404
     assert (await api.ask("POST", "/api/keywords", body, token=WORKFLOW)).status == 403
-    for field, wrong in (("platform", "bilibli"), ("keyword", "\t"), ("pages", 21)):
+    for field, wrong in (("platform", "bilibli"), ("keyword", "\t"), ("pages", 21), ("refresh", {"every": "1m"})):
         answer = await api.ask("POST", "/api/keywords", {**body, field: wrong})
         assert (answer.status, answer.json["errors"][0]["field"]) == (400, field)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -13,6 +14,7 @@ import pytest
 from tests.collect.writer_stage import make_note, store_notes
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import FIXED
+from tidings.collect.notes import Counts
 from tidings.core.secrets.scopes import Scope
 
 pytestmark = pytest.mark.one_database
@@ -44,9 +46,19 @@ async def test_notes_are_listed_page_by_page_and_searched(filled: ApiStage) -> N
     found = await filled.read(f"/api/notes?q={quote('咖啡')}&keyword=tea&since=2020-01-01")
     assert [each["title"] for each in found["notes"]] == ["=咖啡豆", "手冲咖啡"]
     assert (await filled.read("/api/notes?until=2020-01-01"))["notes"] == []
-    one = (await filled.read("/api/notes/weibo/c/d"))["note"]
+    answer = await filled.read("/api/notes/weibo/c/d")
+    one = answer["note"]
     assert (one["title"], one["keyword"], one["idempotency_key"]) == ("=咖啡豆", "tea", "c/d_v1")
     assert datetime.fromisoformat(one["collected_at"]).tzinfo == UTC
+    assert [each["version"] for each in answer["versions"]] == [1]
+
+
+async def test_a_note_shows_its_counts_over_time(api: ApiStage) -> None:
+    """C32: GET /api/notes/{platform}/{note_id}."""
+    await store_notes(api.installation.collect.writer, [replace(make_note("n1"), counts=Counts(views=5, likes=2))])
+    [snapshot] = (await api.read("/api/notes/bilibili/n1"))["snapshots"]
+    assert datetime.fromisoformat(snapshot.pop("taken_at")).tzinfo == UTC
+    assert {name: value for name, value in snapshot.items() if value is not None} == {"views": 5, "likes": 2}
 
 
 async def test_notes_are_exported_in_three_formats(filled: ApiStage) -> None:

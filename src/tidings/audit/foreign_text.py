@@ -11,6 +11,7 @@ _NOTE: Final = frozenset({"note_id", "note_url", "title"})
 FOREIGN_COLUMNS: Final[Mapping[str, frozenset[str]]] = {
     "tbl_candidate": _NOTE,
     "tbl_source": _NOTE | {"idempotency_key", "author_id", "author_name", "content"},
+    "note_snapshots": frozenset({"note_id"}),
     "note_terms": frozenset({"terms"}),
     "mirror_outbox": frozenset({"note_id"}),
     "mirror_records": frozenset({"note_id"}),

@@ -77,6 +77,10 @@ class Counts:
     coins: int | None = None
     danmaku: int | None = None
 
+    def describe(self) -> dict[str, int | None]:
+        """The counts as a JSON object."""
+        return {name: getattr(self, name) for name in Counts.__slots__}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -116,7 +120,7 @@ class Note:
             "author": {"author_id": self.author.author_id, "name": self.author.name},
             "published_at": None if self.published_at is None else to_text(self.published_at),
             "updated_at": None if self.updated_at is None else to_text(self.updated_at),
-            "counts": {name: getattr(self.counts, name) for name in Counts.__slots__},
+            "counts": self.counts.describe(),
             "tags": list(self.tags),
             "images": list(self.images),
             "duration_seconds": None if self.duration is None else self.duration.total_seconds(),

@@ -119,6 +119,7 @@ def describe_keyword(keyword: Keyword) -> dict[str, Any]:
         "platform": keyword.platform,
         "keyword": keyword.keyword,
         "pages": keyword.pages,
+        "refresh": None if keyword.refresh is None else keyword.refresh.describe(),
         "enabled": keyword.enabled,
         "lastRunAt": None if keyword.last_run_at is None else to_text(keyword.last_run_at),
         "lastFound": keyword.last_found,

@@ -22,6 +22,7 @@ from sqlalchemy import (
     text,
 )
 
+from tidings.collect.notes import Counts
 from tidings.core.db.database import RowId, metadata
 
 # The names of announce's workflows begin with this.
@@ -37,6 +38,7 @@ _is_pending = text("status = 'pending'")
 _is_processing = text("status = 'processing'")
 _has_failed = text("status = 'failed'")
 _is_collected = text("status = 'collected'")
+_is_refreshed = text("status = 'collected' AND refresh_at IS NOT NULL")
 
 
 class CandidateStatus(StrEnum):
@@ -73,6 +75,8 @@ candidates = Table(
     Column("exec_meta", Text, nullable=False),
     # It may be leased from this time on.
     Column("due_at", BigInteger, nullable=False),
+    # When its collected note is to be read again, also while that is being done; NULL: not again.
+    Column("refresh_at", BigInteger),
     Column("last_error_code", Text),
     Column("last_error", Text),
     Column("created_at", BigInteger, nullable=False),
@@ -83,6 +87,7 @@ candidates = Table(
     Index("candidates_by_status", "platform", "status"),
     Index("candidates_failed", "updated_at", sqlite_where=_has_failed, postgresql_where=_has_failed),
     Index("candidates_collected", "updated_at", "platform", sqlite_where=_is_collected, postgresql_where=_is_collected),
+    Index("candidates_refreshed", "refresh_at", sqlite_where=_is_refreshed, postgresql_where=_is_refreshed),
 )
 
 sources = Table(
@@ -131,6 +136,17 @@ sources = Table(
     sqlite_autoincrement=True,
 )
 
+# The counts of a note each time it was read: at first, and whenever its keyword asked to see it again.
+note_snapshots = Table(
+    "note_snapshots",
+    metadata,
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("taken_at", BigInteger, nullable=False),
+    *(Column(name, BigInteger) for name in Counts.__slots__),
+    PrimaryKeyConstraint("platform", "note_id", "taken_at"),
+)
+
 # The words of each source, separated by blanks: the content of the full-text index (`archive.search`). SQLite has the
 # index in the virtual table `note_search`, which triggers keep in step. PostgreSQL has an index on the expression.
 note_terms = Table(
@@ -147,6 +163,9 @@ watched_keywords = Table(
     Column("platform", Text, nullable=False),
     Column("keyword", Text, nullable=False),
     Column("pages", Integer, nullable=False),
+    # Its notes are read again this often, for this long after they were collected (milliseconds); NULL: never.
+    Column("refresh_every", BigInteger),
+    Column("refresh_for", BigInteger),
     Column("enabled", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("last_run_at", BigInteger),

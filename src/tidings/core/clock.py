@@ -1,9 +1,10 @@
-"""The injectable clock, and timestamps. No other module asks the system for the time.
+"""The injectable clock, timestamps and durations. No other module asks the system for the time.
 
 Tables store timestamps as whole milliseconds since the epoch (UTC), so that SQLite and PostgreSQL compare them alike.
 """
 
 import asyncio
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -35,6 +36,15 @@ class SystemClock:
         await asyncio.sleep(duration.total_seconds())
 
 
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)", re.ASCII)
+UNITS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_UNIT_NAMES = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -69,3 +79,21 @@ def parse_timestamp(text: str) -> datetime | None:
         return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+def parse_duration(text: str, *, unit: str, least: float = 0, most: float = 1_000_000) -> timedelta:
+    """Such as `30` (of `unit`), `30s`, `15m` or `1.5h`. Raises ValueError."""
+    matched = _DURATION.fullmatch(text)
+    duration = None
+    if matched is not None and (matched[2] or unit) in UNITS:
+        duration = float(matched[1]) * UNITS[matched[2] or unit]
+    if duration is None or not least <= duration / UNITS[unit] <= most:
+        rule = f"it must be a number of {_UNIT_NAMES[unit]} from {least:g} to {most:,}"
+        raise ValueError(f"{rule}, or one with a unit ({', '.join(UNITS)}) such as 30s or 15m")
+    return duration
+
+
+def write_duration(duration: timedelta) -> str:
+    """A duration as `parse_duration` reads it, in the largest unit that fits, such as `36h`."""
+    unit = next(name for name in reversed(UNITS) if not duration % UNITS[name])
+    return f"{duration // UNITS[unit]}{unit}"

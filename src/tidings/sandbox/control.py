@@ -95,12 +95,15 @@ async def _steer(method: str, stand_in: StandIn[Any], request: web.BaseRequest) 
 async def _change(
     method: str, stand_in: StandIn[Any], path: Sequence[str], request: web.BaseRequest
 ) -> web.StreamResponse:
-    """What people do there: change records of Feishu, or log out of a platform."""
+    """What people do there: change records of Feishu or posts of a platform, or log out of it."""
     match method, stand_in, path:
         case "POST", SandboxBitable(), ["tables", name]:
             return web.json_response(stand_in.edit_records(name, **_read_edits(await _read_object(request))))
         case "GET", SandboxBitable(), ["tables", name]:
             return web.json_response(stand_in.edit_records(name))
+        case "POST", SandboxMedia(), ["posts"]:
+            _change_posts(stand_in, await _read_object(request))
+            return web.Response(status=204)
         case "POST", SandboxMedia(), ["log-out"]:
             stand_in.log_out_all()
             return web.Response(status=204)
@@ -108,6 +111,24 @@ async def _change(
             stand_in.log_in_again()
             return web.Response(status=204)
     return web.json_response({"error": "no such control"}, status=404)
+
+
+def _change_posts(platform: SandboxMedia, changes: Mapping[str, object]) -> None:
+    """Edit title or text of posts by their numbers, let all counts grow, and remove posts."""
+    edits, grown, removed = changes.get("edit", {}), changes.get("grow", 0), _read_numbers(changes, "remove")
+    texts = list(edits.values()) if isinstance(edits, dict) else [None]
+    is_text = all(isinstance(each, dict) and {*each} <= {"title", "text"} for each in texts)
+    if not is_text or type(grown) is not int or changes.keys() - {"edit", "grow", "remove"}:
+        raise ControlError('the body is {"edit": {NUMBER: {"title", "text"}}, "grow": COUNT, "remove": [NUMBER]}')
+    assert isinstance(edits, dict)  # noqa: S101 - it was checked above
+    known = {str(post.number) for post in platform.library}
+    if unknown := {*edits, *map(str, removed)} - known:
+        raise ControlError(f"there is no post {min(unknown)}")
+    for number, fields in edits.items():
+        platform.library.edit(int(number), **{name: str(value) for name, value in fields.items()})
+    platform.library.grow(grown)
+    for number in removed:
+        platform.library.remove(number)
 
 
 def _read_edits(changes: Mapping[str, Any]) -> dict[str, Any]:

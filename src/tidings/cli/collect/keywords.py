@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.collect.run import require_platform
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, PlatformArgument, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
-    from tidings.collect.write import Keyword
+    from tidings.collect.write import Keyword, RefreshPlan
     from tidings.wiring import Installation
 
 app = make_group("Watch keywords on platforms.")
@@ -25,10 +26,17 @@ async def add(
     platform: PlatformArgument,
     keyword: KeywordArgument,
     pages: Annotated[int, typer.Option("--pages", help="The pages of results to read, 1 to 20.")] = 1,
+    refresh: Annotated[
+        str | None, typer.Option("--refresh", help="Read its notes again this often, such as 1d; `off` ends it.")
+    ] = None,
+    period: Annotated[
+        str | None, typer.Option("--for", help="How long after a note was collected. [7d, with --refresh]")
+    ] = None,
 ) -> None:
     """Watch a keyword on a platform.
 
-    A keyword that is watched already gets this number of pages, and is resumed if it was paused.
+    A keyword that is watched already gets this number of pages, keeps its refresh unless one is given, and is resumed
+    if it was paused.
     """
     from tidings.collect.errors import CrawlError
     from tidings.wiring.crawl import open_crawler
@@ -38,11 +46,24 @@ async def add(
     try:
         async with open_crawler(installation) as crawler:
             crawler.check_keyword(platform, keyword)
-        is_new = await installation.collect.keywords.add(platform, keyword, pages=pages)
+        is_new = await installation.collect.keywords.add(
+            platform, keyword, pages=pages, refresh=_read_plan(refresh, period)
+        )
     except CrawlError as error:
         fail(error.message)
     typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
     await _warn_of_overload(installation, platform)
+
+
+def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
+    from tidings.collect.write import NO_REFRESH
+    from tidings.collect.write.keywords import parse_refresh
+
+    if refresh is None:
+        if period is not None:
+            fail(say("--for needs --refresh"))
+        return None
+    return NO_REFRESH if refresh == "off" else parse_refresh(refresh, period)
 
 
 async def _warn_of_overload(installation: "Installation", platform: str) -> None:
@@ -77,7 +98,7 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [_make_row(keyword) for keyword in found],
-        *("platform", "keyword", "pages", "state", "last search", "found", "new", "problem"),
+        *("platform", "keyword", "pages", "refresh", "state", "last search", "found", "new", "problem"),
     )
 
 
@@ -135,6 +156,7 @@ def _make_row(keyword: "Keyword") -> tuple[str, ...]:
         escape(keyword.platform),
         escape(keyword.keyword),
         str(keyword.pages),
+        "" if keyword.refresh is None else " / ".join(keyword.refresh.describe().values()),
         "watched" if keyword.enabled else "[yellow]paused[/]",
         format_time(keyword.last_run_at, missing="never"),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",

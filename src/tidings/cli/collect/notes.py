@@ -1,7 +1,7 @@
 """`tidings collect notes`: collected notes, listed, searched, exported and deleted."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from tidings.cli.collect.run import require_platform
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
-from tidings.cli.output import escape, make_console, print_answer, print_json, show_bar
+from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table, show_bar
 from tidings.cli.session import Exit, Session, command, fail, is_watched
 from tidings.core.clock import parse_timestamp
 
 if TYPE_CHECKING:
-    from tidings.collect.archive.archive import NoteFilter, StoredNote
+    from tidings.collect.archive.archive import NoteFilter, NoteSnapshot, StoredNote
     from tidings.collect.archive.export import ExportFormat
 
 app = make_group("Read, search and export collected notes.")
@@ -74,15 +75,22 @@ async def list_notes(
 async def show(
     session: Session, platform: PlatformArgument, note_id: NoteArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one note with its whole text."""
+    """Show one note with its whole text, its versions, and its counts each time it was read."""
     installation = await session.open()
-    found = await installation.collect.notes.find(platform, note_id)
-    if found is None:
+    versions = await installation.collect.notes.list_versions(platform, note_id)
+    if not versions:
         fail(f"there is no note {note_id!r} of {platform}; `tidings collect notes list` shows the notes")
+    snapshots = await installation.collect.notes.list_snapshots(platform, note_id)
     if as_json:
-        print_json(found.describe(), indent=2)
+        described = {
+            **versions[-1].describe(),
+            "versions": [each.describe() for each in versions],
+            "snapshots": [each.describe() for each in snapshots],
+        }
+        print_json(described, indent=2)
     else:
-        _print_note(found)
+        _print_note(versions[-1])
+        _print_history(versions, snapshots)
 
 
 @app.command("export")
@@ -216,6 +224,38 @@ def _name_counts(stored: "StoredNote") -> str:
     counts = stored.note.counts
     shown = {"views": counts.views, "likes": counts.likes, "comments": counts.comments}
     return ", ".join(f"{value:,} {name}" for name, value in shown.items() if value is not None)
+
+
+def _print_history(versions: "Sequence[StoredNote]", snapshots: "Sequence[NoteSnapshot]") -> None:
+    """The versions of a note and its counts over time; nothing if it was read once."""
+    if len(versions) > 1:
+        kept = [(f"v{each.version}", format_time(each.collected_at), escape(each.note.title)) for each in versions]
+        print_table(kept, say("version"), say("collected"), say("title"))
+    if len(snapshots) > 1:
+        counts = [each.counts.describe() for each in snapshots]
+        shown = {name: title for name, title in _name_titles().items() if any(each[name] for each in counts)}
+        rows = [
+            (format_time(each.taken_at), *(_show_count(found[name]) for name in shown))
+            for each, found in zip(snapshots, counts, strict=True)
+        ]
+        print_table(rows, say("read"), *shown.values())
+
+
+def _name_titles() -> dict[str, str]:
+    """The titles of counts, by their names."""
+    return {
+        "views": say("views"),
+        "likes": say("likes"),
+        "comments": say("comments"),
+        "shares": say("shares"),
+        "favorites": say("favorites"),
+        "coins": say("coins"),
+        "danmaku": say("danmaku"),
+    }
+
+
+def _show_count(count: int | None) -> str:
+    return "-" if count is None else f"{count:,}"
 
 
 def _print_note(stored: "StoredNote") -> None:

@@ -22,6 +22,7 @@ def _name_actions() -> dict[SettledAction, str]:
         SettledAction.SKIPPED: say("known"),
         SettledAction.RETRY: say("tried again later"),
         SettledAction.FAILED: say("given up"),
+        SettledAction.KEPT: say("not read again"),
         SettledAction.RELEASED: say("left"),
         SettledAction.LOST: say("lost"),
     }

@@ -13,8 +13,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, func, or_, select
 
 from tidings.collect.archive.search import match_text
-from tidings.collect.notes import Note, NoteKind, read_note
-from tidings.collect.tables import sources
+from tidings.collect.notes import Counts, Note, NoteKind, read_note
+from tidings.collect.tables import note_snapshots, sources
 from tidings.core.clock import from_milliseconds, to_milliseconds, to_text
 from tidings.core.db.database import Database
 
@@ -47,7 +47,7 @@ class NoteFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredNote:
-    """A collected note in its latest version."""
+    """A collected note, as a rule in its latest version."""
 
     # The row's number; later notes have higher ones.
     id: int
@@ -69,6 +69,18 @@ class StoredNote:
             "idempotency_key": self.idempotency_key,
             "collected_at": to_text(self.collected_at),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSnapshot:
+    """The counts of a note at one reading."""
+
+    taken_at: datetime
+    counts: Counts
+
+    def describe(self) -> dict[str, object]:
+        """The snapshot as a JSON object."""
+        return {"taken_at": to_text(self.taken_at), **self.counts.describe()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,24 @@ class NoteArchive:
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
         return None if row is None else _read_row(row)
+
+    async def list_versions(self, platform: str, note_id: str) -> list[StoredNote]:
+        """All versions of a note, the oldest first: one, and one more for each change of title or text."""
+        statement = select(*_columns).where(sources.c.platform == platform, sources.c.note_id == note_id)
+        async with self._database.read() as connection:
+            return [_read_row(row) for row in await connection.execute(statement.order_by(sources.c.version))]
+
+    async def list_snapshots(self, platform: str, note_id: str) -> list[NoteSnapshot]:
+        """The counts of a note over time, the oldest first: one snapshot for each time that it was read."""
+        statement = select(note_snapshots).filter_by(platform=platform, note_id=note_id)
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement.order_by(note_snapshots.c.taken_at))
+            return [
+                NoteSnapshot(
+                    from_milliseconds(row.taken_at), Counts(**{name: getattr(row, name) for name in Counts.__slots__})
+                )
+                for row in rows
+            ]
 
     async def count(self, wanted: NoteFilter, *, most: int | None = None) -> int:
         """How many notes match; counting ends at `most`."""

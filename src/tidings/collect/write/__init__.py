@@ -1,7 +1,7 @@
 """The writing half of collect: locks, leases and idempotent writes. `Writer` is its entry point. The crawl API never
 imports this package."""
 
-from tidings.collect.write.keywords import Keyword, Keywords
+from tidings.collect.write.keywords import NO_REFRESH, Keyword, Keywords, RefreshPlan
 from tidings.collect.write.values import (
     BATCH_SIZE,
     Acquired,
@@ -24,6 +24,7 @@ from tidings.collect.write.writer import WorkflowNameError, Writer
 
 __all__ = [
     "BATCH_SIZE",
+    "NO_REFRESH",
     "Acquired",
     "Added",
     "Collected",
@@ -35,6 +36,7 @@ __all__ = [
     "LeasedCandidate",
     "NewCandidate",
     "Recovered",
+    "RefreshPlan",
     "Repeated",
     "Result",
     "SearchedPlatform",

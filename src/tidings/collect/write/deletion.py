@@ -1,4 +1,5 @@
-"""Deletes a note everywhere, because somebody asked for it: all versions, the full-text index and the candidate's text.
+"""Deletes a note everywhere, because somebody asked for it: all versions, the counts over time, the full-text index
+and the candidate's text.
 
 The candidate's key stays with the status `deleted`, so that no search brings the note back. An execution that has
 leased the candidate no longer holds it, and its result is answered with `lost`.
@@ -10,7 +11,7 @@ from typing import Any
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.tables import CandidateStatus, candidates, note_terms, sources
+from tidings.collect.tables import CandidateStatus, candidates, note_snapshots, note_terms, sources
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -26,6 +27,7 @@ async def delete_note(
     is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
     of_note = select(sources.c.id).filter_by(**key)
     await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(of_note)))
+    await connection.execute(delete(note_snapshots).filter_by(**key))
     removed = await connection.execute(delete(sources).filter_by(**key).returning(sources.c.idempotency_key))
     deleted = list(removed.scalars())
     if deleted and not is_known:
@@ -43,6 +45,7 @@ def _describe_deleted(at: datetime) -> dict[str, Any]:
         "source_keyword": "",
         "processing_lock": None,
         "locked_at": None,
+        "refresh_at": None,
         "last_error_code": None,
         "last_error": None,
         "exec_meta": "{}",

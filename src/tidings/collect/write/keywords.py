@@ -1,19 +1,55 @@
-"""Watched keywords: what to search for on which platform, and the result of the last search."""
+"""Watched keywords: what to search for on which platform, for how long to follow its notes, and the last search."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.platforms.protocol import check_search
-from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import watched_keywords
-from tidings.core.clock import Clock, read_timestamp, to_milliseconds
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.tables import candidates, watched_keywords
+from tidings.core.clock import Clock, parse_duration, read_timestamp, to_milliseconds, write_duration
 from tidings.core.db.database import Database
 
 MOST_PAGES: Final = 20
+_SHORTEST_REFRESH: Final = timedelta(minutes=10)
+_LONGEST_REFRESH: Final = timedelta(days=365)
+_PERIOD: Final = timedelta(days=7)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan:
+    """How long the notes of a keyword are followed."""
+
+    # They are read again this often …
+    every: timedelta
+    # … for this long after each was collected.
+    period: timedelta
+
+    def describe(self) -> dict[str, str]:
+        """The plan as a JSON object, with durations as people write them."""
+        return {"every": write_duration(self.every), "for": write_duration(self.period)}
+
+
+# Ends the refreshes of a keyword.
+NO_REFRESH: Final = RefreshPlan(timedelta(0), timedelta(0))
+
+
+def parse_refresh(every: str, period: str | None) -> RefreshPlan:
+    """The plan of these durations, such as `12h` and `7d`; a number alone is of days. Raises CrawlError."""
+    try:
+        often = parse_duration(every, unit="d")
+        plan = RefreshPlan(often, max(often, _PERIOD) if period is None else parse_duration(period, unit="d"))
+    except ValueError as error:
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"the refresh: {error}") from None
+    if not _SHORTEST_REFRESH <= plan.every <= plan.period <= _LONGEST_REFRESH:
+        rule = "notes can be read again every 10 minutes or less often, for at least that long and at most 365 days"
+        raise CrawlError(ErrorCode.INVALID_INPUT, rule)
+    return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +61,9 @@ class Keyword:
     keyword: str
     # How many pages of results a search reads.
     pages: int
-    # A disabled keyword is not searched.
+    # None: its notes are read once.
+    refresh: RefreshPlan | None
+    # A disabled keyword is not searched, and its notes are not read again.
     enabled: bool
     last_run_at: datetime | None
     # Notes on all pages of the last search.
@@ -42,30 +80,31 @@ class Keywords:
         self._database = database
         self._clock = clock
 
-    async def add(self, platform: str, keyword: str, *, pages: int = 1) -> bool:
+    async def add(self, platform: str, keyword: str, *, pages: int = 1, refresh: RefreshPlan | None = None) -> bool:
         """Watch a keyword. Returns False if it is watched already; then it is enabled with this number of pages.
 
-        Raises CrawlError for an invalid keyword.
+        `refresh`: NO_REFRESH ends the one that it has, None keeps it. A new plan also holds for notes that were
+        collected before. Raises CrawlError for an invalid keyword.
         """
         asked = check_search(keyword, page=pages, most_pages=MOST_PAGES)
-        found = {"platform": platform, "keyword": asked}
-        statement = self._database.insert(watched_keywords).values(
-            **found, pages=pages, enabled=True, created_at=to_milliseconds(self._clock.now())
-        )
+        found, now = {"platform": platform, "keyword": asked}, self._clock.now()
+        values = {"pages": pages, "enabled": True, **({} if refresh is None else _describe_plan(refresh))}
+        statement = self._database.insert(watched_keywords).values(**found, **values, created_at=to_milliseconds(now))
         async with self._database.write() as connection:
             inserted = statement.on_conflict_do_nothing().returning(watched_keywords.c.id)
             new = (await connection.execute(inserted)).first() is not None
             if not new:
-                change = update(watched_keywords).filter_by(**found).values(pages=pages, enabled=True)
-                await connection.execute(change)
+                await connection.execute(update(watched_keywords).filter_by(**found).values(values))
+            if refresh is not None:
+                await _replan_notes(connection, platform, asked, plan=refresh, at=now)
         return new
 
     async def remove(self, platform: str, keyword: str) -> bool:
         """Stop watching a keyword; its candidates stay. Returns False if it is not watched."""
-        statement = delete(watched_keywords).where(
-            watched_keywords.c.platform == platform, watched_keywords.c.keyword == keyword.strip()
-        )
+        asked = keyword.strip()
+        statement = delete(watched_keywords).filter_by(platform=platform, keyword=asked)
         async with self._database.write() as connection:
+            await _replan_notes(connection, platform, asked, plan=NO_REFRESH, at=self._clock.now())
             return (await connection.execute(statement)).rowcount > 0
 
     async def set_enabled(self, platform: str, keyword: str, *, enabled: bool) -> bool:
@@ -124,12 +163,51 @@ async def record_search(
     )
 
 
+async def find_plans(connection: AsyncConnection, platform: str, keywords: Collection[str]) -> dict[str, RefreshPlan]:
+    """The plans of those of these keywords that have one."""
+    columns = watched_keywords.c
+    statement = select(watched_keywords).where(
+        columns.platform == platform, columns.keyword.in_(sorted(keywords)), columns.refresh_every.is_not(None)
+    )
+    rows = await connection.execute(statement) if keywords else ()
+    return {row.keyword: plan for row in rows if (plan := _read_plan(row)) is not None}
+
+
+async def _replan_notes(
+    connection: AsyncConnection, platform: str, keyword: str, *, plan: RefreshPlan, at: datetime
+) -> None:
+    """Apply a plan to the collected notes of a keyword: those that are recent enough are read again, the others not."""
+    of_keyword = update(candidates).where(
+        text("tbl_candidate.status = 'collected'"),
+        candidates.c.platform == platform,
+        candidates.c.source_keyword == keyword,
+    )
+    await connection.execute(of_keyword.where(candidates.c.refresh_at.is_not(None)).values(refresh_at=None))
+    if plan != NO_REFRESH:
+        recent = candidates.c.updated_at > to_milliseconds(at - plan.period)
+        next_at = candidates.c.updated_at + plan.every // _MILLISECOND
+        await connection.execute(of_keyword.where(recent).values(refresh_at=next_at))
+
+
+def _describe_plan(plan: RefreshPlan) -> dict[str, int | None]:
+    if plan == NO_REFRESH:
+        return {"refresh_every": None, "refresh_for": None}
+    return {"refresh_every": plan.every // _MILLISECOND, "refresh_for": plan.period // _MILLISECOND}
+
+
+def _read_plan(row: Any) -> RefreshPlan | None:
+    if row.refresh_every is None:
+        return None
+    return RefreshPlan(row.refresh_every * _MILLISECOND, (row.refresh_for or row.refresh_every) * _MILLISECOND)
+
+
 def _read_keyword(row: Any) -> Keyword:
     return Keyword(
         id=row.id,
         platform=row.platform,
         keyword=row.keyword,
         pages=row.pages,
+        refresh=_read_plan(row),
         enabled=row.enabled,
         last_run_at=read_timestamp(row.last_run_at),
         last_found=row.last_found,

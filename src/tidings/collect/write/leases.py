@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
-from tidings.collect.tables import CandidateStatus, candidates, sources, write_pending_platforms
+from tidings.collect.tables import CandidateStatus, candidates, sources, watched_keywords, write_pending_platforms
 from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
@@ -108,7 +108,10 @@ class LeasedTable:
 
 
 CANDIDATES: Final = LeasedTable(
-    candidates, candidates.c.note_id, shown=LeasedCandidate.__slots__, held=("note_id", "retry_count", "source_keyword")
+    candidates,
+    candidates.c.note_id,
+    shown=LeasedCandidate.__slots__,
+    held=("note_id", "retry_count", "source_keyword", "last_error_code", "refresh_at"),
 )
 # Notes that the next stage works on. Each version is a record.
 SOURCES: Final = LeasedTable(
@@ -153,6 +156,31 @@ async def insert_candidates(
     ordered = [rows[key] for key in sorted(rows)]
     statement = database.insert(candidates).on_conflict_do_nothing().returning(*CANDIDATES.key)
     return [(row.platform, row.note_id) for row in await connection.execute(statement, ordered)]
+
+
+async def queue_refreshes(connection: AsyncConnection, *, at: datetime, limit: int) -> list[Key]:
+    """Make at most `limit` collected candidates pending whose notes are to be read again. A paused keyword waits."""
+    now = to_milliseconds(at)
+    asks = exists().where(
+        watched_keywords.c.platform == candidates.c.platform,
+        watched_keywords.c.keyword == candidates.c.source_keyword,
+        watched_keywords.c.enabled,
+    )
+    chosen = (
+        select(*CANDIDATES.key)
+        .where(text("tbl_candidate.status = 'collected'"), candidates.c.refresh_at <= now, asks)
+        .order_by(candidates.c.refresh_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=candidates)
+        .cte("chosen")
+    )
+    statement = (
+        update(candidates)
+        .where(tuple_(*CANDIDATES.key).in_(select(chosen.c.platform, chosen.c.note_id)))
+        .values(status=CandidateStatus.PENDING.value, retry_count=0, **CANDIDATES.describe_release(at))
+        .returning(*CANDIDATES.key)
+    )
+    return [(row.platform, row.note_id) for row in await connection.execute(statement)]
 
 
 async def lease_candidates(

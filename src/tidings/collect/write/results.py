@@ -2,18 +2,17 @@
 caller's guarded transaction. Records that the execution no longer holds stay unchanged.
 """
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import and_, bindparam, insert, select, text, update
+from sqlalchemy import and_, bindparam, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.archive.search import make_terms
 from tidings.collect.errors import RULES, Action, ErrorCode
-from tidings.collect.tables import CandidateStatus, SourceStatus, candidates, note_terms, sources
+from tidings.collect.tables import CandidateStatus, candidates
+from tidings.collect.write.keywords import find_plans
 from tidings.collect.write.values import (
     LONGEST_ERROR,
     Collected,
@@ -28,6 +27,7 @@ from tidings.collect.write.values import (
     make_storable,
     write_meta,
 )
+from tidings.collect.write.versions import StoredNotes, StoredVersion, find_latest, store_notes
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution
@@ -43,6 +43,7 @@ _set_collected = (
         processing_lock=None,
         locked_at=None,
         exec_meta=bindparam("new_meta"),
+        refresh_at=bindparam("new_refresh"),
         updated_at=bindparam("now"),
     )
 )
@@ -58,6 +59,7 @@ _set_failed = (
         last_error_code=bindparam("code"),
         last_error=bindparam("message"),
         exec_meta=bindparam("new_meta"),
+        refresh_at=bindparam("new_refresh"),
         updated_at=bindparam("now"),
     )
 )
@@ -77,11 +79,6 @@ _COUNT_TRIES: Final = text(
 )
 
 
-def make_key(note_id: str) -> str:
-    """The idempotency key of a note in its first version."""
-    return f"{note_id}_v1"
-
-
 async def write_collected(
     connection: AsyncConnection,
     database: Database,
@@ -92,16 +89,15 @@ async def write_collected(
     execution: Execution,
     at: datetime,
 ) -> list[Settled]:
-    """Insert the sources of these notes and mark their candidates as collected. An existing source is skipped."""
+    """Store these notes and mark their candidates as collected. A note with the text of its source is skipped."""
     mine = [each for each in collected if each.note_id in held]
-    rows = [_describe_source(each, held[each.note_id], platform=platform, execution=execution, at=at) for each in mine]
-    created = await insert_sources(connection, database, rows)
-    terms = {each.note_id: make_terms(each.note) for each in mine}
-    await insert_terms(connection, {row_id: terms[note_id] for note_id, row_id in created.items()})
-    await _mark_collected(connection, mine, platform=platform, execution=execution, at=at)
-    others = [each.note_id for each in collected if each.note_id not in created]
-    existing = await _find_sources(connection, platform=platform, note_ids=others)
-    return [_describe_written(each.note_id, created=created, existing=existing) for each in collected]
+    latest = await find_latest(connection, platform=platform, note_ids=[each.note_id for each in collected])
+    stored = await store_notes(
+        connection, database, mine, platform=platform, held=held, latest=latest, execution=execution, at=at
+    )
+    refreshes = await _plan_refreshes(connection, platform=platform, held=held, latest=latest, at=at)
+    await _mark_collected(connection, mine, platform=platform, execution=execution, refreshes=refreshes, at=at)
+    return [_describe_written(each.note_id, stored=stored, latest=latest) for each in collected]
 
 
 async def write_failed(
@@ -118,19 +114,19 @@ async def write_failed(
     """Update the candidates of these failures: due again, failed, or given back. `outages` are the note ids of failures
     that say nothing about their note."""
     settled = [
-        judge_failure(
-            each,
-            retry_count=held[each.note_id].retry_count,
-            at=at,
-            limits=limits,
-            is_outage=each.note_id in outages,
-        )
+        _judge_held(each, held[each.note_id], at=at, limits=limits, is_outage=each.note_id in outages)
         if each.note_id in held
         else Settled(note_id=each.note_id, action=SettledAction.LOST)
         for each in failures
     ]
+    kept = {each.note_id: held[each.note_id] for each in settled if each.action is SettledAction.KEPT}
+    latest = await find_latest(connection, platform=platform, note_ids=list(kept))
+    refreshes = await _plan_refreshes(connection, platform=platform, held=kept, latest=latest, at=at)
     marks = [
-        _describe_mark(failure, verdict, platform=platform, execution=execution, at=at)
+        {
+            **_describe_mark(failure, verdict, platform=platform, execution=execution, at=at),
+            "new_refresh": _find_next(failure, verdict, before=held[failure.note_id], refreshes=refreshes),
+        }
         for failure, verdict in zip(failures, settled, strict=True)
         if verdict.status is not None
     ]
@@ -196,72 +192,63 @@ def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[Coo
     return uses
 
 
-async def _mark_collected(
-    connection: AsyncConnection, collected: Sequence[Collected], *, platform: str, execution: Execution, at: datetime
-) -> None:
-    """One statement per cookie, because `exec_meta` names the cookie."""
-    by_cookie = defaultdict(list)
-    for each in collected:
-        by_cookie[each.cookie_used].append(each.note_id)
-    for cookie_used, note_ids in by_cookie.items():
-        meta = write_meta(execution, cookie_used=cookie_used)
-        values = {"of_platform": platform, "note_ids": note_ids, "new_meta": meta, "now": to_milliseconds(at)}
-        await connection.execute(_set_collected, values)
+def _judge_held(failure: Failed, before: Any, *, at: datetime, limits: WriterLimits, is_outage: bool) -> Settled:
+    """The result of a failure. A note that was collected before, and cannot be read again, is kept as it is."""
+    verdict = judge_failure(failure, retry_count=before.retry_count, at=at, limits=limits, is_outage=is_outage)
+    if verdict.action is SettledAction.FAILED and before.refresh_at is not None:
+        return Settled(note_id=failure.note_id, action=SettledAction.KEPT, retry_count=0)
+    return verdict
 
 
-async def insert_sources(
-    connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
+async def _plan_refreshes(
+    connection: AsyncConnection,
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    latest: Mapping[str, StoredVersion],
+    at: datetime,
 ) -> dict[str, int]:
-    """Insert sources. Returns the row ids of the new ones by note id."""
-    if not rows:
-        return {}
-    statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
-    return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+    """When each of these notes is to be read again, by note id; without those whose keyword does not ask for it."""
+    plans = await find_plans(connection, platform, {row.source_keyword for row in held.values()})
+    times = {}
+    for note_id, row in held.items():
+        plan = plans.get(row.source_keyword)
+        since = latest[note_id].first_at if note_id in latest else at
+        if plan is not None and at + plan.every <= since + plan.period:
+            times[note_id] = to_milliseconds(at + plan.every)
+    return times
 
 
-async def insert_terms(connection: AsyncConnection, terms: Mapping[int, str]) -> None:
-    """Add new sources to the full-text index, in the transaction that stores them."""
-    if terms:
-        rows = [{"source_id": row_id, "terms": words} for row_id, words in terms.items()]
-        await connection.execute(insert(note_terms), rows)
+def _find_next(failure: Failed, verdict: Settled, *, before: Any, refreshes: Mapping[str, int]) -> int | None:
+    """When the note of a failure is to be read again. A note that is gone is not."""
+    if verdict.action is not SettledAction.KEPT:
+        at: int | None = before.refresh_at
+        return at
+    return None if RULES[failure.code].gives_up else refreshes.get(failure.note_id)
 
 
-async def _find_sources(connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]) -> dict[str, int]:
-    if not note_ids:
-        return {}
-    keys = {make_key(note_id): note_id for note_id in note_ids}
-    statement = select(sources.c.id, sources.c.idempotency_key).where(
-        sources.c.platform == platform, sources.c.idempotency_key.in_(sorted(keys))
-    )
-    return {keys[row.idempotency_key]: row.id for row in await connection.execute(statement)}
-
-
-def _describe_source(
-    collected: Collected, before: Any, *, platform: str, execution: Execution, at: datetime
-) -> dict[str, Any]:
-    note, now = collected.note, to_milliseconds(at)
-    published_at = None if note.published_at is None else to_milliseconds(note.published_at)
-    return {
-        "platform": platform,
-        "note_id": collected.note_id,
-        "idempotency_key": make_key(collected.note_id),
-        "note_url": make_storable(note.url),
-        "kind": note.kind.value,
-        "title": make_storable(note.title),
-        "author_id": make_storable(note.author.author_id),
-        "author_name": make_storable(note.author.name),
-        "source_keyword": before.source_keyword,
-        "published_at": published_at,
-        "dated_at": now if published_at is None else published_at,
-        "version": 1,
-        "is_latest": True,
-        "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
-        "status": SourceStatus.PENDING.value,
-        "retry_count": 0,
-        "due_at": now,
-        "exec_meta": write_meta(execution, cookie_used=collected.cookie_used),
-        "collected_at": now,
-    }
+async def _mark_collected(
+    connection: AsyncConnection,
+    collected: Sequence[Collected],
+    *,
+    platform: str,
+    execution: Execution,
+    refreshes: Mapping[str, int],
+    at: datetime,
+) -> None:
+    """One statement per cookie and next reading, because `exec_meta` names the cookie."""
+    groups = defaultdict(list)
+    for each in collected:
+        groups[each.cookie_used, refreshes.get(each.note_id)].append(each.note_id)
+    for (cookie_used, refresh_at), note_ids in groups.items():
+        values = {
+            "of_platform": platform,
+            "note_ids": note_ids,
+            "new_meta": write_meta(execution, cookie_used=cookie_used),
+            "new_refresh": refresh_at,
+            "now": to_milliseconds(at),
+        }
+        await connection.execute(_set_collected, values)
 
 
 def _describe_mark(
@@ -280,9 +267,12 @@ def _describe_mark(
     }
 
 
-def _describe_written(note_id: str, *, created: Mapping[str, int], existing: Mapping[str, int]) -> Settled:
-    if note_id in created:
-        return Settled(note_id=note_id, action=SettledAction.CREATED, existing_id=created[note_id])
-    if note_id in existing:
-        return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=existing[note_id])
+def _describe_written(note_id: str, *, stored: StoredNotes, latest: Mapping[str, StoredVersion]) -> Settled:
+    changed = stored.changed.get(note_id)
+    if note_id in stored.created:
+        row_id = stored.created[note_id]
+        return Settled(note_id=note_id, action=SettledAction.CREATED, existing_id=row_id, source_key=changed)
+    if note_id in latest:
+        row_id = latest[note_id].id
+        return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=row_id, source_key=changed)
     return Settled(note_id=note_id, action=SettledAction.LOST)

@@ -168,12 +168,14 @@ class SettledAction(StrEnum):
 
     # A new source was written.
     CREATED = "created"
-    # The source existed already.
+    # The source existed already, with the same text.
     SKIPPED = "skipped"
     # The failure was counted; the candidate is due again later.
     RETRY = "retry"
     # The candidate failed for good.
     FAILED = "failed"
+    # The note could not be read again; the collected one stays.
+    KEPT = "kept"
     # The candidate was given back uncounted, because the failure is not its own.
     RELEASED = "released"
     # This execution no longer holds the candidate; nothing was written.
@@ -188,6 +190,8 @@ class Settled:
     action: SettledAction
     # The row id of its source.
     existing_id: int | None = None
+    # The idempotency key of its source, if that is new or has new counts.
+    source_key: str | None = None
     # Failed attempts so far.
     retry_count: int | None = None
     # When it is due again.
@@ -202,6 +206,7 @@ class Settled:
 _STATUSES: Final = {
     SettledAction.CREATED: CandidateStatus.COLLECTED,
     SettledAction.SKIPPED: CandidateStatus.COLLECTED,
+    SettledAction.KEPT: CandidateStatus.COLLECTED,
     SettledAction.RETRY: CandidateStatus.PENDING,
     SettledAction.RELEASED: CandidateStatus.PENDING,
     SettledAction.FAILED: CandidateStatus.FAILED,

@@ -31,6 +31,7 @@ from tidings.collect.write.leases import (
     find_held,
     insert_candidates,
     lease_candidates,
+    queue_refreshes,
     release_leases,
     renew_leases,
     requeue_failed,
@@ -42,7 +43,6 @@ from tidings.collect.write.results import (
     count_tries,
     is_pause,
     list_uses,
-    make_key,
     refuse,
     split_results,
     write_collected,
@@ -214,6 +214,7 @@ class Writer:
         """
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
+            await self._queue_refreshes(connection, at=at)
             paused = progress.get("paused", ())
             due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
             leased: list[LeasedCandidate] = []
@@ -399,11 +400,17 @@ class Writer:
         return True
 
     async def find_due_platforms(self) -> list[str]:
-        """The platforms with due candidates that are not paused, the longest waiting first."""
-        paused = await self.pauses.list_names()
-        async with self._database.read() as connection:
-            due = await find_due_platforms(connection, at=self._clock.now())
+        """The platforms with due candidates that are not paused, the longest waiting first. Notes that are to be read
+        again become due here."""
+        at, paused = self._clock.now(), await self.pauses.list_names()
+        async with self._database.write() as connection:
+            await self._queue_refreshes(connection, at=at)
+            due = await find_due_platforms(connection, at=at)
         return [name for name in due if name not in paused]
+
+    async def _queue_refreshes(self, connection: AsyncConnection, *, at: datetime) -> None:
+        queued = await queue_refreshes(connection, at=at, limit=_BLOCK)
+        await self.record_changes(connection, candidates.name, queued, at=at)
 
     def _is_reserved(self, name: str) -> bool:
         return any(name == each or (each.endswith(":") and name.startswith(each)) for each in self._reserved)
@@ -460,8 +467,8 @@ class Writer:
         at: datetime,
     ) -> None:
         await self.record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
-        created = [(platform, make_key(each.note_id)) for each in settled if each.action is SettledAction.CREATED]
-        await self.record_changes(connection, sources.name, created, at=at)
+        changed = [(platform, each.source_key) for each in settled if each.source_key is not None]
+        await self.record_changes(connection, sources.name, changed, at=at)
 
     async def record_changes(
         self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime

@@ -1,10 +1,11 @@
 """The posts of the media platforms: generated from their number, with authors, counts and timestamps. They can be
-searched, added and removed. Each platform shows them in its own format.
+searched, added, edited and removed, and their counts can grow. Each platform shows them in its own format.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 TOPICS = ("咖啡", "露营", "摄影", "tea", "bread")
 
@@ -53,6 +54,16 @@ class PostLibrary:
         post = Post(number=number, title=title, text=text, author=_AUTHORS[0], published=published)
         self._posts[number] = post
         return post
+
+    def edit(self, number: int, **fields: Any) -> None:
+        """Change fields of a post, as its author or its readers do."""
+        self._posts[number] = replace(self._posts[number], **fields)
+
+    def grow(self, count: int) -> None:
+        """Every post gets this many more likes, comments, shares and favorites, and ten times as many views."""
+        for post in list(self):
+            more = {name: getattr(post, name) + count for name in ("likes", "comments", "shares", "favorites")}
+            self.edit(post.number, **more, views=post.views + 10 * count)
 
     def remove(self, number: int) -> None:
         self._posts.pop(number, None)

@@ -1,6 +1,6 @@
 """Request and answer shapes of the routes of collect for people: status, keywords, candidates, cookies."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr
 
@@ -10,13 +10,26 @@ from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.announce import AnnounceBody
 from tidings.web.models.crawler import AS_JSON, PlatformName
 
+DurationText = Annotated[StrictStr, Field(max_length=20, examples=["1d"])]
+
+
+class RefreshBody(AnnounceBody):
+    """Read the notes of a keyword again. Durations are such as `12h` or `1d`; a number alone is of days."""
+
+    every: DurationText
+    period: Annotated[DurationText | None, Field(alias="for", description="After each was collected.")] = None
+
 
 class KeywordBody(AnnounceBody):
-    """A keyword to watch. One that is watched already gets this number of pages, and is resumed if it was paused."""
+    """A keyword to watch. One that is watched already gets this number of pages, and is resumed if it was paused.
+
+    Without `refresh` it keeps the one that it has; `off` ends it.
+    """
 
     platform: PlatformName
     keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
     pages: Annotated[StrictInt, Field(ge=1, le=MOST_PAGES), AS_JSON] = 1
+    refresh: RefreshBody | Literal["off"] | None = None
 
 
 class GivenNoteBody(AnnounceBody):

@@ -19,8 +19,9 @@ from tidings.collect.status_report import (
     describe_keyword,
 )
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import Keyword, Keywords, NewCandidate, Writer
+from tidings.collect.write import NO_REFRESH, Keyword, Keywords, NewCandidate, RefreshPlan, Writer
 from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.keywords import parse_refresh
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
@@ -88,13 +89,22 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
         if body.platform not in (names := list_platforms()):
             _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
         try:
-            await keywords.add(body.platform, body.keyword, pages=body.pages)
+            await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=_read_refresh(body))
         except CrawlError as error:
             _refuse("keyword", error.message)
         services.wake()
         wanted = (body.platform, body.keyword.strip())
         [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
         return shapes.KeywordAnswer(keyword=describe_keyword(added))
+
+
+def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
+    match body.refresh:
+        case shapes.RefreshBody(every=every, period=period):
+            return parse_refresh(every, period)
+        case "off":
+            return NO_REFRESH
+    return None
 
 
 def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:

@@ -17,7 +17,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.notes import NoteAnswer, NotesAnswer, StoredNoteDocument
+from tidings.web.models.notes import NoteAnswer, NotesAnswer, SnapshotDocument, StoredNoteDocument, VersionDocument
 
 
 def _read_time(value: object) -> datetime:
@@ -85,10 +85,16 @@ def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> AP
     async def read_stored_note(
         platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require(Scope.WORKFLOW)]
     ) -> NoteAnswer:
-        found = await notes.find(platform, note_id)
-        if found is None:
+        """With all its versions, and its counts each time it was read."""
+        versions = [each.describe() for each in await notes.list_versions(platform, note_id)]
+        if not versions:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
-        return NoteAnswer(note=StoredNoteDocument.model_validate(found.describe()))
+        snapshots = await notes.list_snapshots(platform, note_id)
+        return NoteAnswer(
+            note=StoredNoteDocument.model_validate(versions[-1]),
+            versions=[VersionDocument.model_validate(each) for each in versions],
+            snapshots=[SnapshotDocument.model_validate(each.describe()) for each in snapshots],
+        )
 
     @router.delete(
         "/{platform}/{note_id:path}", summary="Delete a note", status_code=204, responses=problem_answers(404)

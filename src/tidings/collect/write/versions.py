@@ -1,0 +1,186 @@
+"""Stores notes that were read: a first version, a further one when title or text changed, and the counts as a snapshot.
+
+A version stays as it was written, except for its counts, which are those of the last reading. All in the caller's
+guarded transaction; the candidate's lock keeps others from the same note.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.archive.search import make_terms
+from tidings.collect.notes import Counts
+from tidings.collect.tables import SourceStatus, note_snapshots, note_terms, sources
+from tidings.collect.write.values import Collected, make_storable, write_meta
+from tidings.core.clock import from_milliseconds, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.executions import Execution
+
+_set_counts = update(sources).where(sources.c.id == bindparam("of_id")).values(content=bindparam("new_content"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """The latest version of a note in the table."""
+
+    id: int
+    version: int
+    # The note as JSON.
+    content: str
+    # When the first version was collected.
+    first_at: datetime
+
+    def has_text_of(self, content: str) -> bool:
+        """Whether title and text are those of this content."""
+        mine, other = json.loads(self.content), json.loads(content)
+        return all(mine.get(name) == other[name] for name in ("title", "text"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNotes:
+    """What storing notes changed, by note id."""
+
+    # The row ids of new versions.
+    created: Mapping[str, int]
+    # The idempotency keys of new versions, and of those with other counts.
+    changed: Mapping[str, str]
+
+
+def make_key(note_id: str, version: int = 1) -> str:
+    """The idempotency key of a version of a note."""
+    return f"{note_id}_v{version}"
+
+
+async def find_latest(
+    connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]
+) -> dict[str, StoredVersion]:
+    """The latest versions of these notes by note id."""
+    columns = (sources.c[name] for name in ("id", "note_id", "version", "content", "collected_at"))
+    statement = select(*columns).where(sources.c.platform == platform, sources.c.note_id.in_(note_ids))
+    found: dict[str, StoredVersion] = {}
+    for row in await connection.execute(statement.order_by(sources.c.version)) if note_ids else ():
+        first = found.get(row.note_id)
+        first_at = from_milliseconds(row.collected_at) if first is None else first.first_at
+        found[row.note_id] = StoredVersion(row.id, row.version, row.content, first_at)
+    return found
+
+
+async def store_notes(
+    connection: AsyncConnection,
+    database: Database,
+    collected: Sequence[Collected],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    latest: Mapping[str, StoredVersion],
+    execution: Execution,
+    at: datetime,
+) -> StoredNotes:
+    """Store notes whose candidates the execution holds. `latest` are the versions that exist."""
+    contents = {each.note_id: make_storable(json.dumps(each.note.describe(), ensure_ascii=False)) for each in collected}
+    same = {name: latest[name] for name, content in contents.items() if _is_same(latest.get(name), content)}
+    new = [each for each in collected if each.note_id not in same]
+    await _retire(connection, [latest[each.note_id].id for each in new if each.note_id in latest])
+    rows = [
+        {
+            **_describe_source(each, platform=platform, at=at),
+            "content": contents[each.note_id],
+            "source_keyword": held[each.note_id].source_keyword,
+            "exec_meta": write_meta(execution, cookie_used=each.cookie_used),
+            **_name_version(each.note_id, latest),
+        }
+        for each in new
+    ]
+    created = await _insert_sources(connection, database, rows)
+    terms = {each.note_id: make_terms(each.note) for each in new}
+    await _insert_terms(connection, {row_id: terms[note_id] for note_id, row_id in created.items()})
+    updated = await _replace_counts(connection, same, contents)
+    await _take_snapshots(connection, database, collected, platform=platform, at=at)
+    keys = {row["note_id"]: row["idempotency_key"] for row in rows if row["note_id"] in created}
+    return StoredNotes(created, keys | {name: make_key(name, same[name].version) for name in updated})
+
+
+def _is_same(before: StoredVersion | None, content: str) -> bool:
+    return before is not None and before.has_text_of(content)
+
+
+def _name_version(note_id: str, latest: Mapping[str, StoredVersion]) -> dict[str, Any]:
+    version = latest[note_id].version + 1 if note_id in latest else 1
+    return {"version": version, "is_latest": True, "idempotency_key": make_key(note_id, version)}
+
+
+async def _retire(connection: AsyncConnection, row_ids: Sequence[int]) -> None:
+    """These versions are no longer the latest, and the search does not find them."""
+    if row_ids:
+        await connection.execute(update(sources).where(sources.c.id.in_(row_ids)).values(is_latest=False))
+        await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(row_ids)))
+
+
+async def _insert_sources(
+    connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Insert sources. Returns the row ids of the new ones by note id."""
+    if not rows:
+        return {}
+    statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
+    return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+
+
+async def _insert_terms(connection: AsyncConnection, terms: Mapping[int, str]) -> None:
+    """Add new sources to the full-text index, in the transaction that stores them."""
+    if terms:
+        rows = [{"source_id": row_id, "terms": words} for row_id, words in terms.items()]
+        await connection.execute(insert(note_terms), rows)
+
+
+async def _replace_counts(
+    connection: AsyncConnection, same: Mapping[str, StoredVersion], contents: Mapping[str, str]
+) -> list[str]:
+    """Give versions whose text did not change the counts of this reading. Returns the note ids of those that differ."""
+    rows = {}
+    for note_id, before in same.items():
+        stored, counts = json.loads(before.content), json.loads(contents[note_id])["counts"]
+        if stored.get("counts") != counts:
+            content = json.dumps({**stored, "counts": counts}, ensure_ascii=False)
+            rows[note_id] = {"of_id": before.id, "new_content": content}
+    if rows:
+        await connection.execute(_set_counts, list(rows.values()))
+    return list(rows)
+
+
+async def _take_snapshots(
+    connection: AsyncConnection, database: Database, collected: Sequence[Collected], *, platform: str, at: datetime
+) -> None:
+    """Keep the counts of this reading. A platform that tells none leaves no snapshot."""
+    rows = [
+        {"platform": platform, "note_id": each.note_id, "taken_at": to_milliseconds(at), **each.note.counts.describe()}
+        for each in collected
+        if each.note.counts != Counts()
+    ]
+    if rows:
+        await connection.execute(database.insert(note_snapshots).on_conflict_do_nothing(), rows)
+
+
+def _describe_source(collected: Collected, *, platform: str, at: datetime) -> dict[str, Any]:
+    note, now = collected.note, to_milliseconds(at)
+    published_at = None if note.published_at is None else to_milliseconds(note.published_at)
+    return {
+        "platform": platform,
+        "note_id": collected.note_id,
+        "note_url": make_storable(note.url),
+        "kind": note.kind.value,
+        "title": make_storable(note.title),
+        "author_id": make_storable(note.author.author_id),
+        "author_name": make_storable(note.author.name),
+        "published_at": published_at,
+        "dated_at": now if published_at is None else published_at,
+        "status": SourceStatus.PENDING.value,
+        "retry_count": 0,
+        "due_at": now,
+        "collected_at": now,
+    }
