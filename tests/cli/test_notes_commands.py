@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 import openpyxl  # type: ignore[import-untyped]
 import pytest
 from rich.cells import cell_len
+from sqlalchemy import update
 
 from tests.cli.terminal import Terminal
-from tests.collect.writer_stage import make_note, store_notes
+from tests.collect.writer_stage import begin, make_note, store_notes
 from tidings.collect.notes import Author, Counts
+from tidings.collect.tables import candidates
+from tidings.collect.write import Collected
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings import read_settings
 from tidings.wiring import open_installation
@@ -87,3 +90,25 @@ async def test_bad_input_is_one_line(terminal: Terminal, words: tuple[str, ...],
     ended = await terminal.run("collect", "notes", *words)
     assert rule in ended.complaint
     assert ended.code in (1, 2)
+
+
+async def test_a_note_that_was_read_twice_shows_both(filled: Terminal) -> None:
+    """C32: `--refresh 1d --for 7d`, and `notes show` has every version and the counts over time, in Chinese too."""
+    watched = await filled.run("collect", "keywords", "add", "weibo", "tea", "--for", "7d")
+    assert (watched.code, "--for needs --refresh" in watched.err) == (2, True)
+    await filled.run("collect", "keywords", "add", "weibo", "tea", "--refresh", "1d", "--for", "7d")
+    listed = await filled.run("collect", "keywords", "list", "--json")
+    assert [each["refresh"] for each in listed.document["keywords"]] == [{"every": "1d", "for": "7d"}]
+    async with open_installation(read_settings(filled.variables), redactor=Redactor()) as installation:
+        async with installation.database.write() as connection:
+            await connection.execute(update(candidates).where(candidates.c.note_id == "n1").values(refresh_at=1))
+        again = replace(make_note("n1", platform="weibo", title="改了标题"), counts=Counts(likes=13_500))
+        execution = await begin(installation.collect.writer)
+        await installation.collect.writer.lease(execution, platform="weibo")
+        await installation.collect.writer.settle(execution, "weibo", [Collected(note_id="n1", note=again)])
+        await installation.collect.writer.finish(execution)
+    shown = await filled.run("collect", "notes", "show", "weibo", "n1", TIDINGS_LANGUAGE="zh")
+    assert [word in shown.out for word in ("v1", "v2", "改了标题", "点赞", "12,000", "13,500")] == [True] * 6
+    document = (await filled.run("collect", "notes", "show", "weibo", "n1", "--json")).document
+    assert [each["likes"] for each in document["snapshots"]] == [12_000, 13_500]
+    assert [each["idempotency_key"] for each in document["versions"]] == ["n1_v1", "n1_v2"]

@@ -196,11 +196,13 @@ async def test_people_change_records_and_log_out_over_the_control_address(client
             async with client.get(f"{bilibili.origin}/x/web-interface/nav", headers=headers) as response:
                 return bool((await response.json())["data"]["isLogin"])
 
-        posts, likes = f"{control}bilibili/posts", bilibili.library.find(2).likes
+        posts, before = f"{control}bilibili/posts", bilibili.library.find(2)
         edits = {"edit": {"2": {"text": "new"}}, "grow": 5, "remove": [3]}
         assert (await call(client, posts, "POST", edits))[0] == 204
         edited = bilibili.library.find(2)
-        assert (edited.text, edited.likes, bilibili.library.find(3)) == ("new", likes + 5, None)
+        assert before is not None
+        assert edited is not None
+        assert (edited.text, edited.likes, bilibili.library.find(3)) == ("new", before.likes + 5, None)
         for wrong in ({"edit": {"3": {"text": "x"}}}, {"edit": {"2": {"likes": 1}}}, {"edit": [2]}, {"drop": []}):
             assert (await call(client, posts, "POST", wrong))[0] == 400
         assert (await call(client, f"{control}bilibili/log-out", "POST"))[0] == 204

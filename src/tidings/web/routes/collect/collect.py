@@ -88,8 +88,9 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
     async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.KeywordAnswer:
         if body.platform not in (names := list_platforms()):
             _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
+        refresh = _read_refresh(body)
         try:
-            await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=_read_refresh(body))
+            await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh)
         except CrawlError as error:
             _refuse("keyword", error.message)
         services.wake()
@@ -99,12 +100,12 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
 
 
 def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
-    match body.refresh:
-        case shapes.RefreshBody(every=every, period=period):
-            return parse_refresh(every, period)
-        case "off":
-            return NO_REFRESH
-    return None
+    if not isinstance(body.refresh, shapes.RefreshBody):
+        return NO_REFRESH if body.refresh == "off" else None
+    try:
+        return parse_refresh(body.refresh.every, body.refresh.period)
+    except CrawlError as error:
+        _refuse("refresh", error.message)
 
 
 def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:
