@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.cli.session import fail
-from tidings.variables import parse_duration
+from tidings.core.clock import parse_duration
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
