@@ -75,12 +75,12 @@ candidates = Table(
     Column("exec_meta", Text, nullable=False),
     # It may be leased from this time on.
     Column("due_at", BigInteger, nullable=False),
-    # When its collected note is to be read again, also while that is being done; NULL: not again.
-    Column("refresh_at", BigInteger),
     Column("last_error_code", Text),
     Column("last_error", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    # When its collected note is to be read again, also while that is being done; NULL: not again.
+    Column("refresh_at", BigInteger),
     PrimaryKeyConstraint("platform", "note_id"),
     Index("candidates_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
     Index("candidates_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
@@ -163,15 +163,15 @@ watched_keywords = Table(
     Column("platform", Text, nullable=False),
     Column("keyword", Text, nullable=False),
     Column("pages", Integer, nullable=False),
-    # Its notes are read again this often, for this long after they were collected (milliseconds); NULL: never.
-    Column("refresh_every", BigInteger),
-    Column("refresh_for", BigInteger),
     Column("enabled", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("last_run_at", BigInteger),
     Column("last_found", Integer),
     Column("last_created", Integer),
     Column("last_error_code", Text),
+    # Its notes are read again this often, for this long after they were collected (milliseconds); NULL: never.
+    Column("refresh_every", BigInteger),
+    Column("refresh_for", BigInteger),
     UniqueConstraint("platform", "keyword"),
     sqlite_autoincrement=True,
 )
