@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027"
-down_revision = "0026"
+revision = "0028"
+down_revision = "0027"
 
 REFRESHED = sa.text("status = 'collected' AND refresh_at IS NOT NULL")
 COUNTS = ("views", "likes", "comments", "shares", "favorites", "coins", "danmaku")
