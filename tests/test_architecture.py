@@ -1,6 +1,12 @@
-"""The map in docs/architecture.md names every module, in the row of its folder."""
+"""The map in docs/architecture.md names every module, in the row of its folder. docs/dependencies.md and pyproject.toml
+name every package that is used."""
 
+import ast
 import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -42,3 +48,38 @@ def test_the_map_names_nothing_that_is_gone() -> None:
     }
     assert gone == set()
     assert {folder for folder in read_map() if folder and folder not in modules} == set()
+
+
+def list_imports() -> Iterator[str]:
+    """The first name of every module that the package imports, also inside functions."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
+
+
+def read_declared() -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = [line for lines in project["optional-dependencies"].values() for line in lines]
+    return {normalize(re.split(r"[\[<>=~! ]", line, maxsplit=1)[0]) for line in [*project["dependencies"], *optional]}
+
+
+def normalize(name: str) -> str:
+    """The name of a package as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """A package that only another one brings may leave with it."""
+    providers = packages_distributions()
+    used = {name for name in list_imports() if name not in sys.stdlib_module_names and name != "tidings"}
+    declared = read_declared()
+    undeclared = {name for name in used if declared.isdisjoint(map(normalize, providers.get(name, [name])))}
+    assert undeclared == set()
+
+
+def test_every_declared_package_has_its_licence_and_reason_in_the_docs() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text().lower()
+    assert {name for name in read_declared() if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page)} == set()

@@ -271,7 +271,8 @@ async def test_every_route_but_health_needs_a_right_token(api: ApiStage, token: 
 
 
 async def test_flood_of_wrong_tokens_is_slowed_down(api: ApiStage, events: list[EventDict]) -> None:
-    """Attack cases "API": 429, whatever X-Forwarded-For says; neither a token nor an address is written down by it."""
+    """Attack cases "API": 429, whatever X-Forwarded-For says; neither a token nor an address is written down by it, and
+    the log does not fill with it."""
     answers = [
         await api.ask("GET", "/status", token=f"guess-{n}", headers=[("X-Forwarded-For", f"198.51.100.{n}")])
         for n in range(WRONG_TRIES + 5)
@@ -281,6 +282,7 @@ async def test_flood_of_wrong_tokens_is_slowed_down(api: ApiStage, events: list[
     assert (await api.ask("GET", "/status")).status == 429
     assert "guess-" not in repr(events)
     assert "198.51.100." not in repr(events)
+    assert [each for each in events if each["event"] == "http.request" and each["log_level"] != "debug"] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic_core import to_json
+from pydantic import TypeAdapter
 
 from tidings.collect.crawl.envelope import Envelope, Meta, wrap_data
 from tidings.collect.errors import ErrorCode
@@ -27,6 +27,9 @@ STATUSES: Final[Mapping[ErrorCode, int]] = MappingProxyType(
     }
 )
 
+# Whatever a route answers, by its type at run time.
+_ANYTHING: Final = TypeAdapter[Any](Any)
+
 Parameters = ParamSpec("Parameters")
 Data = TypeVar("Data")
 Route = Callable[Parameters, Awaitable[Data]]
@@ -36,7 +39,7 @@ class EnvelopeResponse(JSONResponse):
     """Writes dataclasses field by field. It does not check them again: that would cost more than the whole route."""
 
     def render(self, content: Any) -> bytes:
-        return to_json(content)
+        return _ANYTHING.dump_json(content)
 
 
 def is_enveloped(path: str) -> bool:
