@@ -325,10 +325,15 @@ async def test_robots_txt_in_other_clothes_is_respected_too(
     assert paths(site) == ["/robots.txt"]
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize(
-    ("encoding", "compress"),
-    [("identity", bytes), ("gzip", gzip.compress), ("deflate", zlib.compress)],
+    ("ending", "encoding", "compress"),
+    [
+        ("\n", "identity", bytes),
+        ("\r\n", "identity", bytes),
+        ("\r", "identity", bytes),
+        ("\n", "gzip", gzip.compress),
+        ("\n", "deflate", zlib.compress),
+    ],
 )
 @pytest.mark.parametrize(
     ("fits", "allowed"), [(len("Allow: /"), False), (len("Allow: /articles"), True), (len("Allow: /articles\n"), True)]
@@ -499,25 +504,24 @@ async def test_a_page_made_to_take_long_is_given_up_at_once(site: SandboxOpenWeb
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize("seed", range(40))
 async def test_whatever_a_page_holds_there_is_a_note_or_an_error_of_ours(
-    site: SandboxOpenWeb, client: GuardedClient, platform: Web, seed: int
+    site: SandboxOpenWeb, client: GuardedClient, platform: Web
 ) -> None:
     """C15: pages and feeds that went wrong, cut and shuffled, never raise anything else."""
-    chance = random.Random(seed)
+    odd = (b"<", b">", b"&", b"\0", b"\xff", b"<!--", b"]]>", b"<svg>", b'"', b"<?")
     for path, kind in ((openweb.article_path(5), "text/html"), (openweb.RSS_PATH, "application/rss+xml")):
         answer = await client.request("GET", site.origin + path, timeout=timedelta(seconds=5))
-        body = bytearray(answer.body[: chance.randrange(len(answer.body))])
-        for _ in range(chance.randrange(1, 60)):
-            place = chance.randrange(len(body) + 1)
-            body[place:place] = chance.choice(
-                (b"<", b">", b"&", b"\0", b"\xff", b"<!--", b"]]>", b"<svg>", b'"', b"<?")
-            )
-        site.serve("/odd", bytes(body), content_type=kind)
-        with suppress(CrawlError):
-            await platform.detail(refer(f"{site.origin}/odd"), cookie=None)
-        with suppress(CrawlError):
-            await platform.search(f"{site.origin}/odd", page=1, cookie=None)
+        for seed in range(40):
+            chance = random.Random(seed)
+            body = bytearray(answer.body[: chance.randrange(len(answer.body))])
+            for _ in range(chance.randrange(1, 60)):
+                place = chance.randrange(len(body) + 1)
+                body[place:place] = chance.choice(odd)
+            site.serve("/odd", bytes(body), content_type=kind)
+            with suppress(CrawlError):
+                await platform.detail(refer(f"{site.origin}/odd"), cookie=None)
+            with suppress(CrawlError):
+                await platform.search(f"{site.origin}/odd", page=1, cookie=None)
 
 
 async def test_a_feed_in_utf_16_is_a_feed(site: SandboxOpenWeb, platform: Web) -> None:
