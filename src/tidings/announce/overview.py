@@ -58,7 +58,7 @@ class SiteCondition(StrEnum):
     PAUSED = "paused"
 
 
-# A condition's place in the order of urgency stands for it in SQL: numbers sort faster than words.
+# In SQL a condition is its place in the order of urgency: numbers sort faster than words.
 _RANKS: Final = {condition: rank for rank, condition in enumerate(SiteCondition)}
 _CONDITIONS: Final = tuple(SiteCondition)
 # The last execution ended so: nothing was announced.

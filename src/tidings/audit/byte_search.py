@@ -1,4 +1,4 @@
-"""Searches the bytes of one content for secrets, whatever its size. Opening files and packings is in `file_scan`; how a
+"""Searches the bytes of one content for secrets, of any size. Opening files and packings is in `file_scan`; how a
 secret looks is in `secret_finder`.
 """
 

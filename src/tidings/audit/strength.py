@@ -58,7 +58,7 @@ def check_master_key(
 
 
 def _read_key(path: Path) -> Secret:
-    # Whatever its mode: a key that others can read is still the one to search for.
+    # With any mode: a key that others can read is still the one to search for.
     with path.open("rb") as file:
         return Secret(file.read(_MOST_READ).decode("ascii", "replace").strip())
 

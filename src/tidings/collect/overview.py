@@ -49,7 +49,7 @@ class CollectionSummary:
     # Tries of the last ten minutes.
     succeeded: int = 0
     failed: int = 0
-    # Rows that the mirror has yet to deliver, and since when the oldest of them waits.
+    # Rows that the mirror did not deliver so far, and since when the oldest of them waits.
     mirror_rows: int = 0
     mirror_since: datetime | None = None
 

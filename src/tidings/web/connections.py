@@ -21,7 +21,7 @@ SLOWEST_HEAD: Final = timedelta(seconds=10)
 BACKLOG: Final = 128
 
 _WANTED_FILES: Final = 65_536
-# macOS refuses more, whatever its hard limit says.
+# macOS refuses more, even below its hard limit.
 _OPEN_MAX: Final = 10_240
 _MOST_CONNECTIONS: Final = 4_096
 _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

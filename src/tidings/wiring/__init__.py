@@ -5,10 +5,10 @@ destinations; `ticker` what is due. `collect` and `crawl` build the services of 
 `tidings run` never import them.
 """
 
+from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.installation import (
     Installation,
     check_stored_secrets,
-    list_own_hosts,
     load_tables,
     open_installation,
     prepare_tables,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
 
 
-class CollectServices:
+class CollectInstallation:
     """The services of collect on one installation, each built when it is first used."""
 
     def __init__(self, installation: "Installation") -> None:

@@ -12,8 +12,9 @@ from tidings.collect.run.runner import CollectRunner
 from tidings.core.db.database import open_read_only_database
 from tidings.core.net.client import GuardedClient
 from tidings.storage import find_database_url
+from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.collect import list_collect_intervals, make_cookie_rules
-from tidings.wiring.installation import USER_AGENT, Installation, list_own_hosts
+from tidings.wiring.installation import USER_AGENT, Installation
 
 
 @asynccontextmanager

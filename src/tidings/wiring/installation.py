@@ -5,7 +5,7 @@ services and what each is built from. A service is built when it is first used, 
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -20,7 +20,7 @@ from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
-from tidings.announce.site.site import ANNOUNCE, Site, make_site, parse_engines
+from tidings.announce.site.site import ANNOUNCE, Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts import (
     AlertLevel,
@@ -40,7 +40,6 @@ from tidings.core.db.database import (
 from tidings.core.execution_requests import ExecutionRequests
 from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
-from tidings.core.net.addresses import HostPort, UrlError, parse_url
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
@@ -55,11 +54,12 @@ from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
 from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
+from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
 
 if TYPE_CHECKING:
     from tidings.core.queue.tick import Ticker
-    from tidings.wiring.collect import CollectServices
+    from tidings.wiring.collect import CollectInstallation
 
 USER_AGENT = f"Tidings/{__version__}"
 # The chore that a running service does all the time, by which people see that one runs.
@@ -245,10 +245,10 @@ class Installation:
         return None if due is None else due - WATCH_EVERY
 
     @cached_property
-    def collect(self) -> "CollectServices":
-        from tidings.wiring.collect import CollectServices
+    def collect(self) -> "CollectInstallation":
+        from tidings.wiring.collect import CollectInstallation
 
-        return CollectServices(self)
+        return CollectInstallation(self)
 
     # The environment's own site.
 
@@ -375,27 +375,6 @@ async def check_stored_secrets(installation: Installation) -> None:
             f"the stored keys and cookies cannot be opened ({error}); nothing was changed. Set it to the master key of "
             "the machine that stored them"
         ) from None
-
-
-def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
-    """Hosts and ports of the addresses that the settings name: engines, webhook, and base URLs of services."""
-    feishu = settings.collect.feishu
-    urls = (
-        *(engine.endpoint for engine in parse_engines(settings.engines)),
-        settings.bases.bing,
-        settings.bases.baidu,
-        settings.bases.google,
-        *settings.crawl.base_urls.values(),
-        *([] if settings.webhook_url is None else [settings.webhook_url.reveal()]),
-        *([] if feishu is None else [feishu.base_url]),
-    )
-    found = set()
-    for url in urls:
-        # A URL that is not valid is refused where it is used.
-        with suppress(UrlError):
-            parsed = parse_url(url)
-            found.add((parsed.host, parsed.port))
-    return frozenset(found)
 
 
 async def prepare_tables(database: Database) -> bool:

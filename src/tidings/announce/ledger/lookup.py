@@ -74,7 +74,7 @@ class ChannelLookup:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next execution that finds it in the sitemap plans it, whatever its lastmod is."""
+        """Whether the next execution that finds it in the sitemap plans it, with any lastmod."""
         return self.rule in (LookupRule.NEW, LookupRule.EXPIRED)
 
     def to_json(self) -> dict[str, Any]:

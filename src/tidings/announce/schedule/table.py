@@ -1,7 +1,7 @@
-"""When each site is executed: due times and pauses. One row per site; the row of site 0 stands for all sites.
+"""When each site is executed: due times and pauses. One row per site; the row of site 0 is about all sites.
 
-The tick submits a job for each due site that nobody executes. An execution stays due until it begins, whatever crashes
-before that. Several missed cron times are made up by one execution.
+The tick submits a job for each due site that nobody executes. An execution stays due until it begins, even after a
+crash. Several missed cron times are made up by one execution.
 """
 
 import functools

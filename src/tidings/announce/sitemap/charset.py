@@ -14,7 +14,7 @@ _HEAD = 1_024
 _LEADING = re.compile(rb"(?:[ \t\r\n]++|\xef\xbb\xbf)++")
 _DECLARED = re.compile(rb"<\?xml[^>]*?[ \t\r\n]encoding[ \t\r\n]*=[ \t\r\n]*[\"']([A-Za-z0-9._:-]{1,40})[\"']")
 
-# A declaration that is readable as bytes is not UTF-16, whatever it declares (.NET's StringWriter does that).
+# A declaration that is readable as bytes is not UTF-16, even if it says so (.NET's StringWriter does that).
 _READ_AS_UTF8 = frozenset({"utf-8", "ascii", "utf-16", "utf-16-le", "utf-16-be"})
 
 

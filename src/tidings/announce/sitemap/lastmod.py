@@ -1,4 +1,4 @@
-"""The text of a `lastmod`: the time span that a W3C date stands for, and a feed's date in W3C form. `due` decides
+"""The text of a `lastmod`: the time span of a W3C date, and a feed's date in W3C form. `due` decides
 whether a page is due because of it.
 """
 

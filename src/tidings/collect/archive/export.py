@@ -158,7 +158,7 @@ class _NoteBook:
             if not cell and cell != 0:
                 continue
             if isinstance(cell, str):
-                # As a string whatever it holds: never a formula or a link.
+                # Always as a string: never a formula or a link.
                 self._sheet.write_string(self._row, column, cell[:_LONGEST_CELL])
             else:
                 self._sheet.write_number(self._row, column, cell)

@@ -159,7 +159,7 @@ class Crawler:
             found.check_keyword(keyword)
 
     async def check_cookie(self, name: str) -> CookieCheck | None:
-        """Ask the platform who is logged in with a cookie, of whatever status; None if there is no such cookie.
+        """Ask the platform who is logged in with a cookie, of any status; None if there is no such cookie.
 
         Raises CrawlError if its platform cannot be loaded, and KeyRingError if it cannot be decrypted.
         """

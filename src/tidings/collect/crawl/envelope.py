@@ -29,7 +29,7 @@ class ErrorInfo:
     retryable: bool
     # Whether the platform asks the account of `cookie_used` for a captcha; the cookie must then rest at once.
     captcha: bool
-    # Whether the platform blocks this machine for now, whatever is asked: it must be left alone for a while.
+    # Whether the platform blocks this machine for now, for every request: it must be left alone for a while.
     blocked: bool = False
     # False if the request was still waiting for a cookie, a turn or the database: then it is nobody's failure.
     asked: bool = True

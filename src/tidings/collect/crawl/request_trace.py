@@ -45,7 +45,7 @@ class RequestTrace:
 def explain_timeout(trace: RequestTrace) -> ErrorInfo:
     """The error of a request whose time is up."""
     if trace.ended_by is not None:
-        # The platform blocks: whatever still waited is not asked.
+        # The platform blocks: requests that still wait are not sent.
         return replace(trace.ended_by, asked=False)
     reason = "the time was up before there was an answer"
     if trace.waits_for_cookie:

@@ -140,7 +140,7 @@ class FeishuMirror:
         return await self._deliver_tables(execution, due, rebuild=False)
 
     async def rebuild(self) -> MirrorResult:
-        """Make the base equal to our tables, whatever is known of it.
+        """Make the base equal to our tables, without trusting what is known of it.
 
         Waits for a delivery in progress; raises AlreadyRunningError after ten minutes.
         """

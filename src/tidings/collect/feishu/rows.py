@@ -141,7 +141,7 @@ class MirroredTable:
         return and_(self.key[0] == platform, self.key[1].in_(ids))
 
     def render(self, row: Row[Any], *, owner: str, signature: str) -> RenderedRow:
-        """`signature` stands for the fields of the table in Feishu: a field that was created again is empty there."""
+        """`signature` is a hash of the table's fields in Feishu: a field that was created again is empty there."""
         values = self.read_values(row)
         fields = {name: field.fit(values.get(name)) for name, field in self.fields.items()}
         # The key is not cleaned, because it is searched for as it is.

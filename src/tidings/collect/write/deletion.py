@@ -22,7 +22,7 @@ async def delete_note(
     """Delete a note and keep it from being collected again. Returns the idempotency keys of the versions that it had,
     or None if there is neither note nor candidate."""
     key = {"platform": platform, "note_id": note_id}
-    # The candidate first: whoever holds its row now writes its note before we look for it.
+    # The candidate first: an execution that holds its row writes its note before we look for it.
     emptied = _describe_deleted(at)
     is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
     of_note = select(sources.c.id).filter_by(**key)

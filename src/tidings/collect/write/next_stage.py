@@ -1,4 +1,4 @@
-"""The next stage: collected notes are leased and settled as candidates are, by whoever works on them further.
+"""The next stage: collected notes are leased and settled as candidates are, by the workflows that process them further.
 
 Same locks, fencing, retries and recovery; the rules are in `leases` and `values`. A note is done, due again, or failed.
 """

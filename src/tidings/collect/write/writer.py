@@ -109,7 +109,7 @@ class WorkflowReservedError(WorkflowNameError):
 
 class Writer:
     """All writes to the tables of collect. `mirrored` names the tables that have a mirror. `reserved` names the
-    workflows that this installation drives itself; a name with a colon at its end stands for all that begin so."""
+    workflows that this installation drives itself; a name with a colon at its end reserves all that begin with it."""
 
     def __init__(
         self,

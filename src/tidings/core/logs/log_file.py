@@ -16,7 +16,7 @@ FILES_KEPT: Final = 5
 class PrivateFileHandler(logging.handlers.RotatingFileHandler):
     """A rotating file that only this user can read, under any umask and after any earlier mode.
 
-    Several processes may write one file: whoever finds it full rotates it under a lock, and the others follow.
+    Several processes may write one file: the first that finds it full rotates it under a lock, and the others follow.
     """
 
     def __init__(self, path: Path) -> None:

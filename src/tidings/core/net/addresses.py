@@ -237,7 +237,7 @@ def _parse_host(text: str) -> tuple[str, Address | None]:
     name = _encode_name(text)
     if not _NAME.fullmatch(name) or len(name.rstrip(".")) > _LONGEST_NAME:
         raise UrlError("the host is not a valid name")
-    # As browsers do: a host whose last label is a number is an IPv4 address, whatever stands before it.
+    # As browsers do: a host whose last label is a number is an IPv4 address.
     if _NUMBER.fullmatch(name.rstrip(".").rpartition(".")[2]):
         return name, _parse_ipv4(text)
     return name, None

@@ -39,7 +39,7 @@ class GuardedResolver(AbstractResolver):
         for entry in found:
             address = parse_address(entry["host"])
             if address is None or not is_allowed_address(address, allow_networks=self._allow_networks):
-                # The address is for the operator alone: whoever names a host must not learn what it is inside.
+                # Only the operator sees the address: a caller that names a host must not learn inner addresses.
                 _log.warning("address.refused", host=host, address=entry["host"])
                 raise ForbiddenAddressError("its address is not public, and TIDINGS_ALLOW_NETWORKS does not allow it")
         return found

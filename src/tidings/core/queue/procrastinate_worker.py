@@ -220,7 +220,7 @@ class QueueWorker:
 
 
 async def _watch(work: asyncio.Task[None], stop: Stop, *, is_ending: Callable[[], bool]) -> None:
-    """Wait for the work. The first cancel is a person's wish to stop it; one at the end of the drain cancels it."""
+    """Wait for the work. The first cancel is a person's stop signal; one at the end of the drain cancels it."""
     task = asyncio.current_task()
     while not work.done():
         try:

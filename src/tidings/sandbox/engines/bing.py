@@ -103,7 +103,7 @@ class BingRequest:
     """The content of one request."""
 
     key: str | None = field(default=None, repr=False)
-    # The field siteUrl, of whatever type it came.
+    # The field siteUrl, of any type.
     site: object = None
     urls: tuple[str, ...] = ()
     # What is wrong with its form. Bing checks the key first.

@@ -1,5 +1,5 @@
 """The base of every stand-in: an HTTP server on 127.0.0.1 that records requests, calls hooks and shows faults. It
-closes at once, whatever waits on it. Each stand-in decides its own answers.
+closes at once, even if clients wait. Each stand-in decides its own answers.
 """
 
 import asyncio

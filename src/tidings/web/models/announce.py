@@ -176,7 +176,7 @@ class ChannelLookupAnswer(AnswerPart):
     """What one channel knows of a page."""
 
     channel: str
-    due: bool = Field(description="Whether the next execution sends it, whatever its lastmod is.")
+    due: bool = Field(description="Whether the next execution sends it, with any lastmod.")
     rule: Literal["new", "expired", "open", "too_soon", "accepted"]
     accepted_at: str | None
     lastmod: str | None = Field(description="The lastmod that it had when it was accepted.")

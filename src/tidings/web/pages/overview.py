@@ -223,7 +223,7 @@ def _describe_column(channel: Channel, formats: Formats) -> tuple[str, str]:
 
 
 def find_reset(channel: Channel, now: datetime) -> datetime:
-    """When the channel's quota begins anew: each channel has a day of its own."""
+    """When the channel's quota resets: each channel has a day of its own."""
     terms = find_channel_kind(channel).terms
     return QuotaState(terms.find_day(now), 0, zone=terms.zone).resets_at
 

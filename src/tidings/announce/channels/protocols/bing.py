@@ -1,7 +1,7 @@
 """Bing's protocol: how a request of the Webmaster API looks, and what an answer means.
 
 Errors come in two families: Bing really sends HTTP 400 with a number and a message; its documentation speaks of 401,
-403, 429 and `ERROR_…`. Both are understood. The number alone never decides, because 2 stands for several things; the
+403, 429 and `ERROR_…`. Both are understood. The number alone never decides, because 2 means several things; the
 message does, or a telling status. The API key is in the URL, so no URL of a request is ever shown.
 """
 

@@ -48,7 +48,7 @@ class SharedTurns:
                 if not taken.done():
                     taken.set_result(None)
                 await self._clock.sleep(interval + _TOLERANCE)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the turn gets it
+        except Exception as error:  # noqa: BLE001 - the waiting task gets it
             if not taken.done():
                 taken.set_exception(error)
 

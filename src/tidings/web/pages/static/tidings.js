@@ -53,7 +53,7 @@
   }
   document.querySelector("[data-focus]")?.focus();
 
-  // Live progress: the stream names parts of the page and their new text. The page loads anew once at the end.
+  // Live progress: the stream names parts of the page and their new text. The page reloads once at the end.
   const progress = document.querySelector("[data-stream]");
   if (progress) {
     const lost = progress.querySelector("[data-lost]");
