@@ -49,7 +49,7 @@ async def browser(api: ApiStage) -> Browser:
 
 @pytest.mark.parametrize(
     ("cookie", "title"),
-    [(DEMO_BILIBILI_COOKIE, "mine is logged in as "), ("SESSDATA=stale-0123456789", "mine is not logged in")],
+    [(DEMO_BILIBILI_COOKIE, "mine is logged in as "), ("SESSDATA=a-stale-session", "mine is not logged in")],
 )
 async def test_a_cookie_is_checked_at_its_platform(api: ApiStage, browser: Browser, cookie: str, title: str) -> None:
     """The platform itself says who is logged in; a name that is not there is said, too."""
