@@ -45,7 +45,9 @@ from tidings.collect.crawl.platforms.protocol import (
     Platform,
     PlatformTools,
     SearchPage,
+    check_author,
     check_search,
+    find_notes,
 )
 from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.crawl.platforms.shared_turns import SharedTurns
@@ -155,6 +157,7 @@ class Crawler:
     def check_keyword(self, platform: str, keyword: str) -> None:
         """Raises CrawlError if this keyword cannot be searched as things are: a missing package, no feeds."""
         found = self._find_platform(platform)
+        check_author(found, keyword)
         if isinstance(found, ChecksKeywords):
             found.check_keyword(keyword)
 
@@ -179,10 +182,11 @@ class Crawler:
     async def search(
         self, platform: str, keyword: str, *, page: int = 1, exclude_cookies: Collection[str] = ()
     ) -> Envelope[SearchPage]:
-        """One page of the notes that match a keyword. `exclude_cookies` names cookies that must not be used."""
+        """One page of the notes that match a keyword, or that an author wrote (`author:ID`). `exclude_cookies` names
+        cookies that must not be used."""
         question = _Question(
             check=lambda: check_search(keyword, page=page),
-            ask=lambda asked, cookie: asked.search(keyword, page=page, cookie=cookie),
+            ask=lambda asked, cookie: find_notes(asked, keyword, page=page, cookie=cookie),
         )
         return await self._answer(
             "crawl.search", platform, question, limit=self._limits.search, exclude=exclude_cookies

@@ -18,6 +18,7 @@ NAV_PATH = "/x/web-interface/nav"
 RENEWAL_PATH = "/x/passport-login/web/cookie/info"
 SEARCH_PATH = "/x/web-interface/wbi/search/type"
 VIEW_PATH = "/x/web-interface/view"
+AUTHOR_PATH = "/x/space/wbi/arc/search"
 DEMO_BILIBILI_SESSION = "tidings-sandbox-sessdata-71c6f2aa"
 DEMO_BILIBILI_COOKIE = f"SESSDATA={DEMO_BILIBILI_SESSION}; buvid3=tidings-sandbox-device"
 
@@ -79,7 +80,7 @@ class SandboxBilibili(SandboxMedia):
         self._day += 1
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        return query.get("keyword") or query.get("bvid") or query.get("aid") or ""
+        return next((query[name] for name in ("keyword", "bvid", "aid", "mid") if query.get(name)), "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
         routes = {
@@ -87,6 +88,7 @@ class SandboxBilibili(SandboxMedia):
             RENEWAL_PATH: self._answer_renewal,
             SEARCH_PATH: self._answer_search,
             VIEW_PATH: self._answer_view,
+            AUTHOR_PATH: self._answer_author,
         }
         if asked.path not in routes:
             return _refuse(-404, "啥都木有", status=404)
@@ -121,6 +123,19 @@ class SandboxBilibili(SandboxMedia):
         document = {"page": page, "pagesize": size, "numResults": len(found), "numPages": -(-len(found) // size)}
         results = {"result": [_show_result(post, asked.about) for post in shown]} if shown else {}
         return _accept(document | results)
+
+    def _answer_author(self, asked: PlatformRequest) -> SandboxAnswer:
+        if not self.is_logged_in(asked):
+            return _refuse(-101, "账号未登录")
+        # As on the real platform, a bad signature and a missing Referer are refused without a voucher.
+        if not self._is_signed(asked) or "space.bilibili.com" not in asked.headers.get("Referer", ""):
+            return _refuse(-403, "访问权限不足")
+        page, size = _read_number(asked, "pn", 1), _read_number(asked, "ps", 30)
+        if page < 1 or not 1 <= size <= 30:
+            return _refuse(-400, "请求错误")
+        found = self.library.list_of(_read_number(asked, "mid", 0))
+        shown = [_show_entry(post) for post in found[(page - 1) * size : page * size]]
+        return _accept({"list": {"vlist": shown}, "page": {"pn": page, "ps": size, "count": len(found)}})
 
     def _answer_view(self, asked: PlatformRequest) -> SandboxAnswer:
         if not self.is_logged_in(asked):
@@ -207,6 +222,24 @@ def _show_result(post: Post, keyword: str) -> dict[str, object]:
         "tag": ",".join(post.tags),
         "pubdate": int(post.published.timestamp()),
         "duration": "4:2",
+    }
+
+
+def _show_entry(post: Post) -> dict[str, object]:
+    """A post in the list of its author."""
+    return {
+        "aid": _FIRST_AID + post.number,
+        "bvid": name_video(post.number),
+        "title": post.title,
+        "description": post.text,
+        "pic": f"//i0.hdslb.com/bfs/archive/{post.number}.jpg",
+        "created": int(post.published.timestamp()),
+        "length": "04:02",
+        "play": post.views,
+        "comment": post.comments,
+        "video_review": post.comments * 2,
+        "author": post.author,
+        "mid": post.author_id,
     }
 
 

@@ -49,6 +49,10 @@ class PostLibrary:
         wanted = keyword.casefold()
         return [post for post in self if wanted in post.title.casefold()]
 
+    def list_of(self, author_id: int) -> list[Post]:
+        """The posts of an author, the newest first."""
+        return sorted((post for post in self if post.author_id == author_id), key=lambda post: -post.number)
+
     def add(self, title: str, text: str = "", *, published: datetime = _FIRST) -> Post:
         number = max(self._posts, default=0) + 1
         post = Post(number=number, title=title, text=text, author=_AUTHORS[0], published=published)

@@ -14,12 +14,17 @@ from tidings.sandbox.wire.stand_in import SandboxExchange
 SEARCH_PATH = "/api/container/getIndex"
 CONFIG_PATH = "/api/config"
 SHOW_PATH = "/statuses/show"
+EXTEND_PATH = "/statuses/extend"
 DEMO_WEIBO_SESSION = "_2Atidings-sandbox-sub-40b9e3c5"
 DEMO_WEIBO_COOKIE = f"SUB={DEMO_WEIBO_SESSION}; _T_WM=tidings-sandbox-device"
 
 _PAGE_SIZE = 10
 _FIRST_ID = 5_000_000_000_000_000
 _CONTAINER = "100103type=1&q="
+# The container of an author's posts is this and the author's id.
+_LIST = "107603"
+# A longer text is cut off, except on request.
+_LONGEST = 140
 _CHINA = timezone(timedelta(hours=8))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -67,7 +72,7 @@ class SandboxWeibo(SandboxMedia):
         super().__init__("weibo", sessions=sessions, library=library, now=now, port=port)
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        if path == SHOW_PATH:
+        if path in (SHOW_PATH, EXTEND_PATH):
             return query.get("id", "")
         container = query.get("containerid", "")
         # Some clients do not escape the query inside containerid, so that its q is a field of the whole query.
@@ -77,11 +82,28 @@ class SandboxWeibo(SandboxMedia):
         if asked.path == CONFIG_PATH:
             account = {"login": True, "uid": "7"} if self.is_logged_in(asked) else {"login": False}
             return answer_json({"ok": 1, "data": {**account, "st": "a1b2c3"}})
-        if asked.path not in (SEARCH_PATH, SHOW_PATH):
+        if asked.path not in (SEARCH_PATH, SHOW_PATH, EXTEND_PATH):
             return SandboxAnswer(404, b"<html><title>404</title></html>", _HTML)
         if not self.is_logged_in(asked):
             return answer_json({"ok": -100, "url": _LOGIN_URL})
-        return self._answer_search(asked) if asked.path == SEARCH_PATH else self._answer_show(asked)
+        if asked.path != SEARCH_PATH:
+            return self._answer_show(asked)
+        is_list = asked.query.get("containerid", "").startswith(_LIST)
+        return self._answer_author(asked) if is_list else self._answer_search(asked)
+
+    def _answer_author(self, asked: PlatformRequest) -> SandboxAnswer:
+        """The posts of an author. `since_id` is there as long as more follow."""
+        author, page = asked.query.get("containerid", "").removeprefix(_LIST), asked.query.get("page", "1")
+        if not author.isdigit() or not page.isdigit():
+            return answer_json({"ok": 0, "msg": "参数错误"})
+        found, start = self.library.list_of(int(author)), (int(page) - 1) * _PAGE_SIZE
+        shown = [_show_card(post) for post in found[start : start + _PAGE_SIZE]]
+        if not shown:
+            return answer_json({"ok": 0, "msg": "这里还没有内容", "data": {"cards": []}})
+        info: dict[str, object] = {"total": len(found)}
+        if start + _PAGE_SIZE < len(found):
+            info["since_id"] = _FIRST_ID + start
+        return answer_json({"ok": 1, "data": {"cards": shown, "cardlistInfo": info}})
 
     def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
         page = asked.query.get("page", "1")
@@ -104,6 +126,8 @@ class SandboxWeibo(SandboxMedia):
         post = self.library.find(read_post(asked.about))
         if post is None:
             return answer_json({"ok": 0, "msg": "微博不存在或暂无查看权限!", "errno": "20101"})
+        if asked.path == EXTEND_PATH:
+            return answer_json({"ok": 1, "data": {"longTextContent": _write_text(post, whole=True)}})
         return answer_json({"ok": 1, "data": _show_post(post)})
 
 
@@ -129,16 +153,23 @@ def _show_card(post: Post) -> dict[str, object]:
     return {"card_type": 9, "mblog": _show_post(post), "scheme": f"https://m.weibo.cn/status/Sb{post.number:07d}"}
 
 
-def _show_post(post: Post) -> dict[str, object]:
+def _write_text(post: Post, *, whole: bool) -> str:
     emoji = '<span class="url-icon"><img alt=[笑而不语] src="https://h5.sinaimg.cn/m/emoticon/1.png" /></span>'
     topic = f'<a href="https://m.weibo.cn/search">#{escape(post.tags[0])}#</a>' if post.tags else ""
     text = f"{escape(post.title)}<br />{escape(post.text).replace(chr(10), '<br />')}{emoji}{topic}"
+    if whole or len(post.text) <= _LONGEST:
+        return text
+    return f'{escape(post.text[:_LONGEST])}...<a href="/status/{name_post(post.number)}">全文</a>'
+
+
+def _show_post(post: Post) -> dict[str, object]:
     picture = f"https://wx1.sinaimg.cn/large/{post.number}.jpg"
     return {
         "id": name_post(post.number),
         "mid": name_post(post.number),
         "bid": f"Sb{post.number:07d}",
-        "text": text,
+        "text": _write_text(post, whole=False),
+        "isLongText": len(post.text) > _LONGEST,
         "created_at": format_timestamp(post.published),
         "user": {"id": post.author_id, "screen_name": post.author},
         "reposts_count": post.shares,

@@ -1,5 +1,6 @@
-"""Bilibili: search for videos and read one video, over the web client's API. Searches are signed (`wbi`) with keys that
-are fetched with the caller's cookie, kept for an hour, and fetched again when a signature is refused.
+"""Bilibili: search for videos, list those of an author, and read one, over the web client's API. Searches and lists are
+signed (`wbi`) with keys that are fetched with the caller's cookie, kept for an hour, and fetched again when a signature
+is refused.
 """
 
 import asyncio
@@ -48,13 +49,18 @@ from tidings.core.secrets.secret import Secret
 DEFAULT_BASE: Final = "https://api.bilibili.com"
 _PASSPORT: Final = "https://passport.bilibili.com"
 _PAGE: Final = "https://www.bilibili.com"
+_SPACE: Final = "https://space.bilibili.com"
 PAGE_SIZE: Final = 20
+AUTHOR_PAGE_SIZE: Final = 30
+_SEARCH: Final = "/x/web-interface/wbi/search/type"
+_AUTHOR: Final = "/x/space/wbi/arc/search"
 
 _MOST_PAGES: Final = 50
 _KEY_LIFETIME: Final = timedelta(hours=1)
 # A year. A longer duration is an error of the platform.
 _LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
+_MID: Final = re.compile(r"[1-9][0-9]{0,18}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
 _CODES: Final = MappingProxyType(
     {
@@ -99,15 +105,14 @@ class Bilibili:
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         asked = check_search(keyword, page=page, most_pages=_MOST_PAGES)
         parameters = {"search_type": "video", "keyword": asked, "page": str(page), "page_size": str(PAGE_SIZE)}
-        key = await self._find_key(cookie)
-        data = await self._search(parameters, key=key, cookie=cookie)
-        if "v_voucher" in data:
-            # The keys change daily. If a new fetch returns the same keys, the platform refuses the account.
-            fresh = await self._find_key(cookie, instead_of=key)
-            if fresh != key:
-                data = await self._search(parameters, key=fresh, cookie=cookie)
-        self._check_block(data)
-        return _read_page(data, page=page)
+        return _read_page(await self._ask_signed(_SEARCH, parameters, cookie=cookie), page=page)
+
+    async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        if not _MID.fullmatch(author_id):
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the id of a Bilibili author is a number")
+        parameters = {"mid": author_id, "pn": str(page), "ps": str(AUTHOR_PAGE_SIZE), "order": "pubdate", "tid": "0"}
+        space = replace(self._client, page=f"{_SPACE}/{author_id}")
+        return _read_author_page(await self._ask_signed(_AUTHOR, parameters, cookie=cookie, client=space), page=page)
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
         data = await self._ask("/x/web-interface/view", query=_name_video(reference.note_id), cookie=cookie)
@@ -139,13 +144,32 @@ class Bilibili:
         except CrawlError:
             return False
 
-    async def _search(self, parameters: dict[str, str], *, key: WbiKey, cookie: Secret | None) -> dict[str, Any]:
+    async def _ask_signed(
+        self, path: str, parameters: dict[str, str], *, cookie: Secret | None, client: PlatformClient | None = None
+    ) -> dict[str, Any]:
+        """The data of a successful answer to a signed request."""
+        key = await self._find_key(cookie)
         query = key.sign(parameters, at=self._clock.now())
-        return await self._ask("/x/web-interface/wbi/search/type", query=query, cookie=cookie)
+        try:
+            data = await self._ask(path, query=query, cookie=cookie, client=client)
+        except CrawlError:
+            # Author pages answer a bad signature with a plain refusal, and the next try needs new keys.
+            self._held = None if path == _AUTHOR else self._held
+            raise
+        if "v_voucher" in data:
+            # The keys change daily. If a new fetch returns the same keys, the platform refuses the account.
+            fresh = await self._find_key(cookie, instead_of=key)
+            if fresh != key:
+                query = fresh.sign(parameters, at=self._clock.now())
+                data = await self._ask(path, query=query, cookie=cookie, client=client)
+        self._check_block(data)
+        return data
 
-    async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
+    async def _ask(
+        self, path: str, *, query: str, cookie: Secret | None, client: PlatformClient | None = None
+    ) -> dict[str, Any]:
         """The data of a successful answer. Raises CrawlError."""
-        answer = await self._client.ask(path, query=query, cookie=cookie)
+        answer = await (client or self._client).ask(path, query=query, cookie=cookie)
         if decode_body(answer, platform=self.name).lstrip().startswith(b"<"):
             raise self._client.refuse(BLOCKED, "a page instead of JSON")
         document = self._client.read_object(answer)
@@ -207,6 +231,17 @@ def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
         page=page,
         has_more=page < min(parse_count(data.get("numPages")) or 0, _MOST_PAGES),
         total=parse_count(data.get("numResults")),
+    )
+
+
+def _read_author_page(data: dict[str, Any], *, page: int) -> SearchPage:
+    found = [_read_hit(item) for item in pick_objects(data, "list", "vlist")]
+    total = parse_count(pick(data, "page", "count"))
+    return SearchPage(
+        hits=tuple(hit for hit in found if hit is not None),
+        page=page,
+        has_more=page * AUTHOR_PAGE_SIZE < (total or 0),
+        total=total,
     )
 
 

@@ -4,6 +4,7 @@ A platform is built from `PlatformTools` when it is first used, and then serves 
 your own needs this file, `notes`, `errors` and `Secret`; `client` sends the requests of a JSON API.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol, runtime_checkable
@@ -17,6 +18,8 @@ from tidings.core.secrets.secret import Secret
 DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 DEFAULT_SEARCH_LIMIT: Final = timedelta(seconds=30)
 LONGEST_KEYWORD: Final = 200
+
+_AUTHOR: Final = re.compile(r"author:([0-9A-Za-z]{1,64})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +123,40 @@ class ChecksKeywords(Protocol):
 
 
 @runtime_checkable
+class ListsAuthors(Protocol):
+    """A platform that can list the notes of an author; optional."""
+
+    async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        """One page of an author's notes, the newest first. Raises CrawlError."""
+
+
+@runtime_checkable
 class ChecksSessions(Protocol):
     """A platform that can tell who is logged in; optional."""
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
         """Ask who is logged in, without touching a note. Raises CrawlError."""
+
+
+def read_author(keyword: str) -> str | None:
+    """The author's id of a keyword such as `author:7`; None for words to search for."""
+    found = _AUTHOR.fullmatch(keyword.strip())
+    return None if found is None else found[1]
+
+
+async def find_notes(platform: Platform, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+    """One page of the notes that match a keyword, or that its author wrote. Raises CrawlError."""
+    check_author(platform, keyword)
+    author_id = read_author(keyword)
+    if author_id is not None and isinstance(platform, ListsAuthors):
+        return await platform.list_notes(author_id, page=page, cookie=cookie)
+    return await platform.search(keyword, page=page, cookie=cookie)
+
+
+def check_author(platform: Platform, keyword: str) -> None:
+    """Raises CrawlError if the keyword names an author and the platform cannot list the notes of one."""
+    if read_author(keyword) is not None and not isinstance(platform, ListsAuthors):
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"authors of {platform.name} cannot be watched, only keywords")
 
 
 def check_search(keyword: str, *, page: int, most_pages: int = 100) -> str:

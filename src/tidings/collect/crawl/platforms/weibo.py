@@ -1,5 +1,5 @@
-"""Weibo over the API of its mobile site: search for posts and read one post. A refused session has many answers (432, a
-redirect to the login, the login page, `ok: -100`); all of them blame the cookie.
+"""Weibo over the API of its mobile site: search for posts, list those of an author, and read one in full. A refused
+session has many answers (432, a redirect to the login, the login page, `ok: -100`); all of them blame the cookie.
 """
 
 import re
@@ -75,7 +75,15 @@ class Weibo:
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         asked = check_search(keyword, page=page)
         container = quote(f"100103type=1&q={asked}", safe="")
-        query = f"containerid={container}&page_type=searchall&page={page}"
+        return await self._read_cards(f"containerid={container}&page_type=searchall&page={page}", page, cookie)
+
+    async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        if not author_id.isdecimal():
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the id of a Weibo author is a number")
+        query = f"type=uid&value={author_id}&containerid=107603{author_id}&page={page}"
+        return await self._read_cards(query, page, cookie)
+
+    async def _read_cards(self, query: str, page: int, cookie: Secret | None) -> SearchPage:
         document = await self._ask("/api/container/getIndex", query=query, cookie=cookie)
         if document.get("ok") == 0 and clean_text(document.get("msg")).startswith(_NOTHING_FOUND):
             return SearchPage(hits=(), page=page, has_more=False, total=0)
@@ -90,7 +98,17 @@ class Weibo:
         data = self._read_data(document)
         if reference.note_id not in {clean_text(data.get(name)) for name in ("id", "mid", "bid")}:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another post")
+        if data.get("isLongText") is True:
+            data = data | {"text": await self._read_long_text(_read_id(data), cookie=cookie)}
         return _read_note(data)
+
+    async def _read_long_text(self, note_id: str, *, cookie: Secret | None) -> str:
+        """The whole text of a post that is shown cut off. Raises CrawlError: a part is no note."""
+        data = self._read_data(await self._ask("/statuses/extend", query=f"id={note_id}", cookie=cookie))
+        text = data.get("longTextContent")
+        if not isinstance(text, str) or not text:
+            raise self._client.refuse(NOT_UNDERSTOOD, "the whole text is missing")
+        return text
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
         data = self._read_data(await self._ask("/api/config", query="", cookie=cookie))
@@ -141,7 +159,8 @@ def _name_page(cookie: Secret | None) -> dict[str, str]:
 def _read_page(data: dict[str, Any], *, page: int) -> SearchPage:
     # A post can appear alone and in a group.
     hits = {hit.note_id: hit for post in _find_posts(data) if (hit := _read_hit(post)) is not None}
-    more = pick(data, "cardlistInfo", "page") is not None if "cardlistInfo" in data else bool(hits)
+    following = [pick(data, "cardlistInfo", name) for name in ("page", "since_id")]
+    more = any(each is not None for each in following) if "cardlistInfo" in data else bool(hits)
     return SearchPage(
         hits=tuple(hits.values()), page=page, has_more=more, total=parse_count(pick(data, "cardlistInfo", "total"))
     )
