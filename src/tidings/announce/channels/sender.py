@@ -7,14 +7,15 @@ with planning but a wake-up: starting, resuming and serving a slow engine are th
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import groupby
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.batch_log import BatchLog
+from tidings.announce.channels.batch_parts import BatchPart, SentBatch, SentPart
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import (
     BatchClaimed,
@@ -27,18 +28,14 @@ from tidings.announce.channels.channel import (
     SendResult,
     Transaction,
 )
-from tidings.announce.ledger.outbox import ClaimedPages
 from tidings.announce.ledger.recorder import Recorder
 from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.logs.logger import get_logger
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy, Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
 # An engine may ask for a day; other sites, and people who try again, need not wait that long to hear it.
 LONGEST_REST = timedelta(hours=1)
-
-_log = get_logger(__name__)
 
 _TROUBLES = {
     Verdict.RATE_LIMITED: Trouble.RATE_LIMITED,
@@ -47,8 +44,6 @@ _TROUBLES = {
 }
 # The pages are not to blame: they stay open and have not failed.
 _BLAMELESS = frozenset({Verdict.QUOTA_FULL, Verdict.THROTTLED})
-# These need a person; all others are recovered from by themselves.
-_ERRORS = frozenset({Verdict.BAD_URLS, Verdict.FORBIDDEN, Verdict.REFUSED})
 
 
 @dataclass(slots=True)
@@ -88,64 +83,6 @@ class SendingContext:
     save_progress: Callable[[], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Claimed pages on their way."""
-
-    number: int
-    claimed: ClaimedPages
-    # Pages that are not dealt with.
-    remaining: int
-    began: float
-    accepted: int = 0
-    # Answers by HTTP status.
-    statuses: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The pages of a batch that go out in one request: from `start` to `stop`."""
-
-    batch: _Batch
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-    @property
-    def urls(self) -> list[str]:
-        return [url.decode() for url in self.batch.claimed.list_urls(self.start, self.stop)]
-
-    @property
-    def first_url(self) -> str:
-        return self.batch.claimed.list_urls(self.start, self.start + 1)[0].decode()
-
-    def split_by(self, rejected: Mapping[str, str]) -> "Iterator[tuple[_Part, str | None]]":
-        """The stretches of pages that were taken (None), or rejected for one reason."""
-        if not rejected:
-            yield self, None
-            return
-        start = self.start
-        for reason, group in groupby(map(rejected.get, self.urls)):
-            stop = start + sum(1 for _ in group)
-            yield replace(self, start=start, stop=stop), reason
-            start = stop
-
-    def halve(self) -> "list[_Part]":
-        middle = (self.start + self.stop) // 2
-        return [replace(self, stop=middle), replace(self, start=middle)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """The last answer to a part, and how many attempts it took. `part` may be shorter than asked for: quota."""
-
-    part: _Part
-    outcome: Outcome
-    attempts: int
-
-
 class Sender:
     """Sends one engine's deliveries."""
 
@@ -164,8 +101,9 @@ class Sender:
         self._broken = broken
         self._context = context
         self._wake = wake
+        self._log = BatchLog(channel, clock=context.clock, retries=context.policy.retries)
         self._concurrency = concurrency
-        self._parts: asyncio.Queue[_Part] = asyncio.Queue()
+        self._parts: asyncio.Queue[BatchPart] = asyncio.Queue()
         # Pages are claimed only for a worker that is free: a batch takes megabytes.
         self._free = asyncio.Semaphore(concurrency)
         self._busy: set[int] = set()
@@ -222,12 +160,12 @@ class Sender:
         self._batches += 1
         self._context.emit(BatchClaimed(self._channel.engine, claimed.repeated))
         size = len(claimed)
-        batch = _Batch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
+        batch = SentBatch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
         step = self._channel.count_per_request(size)
         for start in range(0, size, step):
             if start:
                 await self._free.acquire()
-            self._parts.put_nowait(_Part(batch, start, min(start + step, size)))
+            self._parts.put_nowait(BatchPart(batch, start, min(start + step, size)))
         return True
 
     async def _work(self) -> None:
@@ -242,14 +180,14 @@ class Sender:
                 self._parts.task_done()
                 self._free.release()
 
-    async def _finish_batch(self, batch: _Batch) -> None:
+    async def _finish_batch(self, batch: SentBatch) -> None:
         self._busy.difference_update(segment.delivery for segment in batch.claimed.segments)
         if batch.statuses:
-            self._log_batch(batch)
+            self._log.log_batch(batch)
             await self._context.save_progress()
         self._wake.ring()
 
-    async def _deliver(self, whole: _Part) -> None:
+    async def _deliver(self, whole: BatchPart) -> None:
         """Send a part until it is taken or given up; with bad URLs it is halved until they are found."""
         parts = deque([whole])
         requests_left = self._channel.most_split_requests
@@ -258,10 +196,10 @@ class Sender:
             requests_left -= 1
             parts += await self._send_with_retries(part, may_split=requests_left >= len(parts) + 2)
 
-    async def _send_with_retries(self, part: _Part, *, may_split: bool) -> "list[_Part]":
+    async def _send_with_retries(self, part: BatchPart, *, may_split: bool) -> list[BatchPart]:
         """Send until there is a lasting answer, and record it. Returns the parts to send instead."""
         attempts = 0
-        sent: _Sent | None = None
+        sent: SentPart | None = None
         try:
             while not self._is_over:
                 # A retry is worth its quota only with all of the part; at first, some is better than nothing.
@@ -278,19 +216,19 @@ class Sender:
                     sent = None
                     continue
                 attempts += 1
-                sent = _Sent(part, outcome, attempts)
+                sent = SentPart(part, outcome, attempts)
                 delay = self._find_delay(outcome, attempts)
                 if delay is None:
                     return await self._conclude(sent, may_split=may_split)
                 await self._settle(part, outcome)
-                self._log_retry(sent, delay)
+                self._log.log_retry(sent, delay)
                 await self._context.stop.sleep(delay)
         except StopRequestedError:
             # The part stays in the outbox.
             pass
         return []
 
-    async def _send(self, part: _Part) -> Outcome:
+    async def _send(self, part: BatchPart) -> Outcome:
         """One request in its turn. Raises StopRequestedError before it is sent."""
         channel, context = self._channel, self._context
         request = channel.build_request(part.urls)
@@ -318,9 +256,9 @@ class Sender:
         left = self._context.stop.remaining()
         return left is not None and delay > left
 
-    async def _settle(self, part: _Part, outcome: Outcome) -> None:
+    async def _settle(self, part: BatchPart, outcome: Outcome) -> None:
         """An answer after which the part is sent again."""
-        self._log_answer(part, outcome)
+        self._log.log_answer(part, outcome)
         if self._channel.has_quota:
             async with self._context.transaction() as connection:
                 await self._channel.settle(connection, outcome, count=len(part))
@@ -334,7 +272,7 @@ class Sender:
         if delay is not None:
             await self._context.pace.rest(self._channel.host, min(delay, LONGEST_REST))
 
-    async def _conclude(self, sent: _Sent, *, may_split: bool) -> "list[_Part]":
+    async def _conclude(self, sent: SentPart, *, may_split: bool) -> list[BatchPart]:
         """Record a lasting answer. Returns the halves of a part with bad URLs."""
         if sent.outcome.accepted:
             await self._record_taken(sent)
@@ -342,11 +280,11 @@ class Sender:
             await self._settle(sent.part, sent.outcome)
             return sent.part.halve()
         else:
-            self._log_answer(sent.part, sent.outcome, lasting=True)
+            self._log.log_answer(sent.part, sent.outcome, lasting=True)
             await self._give_up(sent, settles=True)
         return []
 
-    async def _record_taken(self, sent: _Sent) -> None:
+    async def _record_taken(self, sent: SentPart) -> None:
         """Record an accepted part. Pages that the engine names as not taken have failed, each for its reason."""
         part, now = sent.part, self._context.clock.now()
         taken = fresh = 0
@@ -369,14 +307,21 @@ class Sender:
         part.batch.accepted += taken
         self._context.emit(PagesTaken(self._channel.engine, taken, fresh))
         for reason, pages in failed.items():
-            self._log_rejected(part, pages, reason, sent.outcome.advice)
+            self._log.log_rejected(part, pages, reason, sent.outcome.advice)
             advice = sent.outcome.advice
             self._context.emit(
                 PagesFailed(self._channel.engine, pages, untaken[reason], reason, advice, Verdict.BAD_URLS)
             )
 
     async def _record_failed(
-        self, connection: AsyncConnection, part: _Part, reason: str, attempts: int, *, verdict: Verdict, at: datetime
+        self,
+        connection: AsyncConnection,
+        part: BatchPart,
+        reason: str,
+        attempts: int,
+        *,
+        verdict: Verdict,
+        at: datetime,
     ) -> int:
         """Returns how many of the pages no engine has taken yet."""
         return await self._recorder.record_failed(
@@ -390,7 +335,7 @@ class Sender:
             at=at,
         )
 
-    async def _give_up(self, sent: _Sent, *, settles: bool = False) -> None:
+    async def _give_up(self, sent: SentPart, *, settles: bool = False) -> None:
         """Record that the engine did not take these pages; close it if the next ones would fare no better."""
         part, outcome, now = sent.part, sent.outcome, self._context.clock.now()
         blameless = outcome.verdict in _BLAMELESS
@@ -406,7 +351,7 @@ class Sender:
                 engine = self._channel.engine.endpoint
                 await self._broken.mark(connection, engine, reason=outcome.reason, at=to_milliseconds(now))
         if not blameless:
-            self._log_failed(sent)
+            self._log.log_failed(sent)
             failed = (len(part), untaken, outcome.reason, outcome.advice, outcome.verdict)
             result = PagesFailed(self._channel.engine, *failed)
             self._context.emit(result)
@@ -423,7 +368,7 @@ class Sender:
             wish is not None and self._is_too_long(wish * self._context.policy.scale)
         )
 
-    async def _close_without_quota(self, reservation: Reservation, sent: _Sent | None) -> None:
+    async def _close_without_quota(self, reservation: Reservation, sent: SentPart | None) -> None:
         """Nothing more can be sent today; a part that failed before it could be sent again has failed."""
         if sent is not None:
             await self._give_up(sent)
@@ -436,61 +381,5 @@ class Sender:
         self._wake.ring()
         engine = self._channel.engine
         if reason is not None:
-            _log.warning("engine.closed", site=self._channel.site.id, engine=engine.host, reason=reason)
+            self._log.log_closed(reason)
         self._context.emit(EngineClosed(engine, reason, advice, broken))
-
-    def _log_answer(self, part: _Part, outcome: Outcome, *, lasting: bool = False) -> None:
-        (_log.error if lasting and outcome.verdict in _ERRORS else _log.warning)(
-            "batch.answer",
-            **self._describe(part.batch),
-            urls=len(part),
-            first_url=part.first_url,
-            status=outcome.status,
-            error_code=outcome.code,
-            error_message=outcome.message,
-            verdict=outcome.verdict.value,
-            reason=outcome.reason,
-            check=outcome.advice,
-        )
-
-    def _log_retry(self, sent: _Sent, delay: timedelta) -> None:
-        _log.warning(
-            "batch.retry",
-            **self._describe(sent.part.batch),
-            retry=f"retry {sent.attempts}/{self._context.policy.retries}",
-            wait_s=delay.total_seconds(),
-            reason=sent.outcome.reason,
-        )
-
-    def _log_failed(self, sent: _Sent) -> None:
-        (_log.error if sent.outcome.verdict in _ERRORS else _log.warning)(
-            "batch.failed",
-            **self._describe(sent.part.batch),
-            urls=len(sent.part),
-            first_url=sent.part.first_url,
-            status=sent.outcome.status,
-            reason=sent.outcome.reason,
-            check=sent.outcome.advice,
-        )
-
-    def _log_rejected(self, part: _Part, pages: int, reason: str, advice: str) -> None:
-        _log.error("batch.rejected", **self._describe(part.batch), urls=pages, reason=reason, check=advice)
-
-    def _log_batch(self, batch: _Batch) -> None:
-        _log.info(
-            "batch.sent",
-            **self._describe(batch),
-            urls=len(batch.claimed),
-            accepted=batch.accepted,
-            status=dict(batch.statuses),
-            ms=round((self._context.clock.monotonic() - batch.began) * 1000),
-        )
-
-    def _describe(self, batch: _Batch) -> dict[str, str | int]:
-        channel = self._channel
-        return {
-            "site": channel.site.id,
-            "channel": str(channel.channel),
-            "engine": channel.engine.host,
-            "batch": batch.number,
-        }
