@@ -59,6 +59,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
 	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.bing
+	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.service
 	$(BIN)/python -m benchmarks.crawl
 	$(BIN)/python -m benchmarks.isolation

@@ -99,7 +99,7 @@ def _write_lastmod(shape: Shape, number: int) -> str:
     return f"<lastmod>{text}</lastmod>"
 
 
-def _stamp_files(folder: Path, shape: Shape, *, files: int) -> None:
+def stamp_files(folder: Path, shape: Shape, *, files: int) -> None:
     """Give every page of the site a lastmod of this shape."""
     for file in range(files):
         path = folder / f"{file + 1}.xml"
@@ -125,7 +125,7 @@ class Pair:
     @property
     def noise(self) -> float:
         """How far apart the two cheapest runs of one kind are, at worst: they did the very same."""
-        return max(_measure_noise(row) for row in (self.without, self.added))
+        return max(measure_noise(row) for row in (self.without, self.added))
 
     def judge(self) -> Sequence[Verdict]:
         before, after = (min(cost.work for cost in row.costs) for row in (self.without, self.added))
@@ -139,7 +139,7 @@ class Pair:
         ]
 
 
-def _measure_noise(row: Row) -> float:
+def measure_noise(row: Row) -> float:
     works = sorted(cost.work for cost in row.costs)
     return works[1] / works[0] - 1 if len(works) > 1 else 0.0
 
@@ -171,12 +171,12 @@ class Crawler:
 
     def fill(self, *, pages: int) -> None:
         """Announce everything on IndexNow, so that nothing is due there any more."""
-        _check(self._run("indexnow", priority="newest"), total=pages, submitted=pages)
+        check_cost(self._run("indexnow", priority="newest"), total=pages, submitted=pages)
 
     def crawl(self, *, pages: int) -> Cost:
         """A re-scan without Bing: everything is read and looked up."""
         self._installation.forget_validators()
-        return _check(self._run("indexnow", priority="newest"), total=pages, submitted=0)
+        return check_cost(self._run("indexnow", priority="newest"), total=pages, submitted=0)
 
     def crawl_for_bing(self, shape: Shape, *, pages: int) -> Cost:
         """The same with everything due on Bing, or all but `KNOWN`."""
@@ -184,7 +184,7 @@ class Crawler:
         self._installation.forget_validators()
         self._set_known(known)
         cost = self._run("all", priority="random" if shape is Shape.RANDOM else "newest")
-        _check(cost, total=pages, submitted=0)
+        check_cost(cost, total=pages, submitted=0)
         seen = {name: cost.found["bingStats"][name] for name in ("urlCount", "due", "left")}
         if seen != {"urlCount": QUOTA, "due": pages - known, "left": pages - known - QUOTA}:
             raise SubjectError(f"{QUOTA} of {pages - known:,} were to be chosen, and it came to {seen}")
@@ -197,15 +197,16 @@ class Crawler:
     def _set_known(self, count: int) -> None:
         """As if so many pages, and no others, had been submitted to Bing, and nothing today."""
         with closing(sqlite3.connect(self._database)) as connection, connection:
-            connection.execute("DELETE FROM bing_quota")
+            connection.execute("DELETE FROM channel_quota")
             connection.execute("DELETE FROM ledger WHERE channel = 2")
             connection.execute(
                 "INSERT INTO ledger SELECT site, 2, url_hash, submitted_at, lastmod FROM ledger LIMIT ?", [count]
             )
 
 
-def _check(cost: Cost, *, total: int, submitted: int) -> Cost:
-    wanted = {"status": "succeeded", "total": total, "submitted": submitted, "filesUnchanged": 0}
+def check_cost(cost: Cost, *, total: int, submitted: int, status: str = "succeeded") -> Cost:
+    """The cost of a run that did what it should. Raises SubjectError."""
+    wanted = {"status": status, "total": total, "submitted": submitted, "filesUnchanged": 0}
     if {name: cost.found[name] for name in wanted} != wanted:
         raise SubjectError(f"tidings was to come to {wanted}, and came to {cost.found}")
     return cost
@@ -228,29 +229,29 @@ def _serve_bing() -> Iterator[SandboxBing]:
         loop.close()
 
 
-def measure_pairs(shapes: Sequence[Shape], *, urls: int, rounds: int, say: Callable[[str], None]) -> list[Pair]:
+def measure_pairs(shapes: Sequence[Shape], *, urls: int, rounds: int, tell: Callable[[str], None]) -> list[Pair]:
     """Measure each shape, the two runs in turns. Raises SubjectError."""
     pairs = [Pair.of(shape, urls) for shape in shapes]
     with tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder, _serve_bing() as bing:
         files, data = Path(folder, "files"), Path(folder, "data")
         files.mkdir()
-        say(f"writing {urls:,} pages in files of {PER_FILE:,}")
+        tell(f"writing {urls:,} pages in files of {PER_FILE:,}")
         with Stage("large", str(files), Variant.DIFFERENT.value, str(urls)) as stage:
             bing.add_site(stage.sitemaps[0].rpartition("/")[0], key=DEMO_BING_KEY)
             crawler = Crawler(data, stage=stage, bing=bing)
-            say("filling the ledger of IndexNow")
+            tell("filling the ledger of IndexNow")
             crawler.fill(pages=urls)
             for pair in pairs:
-                _stamp_files(files, pair.shape, files=count_files(urls))
+                stamp_files(files, pair.shape, files=count_files(urls))
                 for _ in range(rounds):
-                    _note(pair.without, crawler.crawl(pages=urls), say=say)
-                    _note(pair.added, crawler.crawl_for_bing(pair.shape, pages=urls), say=say)
+                    record_cost(pair.without, crawler.crawl(pages=urls), tell=tell)
+                    record_cost(pair.added, crawler.crawl_for_bing(pair.shape, pages=urls), tell=tell)
     return pairs
 
 
-def _note(row: Row, cost: Cost, *, say: Callable[[str], None]) -> None:
+def record_cost(row: Row, cost: Cost, *, tell: Callable[[str], None]) -> None:
     row.costs.append(cost)
-    say(f"{row.name}: {cost.work:.2f} s of CPU without imports, peak {cost.peak / 1e6:.1f} MB")
+    tell(f"{row.name}: {cost.work:.2f} s of CPU without imports, peak {cost.peak / 1e6:.1f} MB")
 
 
 def main() -> int:
@@ -259,16 +260,16 @@ def main() -> int:
     # Not a part of any run: the first command after an installation would pay for it.
     compileall.compile_dir(ROOT / "src", quiet=2)
     try:
-        pairs = measure_pairs(options.only or list(Shape), urls=options.urls, rounds=options.rounds, say=_say)
+        pairs = measure_pairs(options.only or list(Shape), urls=options.urls, rounds=options.rounds, tell=say)
     except SubjectError as error:
-        _say(str(error))
+        say(str(error))
         return 2
     verdicts = [verdict for pair in pairs for verdict in pair.judge()]
     text = format_results(machine, table=None, verdicts=verdicts)
     print(f"\n{text}\n")
     if options.record:
         write_readme(PAGE, text)
-    _say(f"each run is in {_save(machine, pairs)}")
+    say(f"each run is in {_save(machine, pairs)}")
     return 1 if any(verdict.mark is Mark.FAIL for verdict in verdicts) else 0
 
 
@@ -288,7 +289,7 @@ def _read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

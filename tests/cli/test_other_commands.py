@@ -182,10 +182,13 @@ async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -
     exported = (line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
     terminal.variables |= {name: value.strip("'") for name, value in exported if name != "TIDINGS_DATA_DIR"}
     shown = [line.strip() for line in lines if line.startswith("  ")]
-    ran = [await terminal.run(*line.split()[1:]) for line in shown if line.startswith(SHOWN)]
-    cookies = [line.removeprefix("echo ").split(" | tidings ") for line in shown if line.startswith("echo ")]
-    for cookie, words in cookies:
-        ran.append(await terminal.pipe(*words.split(), given=cookie.strip("'")))
+    ran = []
+    for line in shown:
+        if line.startswith(SHOWN):
+            ran.append(await terminal.run(*line.split()[1:]))
+        elif line.startswith("echo "):
+            given, words = line.removeprefix("echo ").split(" | tidings ")
+            ran.append(await terminal.pipe(*words.split(), given=given.strip("'")))
     setup = await terminal.run("collect", "feishu", "setup", "--yes")
     terminal.variables |= dict(line.split("=") for line in setup.out.splitlines() if line.startswith("FEISHU_TABLE_"))
     collecting = [line.split()[1:] for line in shown if line.startswith("tidings collect")]

@@ -134,6 +134,9 @@ def _describe(report: Report) -> Iterator[str]:
             files=f"{report.files:,}",
         )
     yield from _describe_quotas(report)
+    for sitemap in report.sitemaps:
+        if sitemap.submitted:
+            yield say("Google was told that {sitemap} changed.", sitemap=escape(sitemap.sitemap))
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
     yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
     for engine in report.lines:
