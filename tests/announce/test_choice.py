@@ -14,7 +14,15 @@ from itertools import chain, count
 
 import pytest
 
-from tidings.announce.channels.quota.ranking import MOST_KNOWN, Best, Candidate, Chooser, FileBacklog, find_likely
+from tidings.announce.channels.quota.ranking import (
+    MOST_KNOWN,
+    Best,
+    Candidate,
+    Chooser,
+    FileBacklog,
+    LastmodForm,
+    find_likely,
+)
 from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_urls
 from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
@@ -249,7 +257,7 @@ def test_nothing_that_could_be_chosen_is_passed_over_by_its_text(shape: str) -> 
         moments = [NOON + timedelta(seconds=rng.uniform(-span, span)) for _ in range(rng.randint(1, 8))]
         lastmods = [lastmod for moment in moments if (lastmod := SHAPES[shape](rng, moment).encode())]
         floor = rank(rng.choice(floors)(rng, rng.choice(moments)).encode())
-        likely, in_order = find_likely(lastmods, range(len(lastmods)), floor=floor)
+        likely, in_order = find_likely(lastmods, LastmodForm.find(lastmods, range(len(lastmods))), floor=floor)
         later = {at for at, lastmod in enumerate(lastmods) if rank(lastmod) > max(floor, WITHOUT_LASTMOD)}
         assert later <= set(likely), (floor, lastmods)
         ranks = [rank(lastmods[at]) for at in likely if rank(lastmods[at]) != WITHOUT_LASTMOD]

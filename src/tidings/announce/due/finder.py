@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidings.announce.channels.quota.ranking import Chooser, FileBacklog
+from tidings.announce.channels.quota.ranking import Chooser, FileBacklog, LastmodForm
 from tidings.announce.due.hashes import DistinctCount, HashSet
 from tidings.announce.due.pages import Dropped, Listing, PageFilter, Pages
 from tidings.announce.due.rules import DueRules, count_stamped_now, find_due
@@ -158,9 +158,12 @@ class DueFinder:
             self._stamped_now += count_stamped_now(block, fetched_at=file.fetched_at)
         else:
             await self._find_due(block, self._ledger, fetched_at=file.fetched_at, now=now)
+        form: LastmodForm | None = None
         for channel, chooser in list(self._choosers.items()):
             try:
-                await chooser.consider(block, file, now=now)
+                if form is None and chooser.compares_lastmods:
+                    form = LastmodForm.find(block.lastmods, range(len(block)))
+                await chooser.consider(block, file, now=now, form=form)
             except Exception as error:  # noqa: BLE001 - trouble with one channel must not harm the rest
                 self._break_chooser(channel, error)
         self._pages += len(block)

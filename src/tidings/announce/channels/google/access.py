@@ -8,7 +8,8 @@ import base64
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from tidings.announce.channels.answer import (
@@ -27,6 +28,9 @@ from tidings.announce.site.site import find_origin
 from tidings.core.clock import Clock
 from tidings.core.net.client import Answer, FetchError, GuardedClient
 from tidings.core.secrets.secret import Secret
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 DEFAULT_GOOGLE_BASE: Final = "https://www.googleapis.com"
 # Where Google's own credentials have their tokens exchanged.
@@ -157,15 +161,10 @@ def judge_token(answer: Answer) -> Outcome:
 def sign_claim(account: ServiceAccount, *, scope: str, now: datetime) -> Secret | None:
     """A JSON Web Token with the signature RS256; None where the account's key is not an RSA key."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(account.private_key.reveal().encode(), password=None)
-    except (ValueError, TypeError):
-        return None
-    if not isinstance(key, RSAPrivateKey):
+    key = _load_key(account.private_key)
+    if key is None:
         return None
     issued = int(now.timestamp())
     claims = {
@@ -178,6 +177,19 @@ def sign_claim(account: ServiceAccount, *, scope: str, now: datetime) -> Secret 
     unsigned = f"{_encode({'alg': 'RS256', 'typ': 'JWT'})}.{_encode(claims)}"
     signature = key.sign(unsigned.encode(), PKCS1v15(), SHA256())
     return Secret(f"{unsigned}.{_encode_bytes(signature)}")
+
+
+# To load a key takes longer than everything else of a claim: it is checked.
+@lru_cache(maxsize=16)
+def _load_key(pem: Secret) -> "RSAPrivateKey | None":
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(pem.reveal().encode(), password=None)
+    except (ValueError, TypeError):
+        return None
+    return key if isinstance(key, RSAPrivateKey) else None
 
 
 def _encode(document: dict[str, Any]) -> str:

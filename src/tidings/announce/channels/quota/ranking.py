@@ -90,6 +90,31 @@ class Best:
             self.floor = max(self.floor, best[-1][1].rank)
 
 
+@dataclass(frozen=True, slots=True)
+class LastmodForm:
+    """What the lastmods of some pages have in common. It is worked out once for all channels that compare them."""
+
+    # Positions of pages with a lastmod and without one.
+    dated: Sequence[int]
+    undated: Sequence[int]
+    # The lastmods at `dated`.
+    texts: Sequence[bytes]
+    # All of them count as no lastmod, by their form alone.
+    wrong: bool
+    # The time zone's offset that they share; None if they do not compare as text.
+    offset: timedelta | None
+
+    @classmethod
+    def find(cls, lastmods: Sequence[bytes], positions: Sequence[int]) -> "LastmodForm":
+        texts, undated = list(map(lastmods.__getitem__, positions)), list[int]()
+        if not all(texts):
+            undated = [at for at in positions if not lastmods[at]]
+            positions = [at for at in positions if lastmods[at]]
+            texts = list(filter(None, texts))
+        wrong = are_wrong(texts)
+        return cls(positions, undated, texts, wrong, None if wrong else find_common_offset(texts))
+
+
 class Chooser:
     """Goes along with one crawl and keeps the best of what is due on one channel.
 
@@ -134,8 +159,13 @@ class Chooser:
         self._new = Best(self._size, floor=self._best.floor)
         self._changed = Best(self._size, floor=self._best.floor)
 
-    async def consider(self, listing: Listing, file: SitemapFile, *, now: int) -> None:
-        """Look at a block of the present file's pages."""
+    @property
+    def compares_lastmods(self) -> bool:
+        """Whether `consider` needs the form of a block's lastmods."""
+        return self._by_lastmod and self._size > 0
+
+    async def consider(self, listing: Listing, file: SitemapFile, *, now: int, form: LastmodForm | None = None) -> None:
+        """Look at a block of the present file's pages. `form`: of all its lastmods, where it is known."""
         backlog = self._backlog = self._backlog or FileBacklog(file)
         known = self._known
         if known is None:
@@ -144,7 +174,7 @@ class Chooser:
         positions = list(compress(count(), map(apart.__contains__, listing.hashes))) if apart else []
         self._judge_known(listing, positions, known, backlog, now=now)
         backlog.due += len(listing) - len(positions)
-        self._offer(listing, range(len(listing)), self._new, backlog, apart=apart)
+        self._offer(listing, range(len(listing)), self._new, backlog, apart=apart, form=form)
 
     def release(self, *, believed: bool) -> FileBacklog | None:
         """The file is good as far as it was read; without `believed`, its lastmods make no known page due."""
@@ -207,11 +237,12 @@ class Chooser:
         backlog: FileBacklog,
         *,
         apart: Collection[int] = (),
+        form: LastmodForm | None = None,
     ) -> None:
         """Offer the pages at these positions, but for those whose hashes are in `apart`."""
         offer = _Offer(listing, best, backlog, apart, self._random)
-        if self._size and self._by_lastmod:
-            offer.offer_latest(positions)
+        if self.compares_lastmods:
+            offer.offer_latest(form or LastmodForm.find(listing.lastmods, positions))
         elif self._size:
             offer.offer_random(positions)
 
@@ -226,20 +257,19 @@ class _Offer:
     apart: Collection[int]
     random: random.Random
 
-    def offer_latest(self, positions: Sequence[int]) -> None:
+    def offer_latest(self, form: LastmodForm) -> None:
         lastmods, best = self.listing.lastmods, self.best
-        dated = positions if all(lastmods) else [at for at in positions if lastmods[at]]
-        if len(dated) < len(positions):
-            self.offer_random([at for at in positions if not lastmods[at]])
-        if are_wrong([lastmods[at] for at in dated]):
-            self.offer_random(dated)
+        if form.undated:
+            self.offer_random(form.undated)
+        if form.wrong:
+            self.offer_random(form.dated)
             return
-        likely, in_order = find_likely(lastmods, dated, floor=best.floor - _DATED)
+        likely, in_order = find_likely(lastmods, form, floor=best.floor - _DATED)
         if not in_order and len(likely) > _MANY:
             # The last days first: after them, the floor lets little of the rest through.
             latest, others = split_latest(lastmods, likely)
             self._offer_dated(sorted(latest, key=lastmods.__getitem__, reverse=True))
-            likely, _ = find_likely(lastmods, others, floor=best.floor - _DATED)
+            likely, _ = find_likely(lastmods, LastmodForm.find(lastmods, others), floor=best.floor - _DATED)
         self._offer_dated(likely, in_order=in_order)
 
     def offer_random(self, positions: Sequence[int]) -> None:
@@ -278,14 +308,13 @@ def are_wrong(texts: Sequence[bytes]) -> bool:
     return not any(map(parse_lastmod, set(b"\n".join(texts).translate(_ONES).split(b"\n"))))
 
 
-def find_likely(lastmods: Sequence[bytes], positions: Sequence[int], *, floor: int) -> tuple[Sequence[int], bool]:
-    """Those whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
+def find_likely(lastmods: Sequence[bytes], form: LastmodForm, *, floor: int) -> tuple[Sequence[int], bool]:
+    """The dated pages whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
 
     Lastmods of one form and one time zone compare as text: then they come with the latest first, and True. Others
     compare up to a day, and a year or a month alone is always looked at closely.
     """
-    texts = list(map(lastmods.__getitem__, positions))
-    offset = find_common_offset(texts)
+    positions, texts, offset = form.dated, form.texts, form.offset
     if floor >= 0:
         since = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
         if offset is None:
