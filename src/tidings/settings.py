@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.site.channel_settings import (
+    AUTO,
     BaiduSettings,
     BingSettings,
     PagePriority,
@@ -437,12 +438,14 @@ def _read_ranked(variables: Variables, kind: type[Ranked], *, key_name: str, **o
     """A channel with a quota is on if its key is set."""
     key, fields = variables.secret(key_name), kind.fields
     prefix = fields.prefix.upper()
+    auto = fields.asks and variables.text(f"{prefix}_DAILY_QUOTA") == AUTO
     return kind(
         enabled=key is not None,
         key=None if key is None else variables.check(key_name, lambda: kind.check_key(key.reveal())),
-        daily_quota=variables.whole(
-            f"{prefix}_DAILY_QUOTA", default=fields.default_quota, least=1, most=fields.most_quota
-        ),
+        daily_quota=fields.default_quota
+        if auto
+        else variables.whole(f"{prefix}_DAILY_QUOTA", default=fields.default_quota, least=1, most=fields.most_quota),
+        auto=auto,
         priority=variables.choice(f"{prefix}_PRIORITY", PagePriority.NEWEST),
         **others,
     )

@@ -160,6 +160,7 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "submitted": 290,
         "failed": 10,
         "files": 8,
+        "pageCheck": {"checked": 0, "held": 0, "pages": []},
         "filesUnchanged": 2,
         "dropped": {"invalid": 11, "foreignHost": 12, "outsideKeyLocation": 13},
         "bingStats": None,

@@ -54,6 +54,10 @@ async def test_new_site_is_answered_with_every_field_and_its_default(api: ApiSta
             "schedule": "0 0 * * *",
             "announceRemoved": False,
             "enabled": True,
+            "group": None,
+            "hookSecret": None,
+            "pageCheck": "off",
+            "pageCheckLimit": 100,
             "bingEnabled": False,
             "bingApiKey": None,
             "bingDailyQuota": 100,
@@ -86,6 +90,9 @@ async def test_every_field_can_be_set(api: ApiStage) -> None:
         "schedule": "30 6 * * 1",
         "announceRemoved": True,
         "enabled": False,
+        "group": "acme",
+        "pageCheck": "all",
+        "pageCheckLimit": 10_000,
         "bingEnabled": True,
         "bingDailyQuota": 500,
         "bingPriority": "random",
@@ -98,7 +105,13 @@ async def test_every_field_can_be_set(api: ApiStage) -> None:
         "googlePriority": "random",
         "googleProperty": "sc-domain:shop.example",
     }
-    secrets = {"indexnowKey": KEY, "bingApiKey": BING_KEY, "baiduToken": BING_KEY, "googleCredentials": ACCOUNT}
+    secrets = {
+        "indexnowKey": KEY,
+        "bingApiKey": BING_KEY,
+        "baiduToken": BING_KEY,
+        "googleCredentials": ACCOUNT,
+        "hookSecret": BING_KEY,
+    }
     answer = await api.ask("POST", "/api/sites", {**given, **secrets})
     assert answer.status == 201
     shown = {**given, "sitemapUrl": given["sitemapUrls"][0], **dict.fromkeys(secrets, MASK)}
@@ -251,6 +264,10 @@ BAD_VALUES: list[tuple[dict[str, Any], str, str]] = [
     ({"bingDailyQuota": 1.5}, "bingDailyQuota", "integer"),
     ({"bingDailyQuota": "7"}, "bingDailyQuota", "integer"),
     ({"bingDailyQuota": True}, "bingDailyQuota", "integer"),
+    ({"pageCheck": "some"}, "pageCheck", "'off', 'sample' or 'all'"),
+    ({"pageCheckLimit": 10_001}, "pageCheckLimit", "1 to 10,000"),
+    ({"group": "a b"}, "group", "letters, digits"),
+    ({"hookSecret": "short"}, "hookSecret", "16 to 256"),
     ({"bingPriority": "oldest"}, "bingPriority", "'newest' or 'random'"),
 ]
 

@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, read_limit, select_allowed
+from tidings.announce.channels.quota.quota import channel_quota, select_allowed
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
@@ -89,6 +89,7 @@ class SiteSummary:
 
     id: str
     number: int
+    group: str | None
     condition: SiteCondition
     # Why the condition is what it is, in the engine's or Tidings' own words; None where the condition says it all.
     reason: str | None
@@ -133,14 +134,15 @@ async def list_sites(
     *,
     clock: Clock,
     search: str = "",
+    group: str | None = None,
     conditions: Sequence[SiteCondition] = (),
     order: SiteOrder = SiteOrder.URGENT,
     offset: int = 0,
     limit: int = 25,
 ) -> SitePage:
-    """One page of sites. `search` is a part of the id, no `conditions` means all of them."""
+    """One page of sites, of one group or of all. `search` is a part of the id, no `conditions` means all of them."""
     now = clock.now()
-    known = _select_conditions(now)
+    known = _select_conditions(now, true() if group is None else sites.c.group_name == group)
     fits = _make_filter(known, search=search, conditions=conditions)
     async with database.read() as connection:
         rows = (await connection.execute(_select_numbers(known, fits, order, offset=offset, limit=limit))).all()
@@ -157,14 +159,14 @@ async def list_sites(
 async def find_summary(database: Database, number: int, *, clock: Clock) -> SiteSummary | None:
     """One site; None if it was removed."""
     now = clock.now()
-    known = _select_conditions(now, site=number)
+    known = _select_conditions(now, sites.c.number == number)
     async with database.read() as connection:
         rows = (await connection.execute(select(known))).all()
         return (await _read_sites(connection, rows, now=now)).get(number)
 
 
-def _select_conditions(now: datetime, *, site: int | None = None) -> CTE:
-    """Every site with its condition. Both steps are materialized: each look into the history is made once a site."""
+def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
+    """Every wanted site with its condition. Both steps are materialized, so that each look is made once a site."""
     everything = schedules.alias("everything")
     workflow = literal(WORKFLOW_PREFIX) + sites.c.id
     running_row = (
@@ -192,7 +194,7 @@ def _select_conditions(now: datetime, *, site: int | None = None) -> CTE:
                 (last_executions.c.workflow_name == workflow) & (last_executions.c.kind == ANNOUNCE),
             )
         )
-        .where(sites.c.removed_at.is_(None), true() if site is None else sites.c.number == site)
+        .where(sites.c.removed_at.is_(None), wanted)
         .cte("found")
         .prefix_with("MATERIALIZED")
     )
@@ -289,6 +291,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         sites.c.number,
         sites.c.id,
         sites.c.settings,
+        sites.c.group_name,
         refusal,
         last.c.started_at.label("last_at"),
         last.c.status.label("last_status"),
@@ -309,7 +312,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         today = channel_quota.alias(f"{channel}_today")
         allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
         columns += [today.c.used.label(f"{channel}_used"), today.c.full.label(f"{channel}_full")]
-        columns.append((allowed if kind.terms.learns else null()).label(f"{channel}_allowed"))
+        columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed"))
         is_today = (today.c.site == sites.c.number) & (today.c.channel == channel.value) & (today.c.day == day)
         tables = tables.outerjoin(today, is_today)
     return select(*columns).select_from(tables).where(sites.c.number.in_([row.number for row in known]))
@@ -344,6 +347,7 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
     return SiteSummary(
         id=row.id,
         number=row.number,
+        group=row.group_name,
         condition=condition,
         reason=_find_reason(condition, refusal=row.refusal, result=result),
         last_at=read_timestamp(row.last_at),
@@ -360,8 +364,7 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
 
 
 def _read_quota(row: Any, kind: RankedKind, settings: Mapping[str, Any]) -> QuotaUse:
-    configured = settings.get(kind.fields.daily_quota, kind.fields.default_quota)
-    limit = read_limit(getattr(row, f"{kind.channel}_allowed"), configured=configured)
+    limit = kind.find_limit(settings, allowed=getattr(row, f"{kind.channel}_allowed"))
     return QuotaUse(getattr(row, f"{kind.channel}_used") or 0, limit, bool(getattr(row, f"{kind.channel}_full")))
 
 

@@ -18,7 +18,7 @@ from tidings.announce.channels.google.submissions import SitemapSubmission, Site
 from tidings.announce.channels.quota.channel_status import ChannelStatus, read_channel_status, select_last_submission
 from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
-from tidings.announce.channels.quota.quota import QuotaState, channel_quota, read_limit, select_allowed
+from tidings.announce.channels.quota.quota import QuotaState, channel_quota, select_allowed
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
@@ -140,7 +140,7 @@ def _select_standing() -> Select[Any]:
         today = channel_quota.alias(f"{channel}_today")
         columns += [today.c[name].label(f"{channel}_{name}") for name in _QUOTA_COLUMNS]
         allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
-        columns.append((allowed if kind.terms.learns else null()).label(f"{channel}_allowed_lately"))
+        columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed_lately"))
         columns.append(select_last_submission(sites.c.number, channel).scalar_subquery().label(f"{channel}_last"))
         is_today = and_(today.c.site == sites.c.number, today.c.channel == channel.value, today.c.day == day)
         tables = tables.outerjoin(today, is_today)
@@ -158,8 +158,7 @@ def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus
     if not settings.get(fields.enabled, False):
         return ChannelStatus()
     values = {name: getattr(row, f"{kind.channel}_{name}") for name in _QUOTA_COLUMNS}
-    configured = settings.get(fields.daily_quota, fields.default_quota)
-    limit = read_limit(getattr(row, f"{kind.channel}_allowed_lately"), configured=configured)
+    limit = kind.find_limit(settings, allowed=getattr(row, f"{kind.channel}_allowed_lately"))
     quota = QuotaState(
         kind.terms.find_day(now),
         limit,

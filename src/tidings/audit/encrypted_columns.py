@@ -39,6 +39,7 @@ ENCRYPTED_COLUMNS: Final = (
     EncryptedColumn("sites", "bing_key", ("id",), "bing-key", "the Bing key of"),
     EncryptedColumn("sites", "baidu_token", ("id",), "baidu-token", "the Baidu token of"),
     EncryptedColumn("sites", "google_credentials", ("id",), "google-credentials", "the Google credentials of"),
+    EncryptedColumn("sites", "hook_secret", ("id",), "hook-secret", "the hook secret of"),
 )
 
 

@@ -7,7 +7,7 @@ import typer
 
 from tidings import __version__
 from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens, worker
-from tidings.cli.announce import announce, check, ledger, pause, sites, status
+from tidings.cli.announce import announce, check, ledger, pause, site_files, status
 from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror, notes
 from tidings.cli.collect import run as workflows
 from tidings.cli.collect import status as collect_status
@@ -25,7 +25,7 @@ app.command("run")(announce.run)
 app.command("stop")(announce.stop)
 app.command("check")(check.check)
 app.command("status")(status.status)
-app.add_typer(sites.app, name="sites")
+app.add_typer(site_files.app, name="sites")
 app.command("pause")(pause.pause)
 app.command("resume")(pause.resume)
 app.add_typer(ledger.app, name="ledger")

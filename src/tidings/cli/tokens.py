@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.announce.site.site import check_group
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
 from tidings.cli.session import Exit, Session, command, fail, require_site
@@ -15,6 +16,7 @@ app = make_group("Make and revoke tokens of the API.")
 
 ScopeArgument = Annotated[Scope, typer.Argument(help="What the token may do.")]
 NameOption = Annotated[str | None, typer.Option("--name", help="The token's name. [the present time]")]
+GroupOption = Annotated[str | None, typer.Option("--group", help="The only group of sites that a viewer sees.")]
 SiteOption = Annotated[str | None, typer.Option("--site", help="The site's id, for the scope site.")]
 
 
@@ -25,6 +27,7 @@ async def new(
     scope: ScopeArgument,
     name: NameOption = None,
     site: SiteOption = None,
+    group: GroupOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it. It is not shown again.
@@ -32,11 +35,16 @@ async def new(
     A token of the same scope and name is replaced.
     """
     _require_fit(scope, site)
+    if group is not None and scope is not Scope.VIEWER:
+        fail("--group belongs to the scope viewer, and only to it")
     installation = await session.open()
     found = None if site is None else await require_site(installation, site)
     given = name or f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"
     made = await installation.tokens.make(
-        scope, site=None if found is None else found.number, name=given if found is None else found.id
+        scope,
+        site=None if found is None else found.number,
+        name=given if found is None else found.id,
+        group=None if group is None else check_group(group),
     )
     token = made.reveal()
     print_answer({"token": token, "scope": scope.value, "name": site or given}, token, as_json=as_json)
@@ -69,12 +77,20 @@ async def list_tokens(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     found = await installation.tokens.list_all()
     if as_json:
-        rows = [{"scope": each.scope.value, "name": each.name, "createdAt": to_text(each.created_at)} for each in found]
+        rows = [
+            {
+                "scope": each.scope.value,
+                "name": each.name,
+                "group": each.group,
+                "createdAt": to_text(each.created_at),
+            }
+            for each in found
+        ]
         print_json({"tokens": rows})
         return
     print_table(
-        [(each.scope.value, escape(each.name), format_time(each.created_at)) for each in found],
-        *("scope", "name", "made"),
+        [(each.scope.value, escape(each.name), each.group or "-", format_time(each.created_at)) for each in found],
+        *("scope", "name", "group", "made"),
     )
 
 

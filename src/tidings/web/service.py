@@ -25,6 +25,7 @@ from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage
 from tidings.web.routes.announce.executions import make_executions_router
 from tidings.web.routes.announce.ledger import make_ledger_router
+from tidings.web.routes.announce.overview import make_site_overview_router
 from tidings.web.routes.announce.pauses import make_pause_router
 from tidings.web.routes.announce.site_lookup import SiteLookup
 from tidings.web.routes.announce.sites import SiteServices, make_sites_router
@@ -163,6 +164,7 @@ def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
             clock=installation.clock,
         ),
         make_trigger_router(lookup, service=service),
+        make_site_overview_router(database=installation.database, clock=installation.clock),
     ]
 
 

@@ -1,7 +1,7 @@
 """Builds the parts of one execution: planner, senders, channels and records. It decides nothing."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -27,6 +27,8 @@ from tidings.announce.execution.results import CutShort, Result
 from tidings.announce.execution.senders import Senders
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder, TakenPages
+from tidings.announce.page_check.checker import PageChecker
+from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.site import Engine, Site
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
@@ -82,6 +84,19 @@ class ExecutionParts:
             emit=self._emit,
             wake=wake,
         )
+
+    @asynccontextmanager
+    async def open_checker(self, stop: Stop) -> AsyncIterator[PageChecker | None]:
+        """The page check, if the site wants one."""
+        settings = self._site.page_check
+        if settings.mode is PageCheckMode.OFF:
+            yield None
+            return
+        checker = PageChecker(settings, client=self._announcer.client, clock=self._announcer.clock, stop=stop)
+        try:
+            yield checker
+        finally:
+            await checker.close()
 
     def make_ranked_plan(self, channel: Channel) -> RankedPlan:
         return RankedPlan(
@@ -157,6 +172,7 @@ class ExecutionParts:
             day=kind.terms.find_day(self._execution.started_at),
             limit=kind.pick(site).daily_quota,
             clock=announcer.clock,
+            asked=kind.pick(site).auto,
         )
         return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
 

@@ -13,7 +13,7 @@ from tidings.announce.channels.enabled_channels import choose_channels
 from tidings.announce.channels.google.access import GoogleTokens
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
-from tidings.announce.due.finder import DueFinder
+from tidings.announce.due.finder import DueFile, DueFinder
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
 from tidings.announce.execution.given_pages import GivenPages
@@ -34,6 +34,7 @@ from tidings.announce.execution.results import (
 )
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.site.site import ANNOUNCE, Engine, Site
 from tidings.announce.site.table import claim_purge
 from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, PageSource, Remembered
@@ -165,6 +166,7 @@ class AnnounceExecution:
         self._engines: Sequence[Engine] | None = None
         self._crawl: PageSource | None = None
         self._metrics = ExecutionMetrics()
+        self._checker: PageChecker | None = None
 
     async def run(
         self, *, stop: Stop, pages: PageSource | None = None, on_progress: Callable[[Report], None] = ignore_progress
@@ -254,6 +256,10 @@ class AnnounceExecution:
             clock=self._announcer.clock,
         )
         planner = self._parts.make_planner(wake)
+        async with self._parts.open_checker(stop) as self._checker:
+            await self._plan_pages(crawl, finder, planner, stop=stop)
+
+    async def _plan_pages(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         with closing(finder):
             try:
                 await self._read_sitemaps(crawl, finder, planner, stop=stop)
@@ -264,7 +270,7 @@ class AnnounceExecution:
             self._emit(CrawlEnded(crawl.result, finder.count_total()))
         if crawl.result.roots_read and not stop.requested:
             for ranked in self._ranked.values():
-                await ranked.plan()
+                await ranked.plan(self._checker)
 
     async def _read_sitemaps(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         """A stop ends the wait for the next pages; those that were read are planned to the end."""
@@ -274,12 +280,20 @@ class AnnounceExecution:
                 if (file := await finder.take(event)) is not None:
                     self._emit(file.counts)
                     if self._engines:
-                        await planner.add_file(file)
+                        await planner.add_file(await self._check_pages(file))
                 while finder.chooser_errors:
                     channel, error = finder.chooser_errors.popitem()
                     self._ranked[channel].record_broken(error)
         if self._site.announce_removed and self._engines and crawl.result.complete and finder.count_total():
             await planner.add_removed(unchanged=finder.unchanged)
+
+    async def _check_pages(self, file: DueFile) -> DueFile:
+        """The file without pages that should not be announced. It is read again then, and they are looked at again."""
+        if self._checker is None or not file.due:
+            return file
+        admitted, result = await self._checker.check(file.due)
+        self._emit(result)
+        return file if len(admitted) == len(file.due) else replace(file, due=admitted, channels=0)
 
     async def _count_outbox(self) -> None:
         """Count what is left, and save IndexNow's result before any other channel is asked."""

@@ -5,24 +5,26 @@ The pages that the quota does not cover are not put into the outbox. No error in
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import Transaction
 from tidings.announce.channels.quota.quota import QuotaState
-from tidings.announce.channels.quota.ranked import RankedChannel
+from tidings.announce.channels.quota.ranked import AskedApi, RankedChannel
 from tidings.announce.channels.quota.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened, Result
 from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
+from tidings.core.stop import StopRequestedError
 
 FREE_CHANNEL = "Set another key, or free the channel with `tidings resume SITE` once the trouble is gone."
 # A channel that tells its quota only with an answer may take more than we assume: so many candidates are kept.
@@ -88,13 +90,24 @@ class RankedPlan:
         with self.isolate():
             await self._open_channel()
 
-    async def plan(self) -> None:
+    async def plan(self, checker: PageChecker | None = None) -> None:
         """After the crawl: put the best of what is due into the outbox, as far as the quota goes."""
         with self.isolate():
             if self.chooser is not None:
                 self._emit(RankedCounted(self.channel.channel, due=self.chooser.count_due() + len(self._open)))
                 self._chosen = self.chooser.choose(self._size)
+                if checker is not None:
+                    await self._check_chosen(checker)
                 await self._write((await self.channel.quota.read()).remaining - len(self._open))
+
+    async def _check_chosen(self, checker: PageChecker) -> None:
+        """Leave out pages that should not be announced. After a stop nothing is left: nothing is sent then either."""
+        chosen, self._chosen = self._chosen, []
+        with suppress(StopRequestedError):
+            admitted, checked = await checker.check(gather_pages(chosen))
+            kept = set(admitted.hashes)
+            self._chosen = [each for each in chosen if each[0] in kept]
+            self._emit(checked)
 
     async def plan_more(self) -> bool:
         """After sending: plan more, if an answer told of more quota than was known. Returns whether it did."""
@@ -120,6 +133,7 @@ class RankedPlan:
             return
         async with self._transaction() as connection:
             await channel.quota.begin(connection)
+        await self._ask_limit()
         quota = await channel.quota.read()
         self.can_send = quota.remaining > 0
         skipped = None
@@ -138,6 +152,18 @@ class RankedPlan:
         )
         await chooser.load(now=to_milliseconds(self._clock.now()))
         self.chooser = chooser
+
+    async def _ask_limit(self) -> None:
+        """Once a day, ask the channel for its quota, if the site wants that. Without an answer the last one counts."""
+        channel = self.channel
+        if not channel.settings.auto or (await channel.quota.read()).learned or not isinstance(channel.api, AskedApi):
+            return
+        allowed = await channel.api.ask_limit(channel.site)
+        if allowed is None:
+            _log.warning(f"{channel.channel}.quota_not_told", site=channel.site.id)
+            return
+        async with self._transaction() as connection:
+            await channel.quota.learn(connection, allowed)
 
     def _count_candidates(self, quota: QuotaState) -> int:
         """How many pages may go out in this execution, at most."""

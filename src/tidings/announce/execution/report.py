@@ -13,12 +13,14 @@ from tidings.announce.channels.answer import Outcome
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import Dropped
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.page_check.checker import HeldPage
 from tidings.announce.site.check import explain_emptiness
 from tidings.announce.site.site import Engine
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionStatus
 
 ALERT_SHARE = 0.10
+_MOST_HELD_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,27 @@ def _describe(ranked: RankedReport | None) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class PageCheckReport:
+    """The page check of one execution."""
+
+    # Pages that were fetched, and those of them that were not announced.
+    checked: int = 0
+    held: int = 0
+    # The first of them.
+    pages: Sequence[HeldPage] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        pages = [{"url": page.url, "reason": page.reason} for page in self.pages]
+        return {"checked": self.checked, "held": self.held, "pages": pages}
+
+    def list_lines(self) -> list[str]:
+        """For people: pages that were not announced, with their reasons."""
+        lines = [f"not announced: {page.url}: {page.reason}" for page in self.pages[:_MOST_HELD_LINES]]
+        more = self.held - len(lines)
+        return [*lines, f"and {more:,} more pages, which are in the log"] if more else lines
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One execution."""
 
@@ -184,6 +207,7 @@ class Report:
     files: int = 0
     files_unchanged: int = 0
     dropped: Dropped = field(default_factory=Dropped)
+    page_check: PageCheckReport = field(default_factory=PageCheckReport)
     # By endpoint, in the order of the site.
     engines: Mapping[str, EngineReport] = field(default_factory=dict)
     # The channels with a quota that the execution is for.
@@ -264,12 +288,13 @@ class Report:
                 "foreignHost": self.dropped.foreign_host,
                 "outsideKeyLocation": self.dropped.outside_key_location,
             },
+            "pageCheck": self.page_check.to_json(),
             "engines": [engine.to_json() for engine in self.engines.values()],
             **{f"{channel}Stats": _describe(self.ranked.get(channel)) for channel in Channel if channel.has_quota},
             "googleSitemaps": [each.to_json() for each in self.sitemaps],
             "cutShort": self.cut_short,
             "errors": [*self.errors, *self.list_emptiness(), *self.list_refusals()],
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *self.page_check.list_lines()],
             # The names of the seeds.
             "timestamp": None if self.started_at is None else to_text(self.started_at),
             "total_urls": self.total,

@@ -18,6 +18,7 @@ from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
 from tidings.announce.execution.report import EngineReport, RankedReport, Report, SitemapReport
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.page_check.checker import MOST_LISTED, PagesChecked
 from tidings.announce.site.site import Engine
 from tidings.announce.sitemap.crawl import CrawlResult
 from tidings.core.executions import ExecutionStatus
@@ -118,6 +119,7 @@ class Ended:
 Result = (
     SendResult
     | FileCounts
+    | PagesChecked
     | EngineFound
     | RemovalsPlanned
     | CrawlEnded
@@ -166,11 +168,13 @@ def _replace_ranked(report: Report, channel: Channel, ranked: RankedReport) -> R
 
 
 def _fold_planning(
-    report: Report, result: FileCounts | EngineFound | RemovalsPlanned | CrawlEnded | OutboxCounted
+    report: Report, result: FileCounts | PagesChecked | EngineFound | RemovalsPlanned | CrawlEnded | OutboxCounted
 ) -> Report:
     match result:
         case FileCounts():
             return _fold_file(report, result)
+        case PagesChecked():
+            return _fold_checked(report, result)
         case EngineFound(engine, refusal, since, advice):
             entry = EngineReport(engine, reason=refusal, advice=advice, broken=refusal is not None)
             warning = None if since is None else f"{engine} refuses this key since {since:%Y-%m-%d}"
@@ -214,6 +218,23 @@ def _fold_file(report: Report, file: FileCounts) -> Report:
         not_believed=report.not_believed + file.not_believed,
         dropped=report.dropped + file.dropped,
         warnings=[*report.warnings, *_make_lines(file.warning)],
+    )
+
+
+def _fold_checked(report: Report, result: PagesChecked) -> Report:
+    check = report.page_check
+    warning = None
+    if result.ended is not None:
+        warning = f"page check: {result.ended}; the pages that were not looked at are announced unchecked"
+    return replace(
+        report,
+        page_check=replace(
+            check,
+            checked=check.checked + result.checked,
+            held=check.held + len(result.held),
+            pages=[*check.pages, *result.held][:MOST_LISTED],
+        ),
+        warnings=[*report.warnings, *_make_lines(warning)],
     )
 
 

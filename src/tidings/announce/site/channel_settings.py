@@ -16,6 +16,8 @@ from tidings.core.secrets.secret import Secret
 
 # Bing's keys are 32 hexadecimal digits today; all that is certain is that one has no white space.
 _KEY = re.compile(r"[\x21-\x7e]{1,256}")
+# A daily quota that the channel itself is asked for.
+AUTO = "auto"
 
 
 class PagePriority(StrEnum):
@@ -41,6 +43,8 @@ class RankedFields:
     most_quota: int
     # The field that switches it on, where it has another name.
     switch: str | None = None
+    # The channel tells its quota to who asks: the setting may be `auto`.
+    asks: bool = False
 
     @property
     def enabled(self) -> str:
@@ -67,10 +71,17 @@ class RankedSettings:
     # URLs a day.
     daily_quota: int = 0
     priority: PagePriority = PagePriority.NEWEST
+    # The channel is asked for its quota; `daily_quota` counts until it has answered.
+    auto: bool = False
 
     def __post_init__(self) -> None:
         if not self.daily_quota:
             object.__setattr__(self, "daily_quota", self.fields.default_quota)
+
+    @property
+    def shown_quota(self) -> int | str:
+        """The daily quota as it was set."""
+        return AUTO if self.auto else self.daily_quota
 
     @property
     def identity(self) -> str:
@@ -94,13 +105,14 @@ class RankedSettings:
         *,
         enabled: bool = False,
         key: str | None = None,
-        daily_quota: int | None = None,
+        daily_quota: int | str | None = None,
         priority: PagePriority = PagePriority.NEWEST,
         **others: Any,
     ) -> Self:
         """The settings from plain values. `others` are the fields of this channel alone. Raises SiteError."""
-        quota = cls.fields.default_quota if daily_quota is None else cls.check_quota(daily_quota)
-        settings = cls(enabled, cls.check_key(key) if key else None, quota, priority, **others)
+        auto = cls.fields.asks and daily_quota == AUTO
+        quota = cls.fields.default_quota if daily_quota is None or auto else cls.check_quota(daily_quota)
+        settings = cls(enabled, cls.check_key(key) if key else None, quota, priority, auto, **others)
         if enabled:
             settings.require_key()
         return settings
@@ -122,9 +134,11 @@ class RankedSettings:
             )
 
     @classmethod
-    def check_quota(cls, quota: int) -> int:
-        if not 1 <= quota <= cls.fields.most_quota:
-            raise SiteError(cls.fields.daily_quota, f"it must be a whole number from 1 to {cls.fields.most_quota}")
+    def check_quota(cls, quota: int | str) -> int:
+        if not isinstance(quota, int) or not 1 <= quota <= cls.fields.most_quota:
+            auto = f", or {AUTO}" if cls.fields.asks else ""
+            rule = f"it must be a whole number from 1 to {cls.fields.most_quota}{auto}"
+            raise SiteError(cls.fields.daily_quota, rule)
         return quota
 
     def describe(self) -> dict[str, Any]:
@@ -132,7 +146,7 @@ class RankedSettings:
         return {
             self.fields.enabled: self.enabled,
             self.fields.key: None if self.key is None else self.key.masked,
-            self.fields.daily_quota: self.daily_quota,
+            self.fields.daily_quota: self.shown_quota,
             self.fields.priority: self.priority.value,
         }
 
@@ -157,7 +171,7 @@ class RankedSettings:
 class BingSettings(RankedSettings):
     """Whether and how a site is submitted to Bing's Webmaster API. The day of its quota is UTC's."""
 
-    fields = RankedFields("bing", "Bing", "bingApiKey", "bing_key", default_quota=100, most_quota=500)
+    fields = RankedFields("bing", "Bing", "bingApiKey", "bing_key", default_quota=100, most_quota=500, asks=True)
 
 
 @dataclass(frozen=True, slots=True)

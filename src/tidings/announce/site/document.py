@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidings.announce.page_check.settings import PageCheck
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import DEFAULT_ENGINE, DEFAULT_SCHEDULE, Site, SubmitMethod, make_site
+
+# Stands for the key in the name of the key file, in an exported document.
+KEY_HERE = "{key}"
 
 
 def describe_site(site: Site) -> dict[str, Any]:
@@ -24,6 +28,9 @@ def describe_site(site: Site) -> dict[str, Any]:
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
         "enabled": site.enabled,
+        "group": site.group,
+        "hookSecret": None if site.hook_secret is None else site.hook_secret.masked,
+        **site.page_check.describe(),
         **{name: value for settings in site.ranked for name, value in settings.describe().items()},
     }
 
@@ -36,6 +43,8 @@ def read_site(
 ) -> Site:
     """A site from its document. A missing or null field gets its default. Raises SiteError."""
     given = {name: value for name, value in document.items() if value is not None}
+    if KEY_HERE in given.get("keyLocation", ""):
+        given["keyLocation"] = given["keyLocation"].replace(KEY_HERE, given.get("indexnowKey", ""))
     if "indexnowKey" not in given:
         raise SiteError("indexnowKey", "it is required; `tidings keys new --indexnow` makes one")
     return make_site(
@@ -53,6 +62,9 @@ def read_site(
         bing=BingSettings.read(given),
         baidu=BaiduSettings.read(given),
         google=GoogleSettings.read(given),
+        page_check=PageCheck.read(given),
+        group=given.get("group"),
+        hook_secret=given.get("hookSecret"),
     )
 
 
@@ -81,8 +93,44 @@ def _write_site(site: Site, *, key: str) -> dict[str, Any]:
         "indexnowKey": key,
         # The default is left out, so that it follows a change of the host.
         "keyLocation": None if site.key_location == default_location else location,
+        "hookSecret": None if site.hook_secret is None else site.hook_secret.reveal(),
         **{each.fields.key: None if each.key is None else each.key.reveal() for each in site.ranked},
     }
+
+
+def export_site(site: Site, *, with_secrets: bool) -> dict[str, Any]:
+    """The document of a site as `read_site` and `change_site` take it, on this machine or on another.
+
+    Without secrets, the key in the name of the key file is left open too.
+    """
+    document = {**_write_site(site, key=KEY_HERE), "indexnowKey": site.key.reveal()}
+    del document["sitemapUrl"]
+    if not with_secrets:
+        for name in _list_secrets(site):
+            del document[name]
+    return document
+
+
+def describe_changes(old: Site, new: Site) -> dict[str, tuple[str, str]]:
+    """What differs, field by field, for people: of a secret only that it differs."""
+    before, after = (_write_site(site, key=site.key.reveal()) for site in (old, new))
+    before["keyLocation"], after["keyLocation"] = (
+        site.key_location.replace(site.key.reveal(), site.key.masked) for site in (old, new)
+    )
+    secrets = _list_secrets(old)
+    return {
+        name: ("one", "another") if name in secrets else (_show(before[name]), _show(after[name]))
+        for name in before
+        if before[name] != after[name]
+    }
+
+
+def _list_secrets(site: Site) -> frozenset[str]:
+    return frozenset({"indexnowKey", "hookSecret", *(each.fields.key for each in site.ranked)})
+
+
+def _show(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _read_sitemaps(given: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 
+from tidings.announce.page_check.settings import PageCheck
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.google_settings import GoogleSettings
@@ -29,6 +30,8 @@ _WANTED_URL = "a URL such as https://example.com/sitemap.xml"
 
 _ID = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,252}")
 _KEY = re.compile(r"[A-Za-z0-9-]{8,128}")
+_GROUP = re.compile(r"[\w.-]{1,64}")
+_HOOK_SECRET = re.compile(r"[\x21-\x7e]{16,256}")
 
 _LONGEST_SCHEDULE = 200
 _SCHEDULES = {
@@ -89,6 +92,11 @@ class Site:
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
     google: GoogleSettings = field(default_factory=GoogleSettings)
+    page_check: PageCheck = field(default_factory=PageCheck)
+    # Sites of one customer or team, for lists and for tokens that see one group.
+    group: str | None = None
+    # Signs the deploy hooks of GitHub and Netlify.
+    hook_secret: Secret | None = None
     # The key of the site in all tables; 0 until it is stored.
     number: int = 0
 
@@ -100,7 +108,8 @@ class Site:
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Its keys, for the redactor."""
-        return (self.key, *(secret for settings in self.ranked for secret in settings.secrets))
+        channels = (secret for settings in self.ranked for secret in settings.secrets)
+        return (self.key, *channels, *([] if self.hook_secret is None else [self.hook_secret]))
 
     @property
     def ranked(self) -> tuple[RankedSettings, ...]:
@@ -134,6 +143,9 @@ def make_site(
     bing: BingSettings | None = None,
     baidu: BaiduSettings | None = None,
     google: GoogleSettings | None = None,
+    page_check: PageCheck | None = None,
+    group: str | None = None,
+    hook_secret: str | None = None,
 ) -> Site:
     """A site from plain values. Raises SiteError."""
     if not sitemap_urls:
@@ -164,6 +176,9 @@ def make_site(
         bing=bing or BingSettings(),
         baidu=baidu or BaiduSettings(),
         google=google or GoogleSettings(),
+        page_check=page_check or PageCheck(),
+        group=check_group(group) if group else None,
+        hook_secret=check_hook_secret(hook_secret) if hook_secret else None,
     )
 
 
@@ -190,6 +205,22 @@ def check_key(key: str) -> Secret:
     if not _KEY.fullmatch(key):
         raise SiteError("indexnowKey", "it must have 8 to 128 characters, all of them letters, digits or -")
     return Secret(key)
+
+
+def check_group(group: str) -> str:
+    """The name of a group. Raises SiteError."""
+    if not _GROUP.fullmatch(group):
+        raise SiteError("group", "it must have 1 to 64 characters, all of them letters, digits or one of . _ -")
+    return group
+
+
+def check_hook_secret(secret: str) -> Secret:
+    """The secret of deploy hooks. Raises SiteError, which does not repeat it."""
+    if secret == Secret(secret).masked:
+        raise SiteError("hookSecret", "this is the masked value of an answer; leave it out to keep the present one")
+    if not _HOOK_SECRET.fullmatch(secret):
+        raise SiteError("hookSecret", "it must have 16 to 256 printable ASCII characters without white space")
+    return Secret(secret)
 
 
 def check_id(site_id: str) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Tex
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.page_check.settings import PageCheck
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
 from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import Site, SubmitMethod, make_site
@@ -36,6 +37,8 @@ sites = Table(
     Column("bing_key", LargeBinary),
     Column("baidu_token", LargeBinary),
     Column("google_credentials", LargeBinary),
+    Column("hook_secret", LargeBinary),
+    Column("group_name", Text),
     sqlite_autoincrement=True,
 )
 
@@ -45,7 +48,7 @@ _PURGE_EVERY_MS = 24 * 60 * 60 * 1000
 
 # The channels with a key of their own, which is a column of the table.
 _RANKED: tuple[type[RankedSettings], ...] = (BingSettings, BaiduSettings, GoogleSettings)
-_KEY_COLUMNS = ("indexnow_key", *(kind.fields.key_column for kind in _RANKED))
+_KEY_COLUMNS = ("indexnow_key", "hook_secret", *(kind.fields.key_column for kind in _RANKED))
 
 # Replaces the key in the URL of its file. A URL cannot contain a space.
 _KEY_HERE = " key "
@@ -93,6 +96,7 @@ class SiteRecords:
             "origin": origin.value,
             "host": site.host,
             "settings": json.dumps(_to_settings(site)),
+            "group_name": site.group,
             "enabled": site.enabled,
             "removed_at": None,
             "updated_at": now,
@@ -130,6 +134,12 @@ class SiteRecords:
         async with self._database.read() as connection:
             return (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar() or 0
 
+    async def find_group(self, site_id: str) -> str | None:
+        """The group of a site. None where there is no such site, or where it has none."""
+        statement = select(sites.c.group_name).where(_is_there, sites.c.id == site_id)
+        async with self._database.read() as connection:
+            return (await connection.execute(statement)).scalar()
+
     async def find(self, site_id: str) -> Site | None:
         async with self._database.read() as connection:
             row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
@@ -156,11 +166,13 @@ class SiteRecords:
             for row in await connection.execute(select(sites).where(sites.c.number.in_(first))):
                 self._read(row)
 
-    async def list_page(self, *, after: str | None = None, limit: int = 50) -> list[Site]:
-        """The next configured sites, by id."""
+    async def list_page(self, *, after: str | None = None, limit: int = 50, group: str | None = None) -> list[Site]:
+        """The next configured sites, by id; of one group, or of all."""
         statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)
         if after is not None:
             statement = statement.where(sites.c.id > after)
+        if group is not None:
+            statement = statement.where(sites.c.group_name == group)
         async with self._database.read() as connection:
             return [self._read(row) for row in await connection.execute(statement)]
 
@@ -169,9 +181,11 @@ class SiteRecords:
         found = await self._database.look_up(_two_ids, {})
         return found[0].id if len(found) == 1 else None
 
-    async def count(self) -> int:
-        """The number of configured sites."""
+    async def count(self, *, group: str | None = None) -> int:
+        """The number of configured sites; of one group, or of all."""
         statement = select(func.count()).select_from(sites).where(_is_there, sites.c.origin != Origin.COMMAND)
+        if group is not None:
+            statement = statement.where(sites.c.group_name == group)
         async with self._database.read() as connection:
             return int((await connection.execute(statement)).scalar_one())
 
@@ -230,11 +244,11 @@ class SiteRecords:
         """The columns of the site's keys. One master key encrypts all of them."""
         blob, key_id = self._keys.encrypt(site.key, **_name_place(site.id, "indexnow_key"))
         values: dict[str, Any] = {"indexnow_key": blob, "encryption_key_id": key_id}
-        for settings in site.ranked:
-            column = settings.fields.key_column
+        others = {settings.fields.key_column: settings.key for settings in site.ranked}
+        for column, secret in {**others, "hook_secret": site.hook_secret}.items():
             values[column] = None
-            if settings.key is not None:
-                values[column], _ = self._keys.encrypt(settings.key, **_name_place(site.id, column))
+            if secret is not None:
+                values[column], _ = self._keys.encrypt(secret, **_name_place(site.id, column))
         return values
 
     def _read(self, row: Row[Any]) -> Site:
@@ -245,7 +259,7 @@ class SiteRecords:
             if blob is not None
         }
         site = _from_settings(json.loads(row.settings), keys=keys, site_id=row.id, host=row.host, enabled=row.enabled)
-        return replace(site, number=row.number)
+        return replace(site, number=row.number, group=row.group_name)
 
 
 async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
@@ -273,6 +287,7 @@ def _to_settings(site: Site) -> dict[str, Any]:
         "submitMethod": site.submit_method.value,
         "schedule": site.schedule,
         "announceRemoved": site.announce_removed,
+        **site.page_check.describe(),
         # Keys have columns of their own.
         **{
             name: value
@@ -307,6 +322,8 @@ def _from_settings(
         bing=BingSettings.read(given),
         baidu=BaiduSettings.read(given),
         google=GoogleSettings.read(given),
+        page_check=PageCheck.read(given),
+        hook_secret=keys["hook_secret"].reveal() if "hook_secret" in keys else None,
     )
 
 

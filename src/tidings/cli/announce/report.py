@@ -138,6 +138,7 @@ def _describe(report: Report) -> Iterator[str]:
         if sitemap.submitted:
             yield say("Google was told that {sitemap} changed.", sitemap=escape(sitemap.sitemap))
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
+    yield from (f"[yellow]{escape(line)}[/]" for line in report.page_check.list_lines())
     yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
     for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:

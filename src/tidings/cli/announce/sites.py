@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
 from tidings.announce.site.document import change_site, describe_site, read_site
 from tidings.announce.site.google_settings import IndexedContent
@@ -35,7 +36,7 @@ BingKeyOption = Annotated[
     typer.Option("--bing-key", help="A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it."),
 ]
 BingQuotaOption = Annotated[
-    int | None, typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500. [100]")
+    str | None, typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500, or auto: ask Bing. [100]")
 ]
 BingPriorityOption = Annotated[
     PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
@@ -73,6 +74,17 @@ GoogleQuotaOption = Annotated[
 GooglePriorityOption = Annotated[
     PagePriority | None, typer.Option("--google-priority", help="The pages that go first. [newest]")
 ]
+GroupOption = Annotated[str | None, typer.Option("--group", help="Sites of one customer or team.")]
+HookSecretOption = Annotated[
+    str | None,
+    typer.Option("--hook-secret", help="A file with the secret of deploy hooks. -: ask for it."),
+]
+PageCheckOption = Annotated[
+    PageCheckMode | None, typer.Option("--page-check", help="Fetch due pages first; hold back bad ones. [off]")
+]
+PageCheckLimitOption = Annotated[
+    int | None, typer.Option("--page-check-limit", help="Pages that an execution checks, at most. [100]")
+]
 
 
 @app.command("add")
@@ -101,6 +113,10 @@ async def add(
     google_indexing: GoogleIndexingOption = None,
     google_quota: GoogleQuotaOption = None,
     google_priority: GooglePriorityOption = None,
+    group: GroupOption = None,
+    hook_secret: HookSecretOption = None,
+    page_check: PageCheckOption = None,
+    page_check_limit: PageCheckLimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Store a site, so that `tidings run ID` needs nothing else.
@@ -125,6 +141,10 @@ async def add(
         **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority),
         "baiduSite": baidu_site,
         **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
+        "group": group,
+        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt="Hook secret"),
+        "pageCheck": page_check,
+        "pageCheckLimit": page_check_limit,
     }
 
     site = read_site(document, engines=settings.engines, schedule=settings.schedule)
@@ -163,6 +183,10 @@ async def set_site(
     google_priority: GooglePriorityOption = None,
     no_google: Annotated[bool, typer.Option("--no-google", help="Forget Google's credentials.")] = False,
     no_google_indexing: Annotated[bool, typer.Option("--no-google-indexing", help="Indexing API off.")] = False,
+    group: GroupOption = None,
+    hook_secret: HookSecretOption = None,
+    page_check: PageCheckOption = None,
+    page_check_limit: PageCheckLimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change some settings of a stored site. The others stay."""
@@ -181,6 +205,10 @@ async def set_site(
         **_read_ranked(BaiduSettings.fields, baidu_token, baidu_quota, baidu_priority, enabled=baidu),
         "baiduSite": baidu_site,
         **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
+        "group": group,
+        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt="Hook secret"),
+        "pageCheck": page_check,
+        "pageCheckLimit": page_check_limit,
     }
     given = {name: value for name, value in changes.items() if value is not None}
     if no_google or no_google_indexing:
@@ -206,7 +234,7 @@ async def set_site(
 def _read_ranked(
     fields: RankedFields,
     key_source: str | None,
-    quota: int | None,
+    quota: int | str | None,
     priority: PagePriority | None,
     *,
     enabled: bool | None = None,
@@ -216,7 +244,7 @@ def _read_ranked(
     return {
         fields.key: key,
         fields.enabled: True if key and enabled is None else enabled,
-        fields.daily_quota: quota,
+        fields.daily_quota: int(quota) if isinstance(quota, str) and quota.isdecimal() else quota,
         fields.priority: priority,
     }
 
@@ -263,7 +291,7 @@ def _make_row(site: Site) -> tuple[str, ...]:
         escape(site.id),
         escape(site.sitemap_urls[0]),
         escape(", ".join(map(str, site.engines))),
-        *(f"{each.daily_quota} a day" if each.enabled else "-" for each in (site.bing, site.baidu)),
+        *(f"{each.shown_quota} a day" if each.enabled else "-" for each in (site.bing, site.baidu)),
         f"{site.google.daily_quota} a day" if site.google.enabled else "sitemaps" if site.google.key else "-",
         site.schedule,
     )

@@ -35,6 +35,7 @@ tokens = Table(
     Column("site", BigInteger),
     Column("name", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("group_name", Text),
     sqlite_with_rowid=False,
 )
 
@@ -47,6 +48,8 @@ class TokenRecord:
     site: int | None
     name: str
     created_at: datetime
+    # The only group that a viewer sees; None: all.
+    group: str | None = None
 
 
 class Tokens:
@@ -58,10 +61,12 @@ class Tokens:
         self._found: dict[str, tuple[Grant, float]] = {}
         self._changes = 0
 
-    async def make(self, scope: Scope, *, site: int | None = None, name: str) -> Secret:
+    async def make(self, scope: Scope, *, site: int | None = None, name: str, group: str | None = None) -> Secret:
         """A new token, which only the caller will ever see. The one that held its place stops working at once."""
         token = _draw_token()
-        values = self._describe(token, scope=scope, site=site, name=name)
+        if group is not None and scope is not Scope.VIEWER:
+            raise ValueError("a group belongs to a token of scope viewer, and to no other")
+        values = {**self._describe(token, scope=scope, site=site, name=name), "group_name": group}
         statement = self._database.insert(tokens).values(values)
         async with self._database.write() as connection:
             await connection.execute(statement.on_conflict_do_update(index_elements=["place"], set_=values))
@@ -103,7 +108,8 @@ class Tokens:
         async with self._database.read() as connection:
             rows = await connection.execute(select(tokens).order_by(tokens.c.place))
             return [
-                TokenRecord(Scope(row.scope), row.site, row.name, from_milliseconds(row.created_at)) for row in rows
+                TokenRecord(Scope(row.scope), row.site, row.name, from_milliseconds(row.created_at), row.group_name)
+                for row in rows
             ]
 
     async def _look_up(self, digest: str, *, now: float) -> Grant | None:
@@ -117,10 +123,10 @@ class Tokens:
         return grant
 
     async def _read_grant(self, digest: str) -> Grant | None:
-        statement = select(tokens.c.scope, tokens.c.site, tokens.c.name).where(tokens.c.digest == digest)
+        statement = select(tokens).where(tokens.c.digest == digest)
         async with self._database.read() as connection:
             row = (await connection.execute(statement)).first()
-        return None if row is None else Grant(scope=Scope(row.scope), site=row.site, name=row.name)
+        return None if row is None else Grant(Scope(row.scope), row.name, site=row.site, group=row.group_name)
 
     def _forget_found(self) -> None:
         self._changes += 1

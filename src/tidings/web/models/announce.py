@@ -6,12 +6,13 @@ A request shape says which fields there are and of which type. The rules of a si
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictBool, StrictInt, StrictStr, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.given_pages import MOST_GIVEN
-from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
+from tidings.announce.page_check.settings import DEFAULT_LIMIT, MOST_PAGES
+from tidings.announce.site.channel_settings import AUTO, BaiduSettings, BingSettings
 from tidings.announce.site.google_settings import GOOGLE_FIELDS
 
 _LONGEST: Final = 2_048
@@ -20,8 +21,26 @@ _MOST: Final = 100
 Text = Annotated[StrictStr, Field(max_length=_LONGEST)]
 Texts = Annotated[list[Text], Field(max_length=_MOST)]
 IndexNowKey = Annotated[Text, WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9-]{8,128}$"})]
+
+
+def _read_quota(value: object) -> int | str:
+    """A whole number, or `auto`. Its limits are the site's to check."""
+    if value == AUTO or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ValueError(f"it must be an integer, or {AUTO}")
+
+
 BingQuota = Annotated[
-    StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": BingSettings.fields.most_quota})
+    int | str,
+    PlainValidator(_read_quota),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": BingSettings.fields.most_quota},
+                {"const": AUTO, "description": "What Bing itself allows, up to 10,000."},
+            ]
+        }
+    ),
 ]
 BaiduQuota = Annotated[
     StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": BaiduSettings.fields.most_quota})
@@ -29,6 +48,9 @@ BaiduQuota = Annotated[
 Credentials = Annotated[StrictStr, Field(max_length=16_384)]
 GoogleQuota = Annotated[
     StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": GOOGLE_FIELDS.most_quota})
+]
+PageCheckLimit = Annotated[
+    StrictInt, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_PAGES, "default": DEFAULT_LIMIT})
 ]
 Priority = Literal["newest", "random"]
 ChosenChannel = Annotated[ChannelChoice, Field(description="The channels to submit to.")]
@@ -57,6 +79,12 @@ class SiteBody(AnnounceBody):
     schedule: Text | None = None
     announce_removed: StrictBool | None = None
     enabled: StrictBool | None = None
+    group: Text | None = Field(default=None, description="Sites of one customer or team.")
+    hook_secret: Text | None = Field(default=None, description="Signs POST /hooks/{site}; GitHub's or Netlify's.")
+    page_check: Literal["off", "sample", "all"] | None = Field(
+        default=None, description="Fetch due pages first, and do not announce those that are no page for an index."
+    )
+    page_check_limit: PageCheckLimit | None = None
     bing_enabled: StrictBool | None = None
     bing_api_key: Text | None = None
     bing_daily_quota: BingQuota | None = None
@@ -118,6 +146,16 @@ class SitesAnswer(BaseModel):
     sites: list[dict[str, Any]]
     next: str | None
     total: int
+
+
+class OverviewAnswer(BaseModel):
+    """A page of sites. `found`: those that fit; `total` and `conditions`: all that this token may see."""
+
+    sites: list[dict[str, Any]]
+    found: int
+    total: int
+    attention: int
+    conditions: dict[str, int]
 
 
 class TokenAnswer(BaseModel):

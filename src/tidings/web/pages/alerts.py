@@ -3,8 +3,9 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.core.secrets.scopes import Scope
 from tidings.web.pages.overview import describe_alert, name_level, title_alert
-from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
+from tidings.web.pages.view.routing import Dashboard, make_page_router, refuse_group, require_scope
 
 _MOST = 100
 
@@ -14,7 +15,7 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/alerts")
     async def show_alerts(request: Request) -> Response:
-        require_scope(request)
+        refuse_group(require_scope(request, Scope.VIEWER))
         formats = dashboard.renderer.formats(request)
         found = await dashboard.installation.alerts.list_open(limit=_MOST)
         shown = [describe_alert(each, formats) for each in found]

@@ -28,6 +28,7 @@ from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.overview import CollectionSummary, read_collection
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
+from tidings.core.secrets.scopes import Scope
 from tidings.web.pages.collect import describe_collection
 from tidings.web.pages.view.charts import SmallBars, draw_small_bars
 from tidings.web.pages.view.formats import Formats
@@ -73,7 +74,9 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         sort: str = SiteOrder.URGENT.value,
         start: int = Query(0, ge=0, alias="from"),
     ) -> Response:
-        require_scope(request)
+        if require_scope(request, Scope.VIEWER).group is not None:
+            # The figures of the overview are of all sites.
+            return dashboard.renderer.redirect("/sites")
         formats = dashboard.renderer.formats(request)
         shown = await _make_list(dashboard, formats, path="/", search=q, state=state, sort=sort, start=start)
         installation = dashboard.installation
@@ -98,17 +101,26 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         sort: str = SiteOrder.URGENT.value,
         start: int = Query(0, ge=0, alias="from"),
     ) -> Response:
-        require_scope(request)
+        grant = require_scope(request, Scope.VIEWER)
         formats = dashboard.renderer.formats(request)
-        shown = await _make_list(dashboard, formats, path="/sites", search=q, state=state, sort=sort, start=start)
-        counts = FrameCounts(open_alerts=await dashboard.installation.alerts.count_open(), sites=shown["total"])
-        return dashboard.renderer.render(request, "sites.html", counts=counts, list=shown)
+        shown = await _make_list(
+            dashboard, formats, path="/sites", search=q, state=state, sort=sort, start=start, group=grant.group
+        )
+        return await dashboard.render(request, "sites.html", list=shown)
 
     return router
 
 
 async def _make_list(
-    dashboard: Dashboard, formats: Formats, *, path: str, search: str, state: str, sort: str, start: int
+    dashboard: Dashboard,
+    formats: Formats,
+    *,
+    path: str,
+    search: str,
+    state: str,
+    sort: str,
+    start: int,
+    group: str | None = None,
 ) -> dict[str, Any]:
     """The sites table as its template needs it."""
     installation = dashboard.installation
@@ -118,6 +130,7 @@ async def _make_list(
         installation.database,
         clock=installation.clock,
         search=search.strip(),
+        group=group,
         conditions=conditions,
         order=order,
         offset=start,

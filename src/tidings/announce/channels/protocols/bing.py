@@ -82,6 +82,10 @@ _FAILURES_UNTIL_CLOSED = {
 }
 
 
+# Bing allows no site more than this a day.
+MOST_ASKED = 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class BingApi:
     """Bing's Webmaster API."""
@@ -127,6 +131,11 @@ class BingApi:
             return AskedQuota(daily=daily, monthly=monthly)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return _judge(Verdict.REFUSED, "HTTP 200, but not with a quota", status=200, elapsed=outcome.elapsed)
+
+    async def ask_limit(self, site: Site) -> int | None:
+        """URLs of this day, by Bing's own word. None: it did not say."""
+        asked = await self.ask_quota(site)
+        return min(asked.daily, MOST_ASKED) if isinstance(asked, AskedQuota) else None
 
     def _make_url(self, name: str, site: Site, **query: str) -> str:
         values = {**query, "apikey": site.bing.require_key().reveal()}

@@ -78,5 +78,13 @@ def select_last_submission(site: int | ColumnElement[int], channel: Channel) -> 
 
 def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock) -> Quota:
     """The quota of the channel's present day."""
-    day, limit = kind.terms.find_day(clock.now()), kind.pick(site).daily_quota
-    return Quota(database, terms=kind.terms, site=site.number, day=day, limit=limit, clock=clock)
+    day, settings = kind.terms.find_day(clock.now()), kind.pick(site)
+    return Quota(
+        database,
+        terms=kind.terms,
+        site=site.number,
+        day=day,
+        limit=settings.daily_quota,
+        clock=clock,
+        asked=settings.auto,
+    )

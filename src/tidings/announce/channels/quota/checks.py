@@ -22,7 +22,9 @@ async def check_bing(site: Site, *, api: BingApi, quota: QuotaState) -> SiteFind
     counted = f"{quota.limit:,} a day are configured, {quota.used:,} of them are used today"
     if asked.daily > quota.limit:
         message = f"Bing allows {asked.daily:,} today and {asked.monthly:,} this month; {counted}"
-        return SiteFinding("Bing", good=True, message=message, advice="bingDailyQuota can be raised.")
+        return SiteFinding(
+            "Bing", good=True, message=message, advice="" if site.bing.auto else "bingDailyQuota can be raised."
+        )
     # Whether Bing says the total or what remains of it, reports differ: either is as it should be.
     if asked.daily >= quota.remaining:
         return SiteFinding("Bing", good=True, message=f"Bing says {asked.daily:,} for today; {counted}")

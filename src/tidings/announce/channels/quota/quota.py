@@ -114,8 +114,18 @@ class Quota:
     """The quota of one site and channel on one day; an execution keeps to the day on which it began."""
 
     def __init__(
-        self, database: Database, *, terms: QuotaTerms, site: int, day: date, limit: int, clock: Clock
+        self,
+        database: Database,
+        *,
+        terms: QuotaTerms,
+        site: int,
+        day: date,
+        limit: int,
+        clock: Clock,
+        asked: bool = False,
     ) -> None:
+        """`asked`: the channel is asked for its limit; `limit` counts until it has answered."""
+        self._asked = asked
         self.day = day
         self.limit = limit
         self.terms = terms
@@ -136,6 +146,12 @@ class Quota:
     async def begin(self, connection: AsyncConnection) -> None:
         """An execution begins: no other of this site runs, so reservations that are open belong to a dead one."""
         await connection.execute(update(channel_quota).where(*self._ours).values(in_flight=0))
+
+    async def learn(self, connection: AsyncConnection, allowed: int) -> None:
+        """The channel told how many URLs it takes on this day."""
+        await self._lock(connection)
+        await self._write(connection, allowed=allowed)
+        self._log_event(_log.info, "quota_learned", quota=allowed)
 
     async def reserve(self, connection: AsyncConnection, count: int) -> int:
         """Take up to `count` of what remains; returns how many were granted, which may be none."""
@@ -189,7 +205,7 @@ class Quota:
         back."""
         row = await self._lock(connection)
         counted = row.used - reserved
-        missing = max(0, self.limit - remaining - counted)
+        missing = max(0, (await self._describe(connection, row)).limit - remaining - counted)
         self._log_event(_log.warning, "quota_corrected", counted=counted, used=max(0, counted) + missing)
         await self._end(connection, row, reserved, used=max(0, counted))
         await self.record(connection, missing)
@@ -202,7 +218,7 @@ class Quota:
         row = await self._lock(connection)
         used = max(0, row.used - reserved)
         await self._end(connection, row, reserved, used=used, full=True)
-        if total is not None and total > max(used, self.limit):
+        if total is not None and total > max(used, (await self._describe(connection, row)).limit):
             await self.record(connection, total - used)
 
     async def was_taken_since(self, since: datetime) -> bool:
@@ -244,7 +260,7 @@ class Quota:
 
     async def _describe(self, connection: AsyncConnection, row: Row[Any] | None) -> QuotaState:
         limit = self.limit
-        if self.terms.learns:
+        if self.terms.learns or self._asked:
             statement = select_allowed(self._names["site"], self.terms.channel, day=self.day.isoformat())
             limit = read_limit((await connection.execute(statement)).scalar(), configured=limit)
         if row is None:

@@ -6,16 +6,16 @@ A channel's own module has its protocol (`RankedApi`): how a request looks and w
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.channel import Reservation, Transaction
 from tidings.announce.channels.quota.key_cooldowns import KeyRest, KeyRests
-from tidings.announce.channels.quota.quota import Quota, QuotaTerms
+from tidings.announce.channels.quota.quota import Quota, QuotaTerms, read_limit
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.site.channel_settings import RankedFields, RankedSettings
+from tidings.announce.site.channel_settings import AUTO, RankedFields, RankedSettings
 from tidings.announce.site.site import Engine, Site
 from tidings.core.clock import Clock, to_text
 from tidings.core.logs.logger import get_logger
@@ -50,6 +50,18 @@ class RankedKind:
     def title(self) -> str:
         return self.terms.title
 
+    @property
+    def tells_limit(self) -> bool:
+        """Whether the limit that the channel told may count."""
+        return self.terms.learns or self.fields.asks
+
+    def find_limit(self, settings: Mapping[str, Any], *, allowed: int | None) -> int:
+        """The limit of a day, by the site's stored settings and by what the channel told last."""
+        configured = settings.get(self.fields.daily_quota, self.fields.default_quota)
+        if configured == AUTO:
+            return read_limit(allowed, configured=self.fields.default_quota)
+        return read_limit(allowed if self.terms.learns else None, configured=int(configured))
+
 
 class RankedApi(Protocol):
     """The protocol of a channel with a quota."""
@@ -81,6 +93,14 @@ class RankedApi(Protocol):
 
     async def submit(self, site: Site, request: ChannelRequest, *, count: int) -> Outcome:
         """Send one batch and judge the answer; a lost connection is judged too. Nothing is retried here."""
+
+
+@runtime_checkable
+class AskedApi(Protocol):
+    """A channel that tells its quota to who asks."""
+
+    async def ask_limit(self, site: Site) -> int | None:
+        """URLs of this day, by the channel's own word. None: it did not say."""
 
 
 @dataclass(frozen=True, slots=True)

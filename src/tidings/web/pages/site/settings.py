@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.site.channel_settings import AUTO, BingSettings
 from tidings.announce.site.document import change_site, describe_site
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site
@@ -41,6 +42,7 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/sites/{site_id}/settings")
     async def show_settings(request: Request, site_id: str) -> Response:
+        require_scope(request)
         view = await SiteView.open(dashboard, request, site_id)
         form = FormState(values=_show_values(describe_site(view.site)))
         return await view.render("site_settings.html", tab="settings", form=form)
@@ -84,6 +86,9 @@ def read_changes(form: FormValues) -> dict[str, Any]:
     }
     for name in ("bingDailyQuota", "baiduDailyQuota", "googleDailyQuota"):
         quota = form.get(name)
+        if quota == AUTO and name == BingSettings.fields.daily_quota:
+            changes[name] = AUTO
+            continue
         if quota and not (quota.isascii() and quota.isdigit() and len(quota) < 9):
             raise SiteError(name, "it must be a whole number")
         if quota:

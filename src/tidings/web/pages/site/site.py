@@ -18,7 +18,7 @@ from tidings.web.pages.site.failed import list_failed
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.charts import draw_large_bars
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.routing import Dashboard, make_page_router
+from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _SHOWN: Final = 5
 # Pixels of the charts' column: one chart alone, or two beside each other.
@@ -50,6 +50,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/sites/{site_id}/check")
     async def show_check(request: Request, site_id: str) -> Response:
+        require_scope(request)
         view = await SiteView.open(dashboard, request, site_id)
         findings = await check_site(view.site, client=installation.client, clock=installation.clock)
         shown = [

@@ -12,6 +12,7 @@ from tidings.announce.overview import SiteCondition, SiteSummary, find_summary
 from tidings.announce.site.site import Site
 from tidings.announce.status import describe_execution
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
 from tidings.web.pages.site.progress import describe_progress
 from tidings.web.pages.view.formats import Formats
@@ -49,8 +50,11 @@ class SiteView:
     @classmethod
     async def open(cls, dashboard: Dashboard, request: Request, site_id: str) -> Self:
         """The site of this id, for somebody who may see it. Raises problems 403 and 404."""
-        require_scope(request)
+        grant = require_scope(request, Scope.VIEWER)
         site = await dashboard.require_site(site_id)
+        if not grant.allows_group(site.group):
+            # Of other groups a viewer learns nothing, not even that a site exists.
+            problem(404, "unknown_site", "there is no site of this id")
         installation = dashboard.installation
         summary = await find_summary(installation.database, site.number, clock=installation.clock)
         if summary is None:

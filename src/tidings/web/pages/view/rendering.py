@@ -92,8 +92,8 @@ class FrameCounts:
 
 # Group, key of the text, address, icon, scopes besides admin that see it.
 _MENU: Final[Sequence[tuple[str, Sequence[tuple[str, str, str, tuple[Scope, ...]]]]]] = (
-    ("", (("overview", "/", "home", ()), ("alerts", "/alerts", "bell", ()))),
-    ("announce", (("sites", "/sites", "globe", ()),)),
+    ("", (("overview", "/", "home", (Scope.VIEWER,)), ("alerts", "/alerts", "bell", (Scope.VIEWER,)))),
+    ("announce", (("sites", "/sites", "globe", (Scope.VIEWER,)),)),
     (
         "collect",
         (
@@ -152,6 +152,7 @@ class PageRenderer:
         """A page. `counts` are the frame's numbers; a page outside the frame, such as sign-in, has none."""
         formats, counts = self.formats(request), counts or FrameCounts()
         session: WebSession | None = request.scope.get(SESSION)
+        grant: Grant | None = request.scope.get(GRANT)
         theme = request.cookies.get("theme", "auto")
         html = self._environment.get_template(template).render(
             t=formats.texts,
@@ -161,6 +162,7 @@ class PageRenderer:
             theme=theme if theme in THEMES else "auto",
             here=_read_target(request),
             signed_in=session is not None,
+            may_change=grant is not None and grant.scope is not Scope.VIEWER,
             form_key="" if session is None else session.form_key,
             menu=_make_menu(request, formats.texts, counts),
             open_alerts=counts.open_alerts,
@@ -232,7 +234,8 @@ def _make_menu(request: Request, texts: Texts, counts: FrameCounts) -> list[Menu
                 urgent=key == "alerts",
             )
             for key, href, icon, scopes in links
-            if grant.allows(scopes)
+            # The overview and the alerts are about all sites.
+            if grant.allows(scopes) and (grant.group is None or group)
         ]
         if shown:
             groups.append(MenuGroup(group or "top", texts(f"nav.group.{group}") if group else "", shown))

@@ -35,15 +35,18 @@ class Dashboard:
     # Asks a platform who is logged in with a cookie.
     crawler: Crawler
 
-    async def count(self) -> FrameCounts:
-        """The numbers beside the navigation's links."""
+    async def count(self, request: Request) -> FrameCounts:
+        """The numbers beside the navigation's links, as far as this session may know them."""
+        grant: Grant | None = request.scope.get(GRANT)
+        if grant is not None and grant.group is not None:
+            return FrameCounts(sites=await self.installation.sites.count(group=grant.group))
         return FrameCounts(
             open_alerts=await self.installation.alerts.count_open(), sites=await self.installation.sites.count()
         )
 
     async def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A page within the frame."""
-        return self.renderer.render(request, template, status=status, counts=await self.count(), **values)
+        return self.renderer.render(request, template, status=status, counts=await self.count(request), **values)
 
     async def require_site(self, site_id: str) -> Site:
         """The site of this id. Raises a 404 problem."""
@@ -64,6 +67,12 @@ def require_scope(request: Request, *scopes: Scope) -> Grant:
     if not grant.allows(scopes):
         problem(403, "scope_missing", f"this token is for {grant.scope}")
     return grant
+
+
+def refuse_group(grant: Grant) -> None:
+    """Raises a 403 problem for a viewer of one group, where a page is about all sites."""
+    if grant.group is not None:
+        problem(403, "scope_missing", f"this token is for the group {grant.group}")
 
 
 def make_page_router(dashboard: Dashboard) -> APIRouter:

@@ -26,6 +26,9 @@ ExecutionId = Annotated[
 ]
 
 
+ReadGrant = Annotated[Grant, require(Scope.SITE, Scope.VIEWER)]
+
+
 def make_executions_router(
     lookup: SiteLookup,
     *,
@@ -37,9 +40,7 @@ def make_executions_router(
     """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
     router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
-    async def require_execution(
-        site_id: SiteId, execution_id: ExecutionId, grant: Annotated[Grant, require(Scope.SITE)]
-    ) -> ExecutionRecord:
+    async def require_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
         site = await lookup.require(await lookup.require_readable(site_id, grant))
         record = await executions.find(execution_id)
         if record is None or record.workflow_name != site.workflow_name:
@@ -55,7 +56,7 @@ def make_executions_router(
     @router.get("", summary="List a site's executions", responses=problem_answers(404))
     async def list_executions(
         site_id: SiteId,
-        grant: Annotated[Grant, require(Scope.SITE)],
+        grant: ReadGrant,
         limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 20,
         before: Annotated[str | None, Query(max_length=64, description="The id of the last one seen.")] = None,
     ) -> ExecutionsAnswer:
@@ -67,7 +68,7 @@ def make_executions_router(
         )
 
     @router.get("/{execution_id}", summary="Read an execution", responses=problem_answers(404))
-    async def read_execution(_grant: Annotated[Grant, require(Scope.SITE)], found: Found) -> ExecutionAnswer:
+    async def read_execution(_grant: ReadGrant, found: Found) -> ExecutionAnswer:
         return ExecutionAnswer(execution=describe(found))
 
     _add_stop(router, stop, Found)
@@ -78,9 +79,7 @@ def make_executions_router(
         response_class=EventSourceResponse,
         responses=problem_answers(404),
     )
-    async def watch_execution(
-        _grant: Annotated[Grant, require(Scope.SITE)], found: Found
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def watch_execution(_grant: ReadGrant, found: Found) -> AsyncIterator[dict[str, Any]]:
         record: ExecutionRecord | None = found
         sent: dict[str, Any] | None = None
         while record is not None:

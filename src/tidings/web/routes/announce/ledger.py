@@ -12,7 +12,7 @@ from tidings.announce.ledger.lookup import LookupRefusal, find_page
 from tidings.core.clock import Clock, parse_timestamp, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
-from tidings.core.secrets.scopes import Grant
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import FieldError, ProblemError, refuse_input
 from tidings.web.middleware.auth import require
@@ -28,11 +28,11 @@ def make_ledger_router(
     @router.get("/ledger", summary="Was this page announced?", responses=problem_answers(404))
     async def find_url(
         site_id: SiteId,
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.VIEWER)],
         url: Annotated[str, Query(max_length=2_048, description="The page.", examples=["https://example.com/page"])],
     ) -> LookupAnswer:
         """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
-        site = await lookup.require(site_id)
+        site = await lookup.require(await lookup.require_readable(site_id, grant))
         found = await find_page(site, url, database=database, clock=clock, rules=rules)
         if found.refusal is LookupRefusal.INVALID:
             raise ProblemError(refuse_input([FieldError("url", "it is not an http or https URL")]))
@@ -41,10 +41,10 @@ def make_ledger_router(
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
     async def list_failed(
         site_id: SiteId,
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.VIEWER)],
         limit: Annotated[int, Query(ge=1, le=1_000, description="How many at most, of each channel.")] = 100,
     ) -> FailedAnswer:
-        site = await lookup.require(site_id)
+        site = await lookup.require(await lookup.require_readable(site_id, grant))
         failed: list[dict[str, Any]] = []
         for channel in Channel:
             failed += [

@@ -46,8 +46,13 @@ class SiteLookup:
         return named
 
     async def require_readable(self, site_id: str | None, grant: Grant) -> str:
-        """This id, or the id of the only site, if this token may read it. A site's own token is for that site alone."""
+        """This id, or the id of the only site, if this token may read it.
+
+        A site's own token is for that site alone, and a viewer's may be for one group.
+        """
         named = await self.require_id(site_id)
+        if grant.group is not None and not grant.allows_group(await self._sites.find_group(named)):
+            problem(403, "other_group", "this token is for another group of sites")
         if grant.scope is Scope.SITE and not grant.allows_site(await self._sites.find_number(named)):
             problem(403, "other_site", "this token is for another site")
         return named

@@ -50,20 +50,20 @@ def make_sites_router(lookup: SiteLookup, services: SiteServices) -> APIRouter:
 def _add_read_routes(router: APIRouter, lookup: SiteLookup, services: SiteServices) -> None:
     @router.get("", summary="List sites")
     async def list_sites(
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.VIEWER)],
         limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 50,
         after: Annotated[str | None, Query(max_length=253, description="The id of the last one seen.")] = None,
     ) -> SitesAnswer:
-        found = await services.sites.list_page(after=after, limit=limit + 1)
+        found = await services.sites.list_page(after=after, limit=limit + 1, group=grant.group)
         return SitesAnswer(
             sites=[describe_site(site) for site in found[:limit]],
             next=found[limit - 1].id if len(found) > limit else None,
-            total=await services.sites.count(),
+            total=await services.sites.count(group=grant.group),
         )
 
     @router.get("/{site_id}", summary="Read a site", responses=problem_answers(404))
-    async def read_one_site(site_id: SiteId, _grant: Annotated[Grant, require()]) -> SiteAnswer:
-        return SiteAnswer(site=describe_site(await lookup.require(site_id)))
+    async def read_one_site(site_id: SiteId, grant: Annotated[Grant, require(Scope.VIEWER)]) -> SiteAnswer:
+        return SiteAnswer(site=describe_site(await lookup.require(await lookup.require_readable(site_id, grant))))
 
 
 def _add_change_routes(router: APIRouter, lookup: SiteLookup, services: SiteServices) -> None:

@@ -15,9 +15,16 @@ from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
+from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import AlertsAnswer, DailyAnswer
 from tidings.web.routes.announce.site_lookup import SiteLookup, SiteQuery, refuse_unknown_site
+
+
+def _refuse_group(grant: Grant) -> None:
+    """Refuse a viewer of one group, where the answer is about all sites."""
+    if grant.group is not None:
+        problem(403, "other_group", "this token is for one group of sites; ask for one site, or GET /api/overview")
 
 
 def make_status_router(
@@ -32,7 +39,9 @@ def make_status_router(
     router = APIRouter(tags=["operations"])
 
     @router.get("/status", summary="Read the status of a site", responses=problem_answers(404))
-    async def read_status(grant: Annotated[Grant, require(Scope.SITE)], site: SiteQuery = None) -> dict[str, Any]:
+    async def read_status(
+        grant: Annotated[Grant, require(Scope.SITE, Scope.VIEWER)], site: SiteQuery = None
+    ) -> dict[str, Any]:
         site_id = await lookup.require_readable(site, grant)
         overview = await read_overview(site_id, database=database, records=sites, clock=clock, live=live)
         if overview is None:
@@ -41,11 +50,13 @@ def make_status_router(
 
     @router.get("/api/stats/daily", summary="Read statistics by day", responses=problem_answers(404))
     async def read_daily(
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.VIEWER)],
         days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="How many days, today included.")] = 7,
         site: Annotated[str | None, Query(max_length=253, description="One site alone.")] = None,
     ) -> DailyAnswer:
-        number = None if site is None else (await lookup.require(site)).number
+        if site is None:
+            _refuse_group(grant)
+        number = None if site is None else (await lookup.require(await lookup.require_readable(site, grant))).number
         counts = await read_days(database, today=clock.now().astimezone(UTC).date(), days=days, site=number)
         worked = {channel for of in counts.values() for channel, count in of.items() if count.total}
         return DailyAnswer(
@@ -64,9 +75,10 @@ def make_status_router(
 
     @router.get("/api/alerts", summary="List open alerts")
     async def list_alerts(
-        _grant: Annotated[Grant, require()],
+        grant: Annotated[Grant, require(Scope.VIEWER)],
         limit: Annotated[int, Query(ge=1, le=500, description="How many at most.")] = 100,
     ) -> AlertsAnswer:
+        _refuse_group(grant)
         return AlertsAnswer(
             alerts=[
                 {

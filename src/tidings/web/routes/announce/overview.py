@@ -1,0 +1,71 @@
+"""The route that lists sites with their condition, last execution and quotas: a fleet in one request."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from tidings.announce.overview import SiteCondition, SiteOrder, SiteSummary, list_sites
+from tidings.core.clock import Clock, to_text
+from tidings.core.db.database import Database
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.errors import problem
+from tidings.web.middleware.auth import require
+from tidings.web.models.announce import OverviewAnswer
+
+
+def make_site_overview_router(*, database: Database, clock: Clock) -> APIRouter:
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/api/overview", summary="List sites with their condition")
+    async def read_overview(
+        grant: Annotated[Grant, require(Scope.VIEWER)],
+        search: Annotated[str, Query(max_length=100, description="A part of the id.")] = "",
+        group: Annotated[str | None, Query(max_length=64, description="One group alone.")] = None,
+        condition: Annotated[list[SiteCondition] | None, Query(max_length=10, description="Only these.")] = None,
+        order: Annotated[SiteOrder, Query(description="What comes first.")] = SiteOrder.URGENT,
+        offset: Annotated[int, Query(ge=0, le=1_000_000, description="How many to leave out.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 50,
+    ) -> OverviewAnswer:
+        """A page costs three queries, however many sites are on it."""
+        if group is not None and not grant.allows_group(group):
+            problem(403, "other_group", "this token is for another group of sites")
+        page = await list_sites(
+            database,
+            clock=clock,
+            search=search.strip(),
+            group=group or grant.group,
+            conditions=condition or (),
+            order=order,
+            offset=offset,
+            limit=limit,
+        )
+        return OverviewAnswer(
+            sites=[_describe(site) for site in page.sites],
+            found=page.found,
+            total=page.total,
+            attention=page.attention,
+            conditions={each.value: count for each, count in page.counts.items()},
+        )
+
+    return router
+
+
+def _describe(site: SiteSummary) -> dict[str, Any]:
+    times = {"lastRun": site.last_at, "nextRun": site.next_at, "runningSince": site.running_since}
+    return {
+        "id": site.id,
+        "group": site.group,
+        "condition": site.condition.value,
+        "reason": site.reason,
+        "lastStatus": None if site.last_status is None else site.last_status.value,
+        "submitted": site.last_result.get("submitted"),
+        "failed": site.last_result.get("failed"),
+        "executing": site.running_id,
+        "paused": site.paused,
+        **{name: None if at is None else to_text(at) for name, at in times.items()},
+        "channels": [str(channel) for channel in site.channels],
+        "quotas": {
+            str(channel): {"used": quota.used, "limit": quota.limit, "full": quota.full}
+            for channel, quota in site.quotas.items()
+        },
+    }
