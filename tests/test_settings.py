@@ -73,6 +73,8 @@ def test_an_empty_environment_gives_every_default() -> None:
         "alert_urls": None,
         "webhook_url": None,
         "webhook_secret": None,
+        "ping_url": None,
+        "fernet_salt": None,
         "language": Language.ENGLISH,
         "schedule_spread": timedelta(minutes=5),
         "max_executions": 4,

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     # Collect is imported only if one of its variables needs it: most commands of announce never do.
     from tidings.collect.errors import ErrorCode
     from tidings.collect.feishu.client import FeishuTarget
+    from tidings.core.secrets.keyring import FernetSalt
 
 __all__ = [
     "CollectSettings",
@@ -145,6 +146,8 @@ class Settings:
     log_format: LogFormat = LogFormat.CONSOLE
     # One master key, or `k2:NEW,k1:OLD`. None: `master.key` in the data directory.
     master_key: Secret | None = None
+    # How another program derived the key of its Fernet tokens by PBKDF2.
+    fernet_salt: "FernetSalt | None" = None
     # The most time of one execution.
     run_budget: timedelta = timedelta(seconds=300)
     # Multiplies every wait of the retry rules.
@@ -180,6 +183,8 @@ class Settings:
     # Takes alerts as signed JSON; `webhook_secret` signs. None: `webhook.secret` in the data directory.
     webhook_url: Secret | None = None
     webhook_secret: Secret | None = None
+    # Asked for after each good execution, so that a monitor outside notices a dead machine.
+    ping_url: Secret | None = None
     # The language of alerts.
     language: Language = Language.ENGLISH
     # Sites of one cron minute are spread over so long.
@@ -221,6 +226,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
         log_format=variables.choice("TIDINGS_LOG_FORMAT", default.log_format),
         master_key=variables.secret("COOKIE_MASTER_KEY"),
+        fernet_salt=_read_fernet_salt(variables),
         run_budget=variables.duration("TIDINGS_RUN_BUDGET_SECONDS", default.run_budget, unit="s", least=1),
         retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
         resubmit_gap=variables.duration("TIDINGS_RESUBMIT_GAP_SECONDS", default.resubmit_gap, unit="s"),
@@ -242,6 +248,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         alert_urls=variables.secret("TIDINGS_ALERT_URLS"),
         webhook_url=variables.secret("TIDINGS_WEBHOOK_URL"),
         webhook_secret=variables.secret("TIDINGS_WEBHOOK_SECRET"),
+        ping_url=_read_ping_url(variables),
         language=variables.choice("TIDINGS_LANGUAGE", default.language),
         schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
         max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
@@ -262,6 +269,23 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     # Last, because by now every variable has been asked for.
     warnings = (*_describe_unknown(variables), *_describe_idle(settings))
     return replace(settings, warnings=warnings, sources=variables.list_sources())
+
+
+def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
+    salt = variables.text("COOKIE_FERNET_SALT")
+    iterations = variables.whole("COOKIE_FERNET_ITERATIONS", default=480_000, least=1, most=10_000_000)
+    if salt is None:
+        return None
+    from tidings.core.secrets.keyring import FernetSalt
+
+    return FernetSalt(salt, iterations)
+
+
+def _read_ping_url(variables: Variables) -> Secret | None:
+    url = variables.secret("TIDINGS_PING_URL")
+    if url is not None:
+        variables.check("TIDINGS_PING_URL", lambda: check_url("url", url.reveal()))
+    return url
 
 
 def _describe_unknown(variables: Variables) -> Iterator[str]:

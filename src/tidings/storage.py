@@ -55,7 +55,7 @@ def open_key_ring(settings: Settings, *, redactor: Redactor) -> tuple[KeyRing, P
         path = settings.data_dir / "master.key"
         text, made = load_or_create_key_file(path)
         made_key = path if made else None
-    keys = KeyRing.parse(text)
+    keys = KeyRing.parse(text, fernet_salt=settings.fernet_salt)
     for secret in keys.secrets:
         redactor.add(secret)
     return keys, made_key

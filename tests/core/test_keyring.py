@@ -15,7 +15,7 @@ from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.processes import FORKED
-from tidings.core.secrets.keyring import DecryptionError, KeyRing, UnknownKeyError
+from tidings.core.secrets.keyring import DecryptionError, FernetSalt, KeyRing, UnknownKeyError
 from tidings.core.secrets.master_key import (
     KeyFileError,
     KeyRingError,
@@ -184,6 +184,24 @@ def test_a_bad_fernet_token_is_a_decryption_error(token: bytes | str) -> None:
     with pytest.raises(DecryptionError) as caught:
         KeyRing.parse(KEY_1).decrypt(token, key_id="k1", **PLACE)
     assert_clear_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    "material",
+    [
+        hashlib.sha256(KEY_1.encode()).digest(),
+        hashlib.pbkdf2_hmac("sha256", KEY_1.encode(), b"some salt", 1_000, dklen=32),
+    ],
+    ids=["sha256", "pbkdf2"],
+)
+def test_fernet_keys_derived_in_the_usual_ways_open(material: bytes) -> None:
+    """C22: urlsafe base64 of SHA-256 of the key as written, and PBKDF2 with a given salt; each key by its id."""
+    ring = KeyRing.parse(f"k2:{KEY_2},k1:{KEY_1}", fernet_salt=FernetSalt("some salt", 1_000))
+    token = Fernet(base64.urlsafe_b64encode(material)).encrypt(b"x")
+    assert ring.decrypt(token, key_id="k1", **PLACE).reveal() == "x"
+    with pytest.raises(DecryptionError):
+        ring.decrypt(token, key_id="k2", **PLACE)
+    assert ring.needs_rotation("k2", blob=token)
 
 
 def test_a_fernet_token_is_read_as_a_cookie_alone() -> None:

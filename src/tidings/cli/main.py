@@ -6,12 +6,12 @@ import sys
 import typer
 
 from tidings import __version__
-from tidings.cli import audit, backup, database, keys, sandbox, serve, tokens, worker
+from tidings.cli import alerts, audit, backup, database, keys, serve, tokens, worker
 from tidings.cli.announce import announce, check, ledger, pause, site_files, status
 from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror, notes
 from tidings.cli.collect import run as workflows
 from tidings.cli.collect import status as collect_status
-from tidings.cli.demo import demo
+from tidings.cli.demo import demo, sandbox
 from tidings.cli.options import make_group
 from tidings.core.heap import return_large_blocks
 
@@ -47,6 +47,7 @@ app.add_typer(cookies.app, name="cookies")
 
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(alerts.app, name="alerts")
 app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)

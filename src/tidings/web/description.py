@@ -23,7 +23,17 @@ Json = Mapping[str, Any]
 SCHEMA_PATH: Final = "#/components/schemas/"
 PROBLEM_TYPE: Final = "application/problem+json"
 # Programs use these paths; all others are pages.
-API_PATHS: Final = ("/api/", "/workflow/", "/crawler/", "/metrics", "/status", "/trigger", "/openapi.json", "/health/")
+API_PATHS: Final = (
+    "/api/",
+    "/hooks/",
+    "/workflow/",
+    "/crawler/",
+    "/metrics",
+    "/status",
+    "/trigger",
+    "/openapi.json",
+    "/health/",
+)
 
 _MEANINGS: Final = {
     400: "The input breaks a rule; `errors` names each field.",

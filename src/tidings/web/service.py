@@ -24,6 +24,7 @@ from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import PageLanguage
 from tidings.web.routes.announce.executions import make_executions_router
+from tidings.web.routes.announce.hooks import make_hooks_router
 from tidings.web.routes.announce.ledger import make_ledger_router
 from tidings.web.routes.announce.overview import make_site_overview_router
 from tidings.web.routes.announce.pauses import make_pause_router
@@ -164,6 +165,9 @@ def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
             clock=installation.clock,
         ),
         make_trigger_router(lookup, service=service),
+        make_hooks_router(
+            sites=installation.sites, schedules=installation.schedules, service=service, clock=installation.clock
+        ),
         make_site_overview_router(database=installation.database, clock=installation.clock),
     ]
 

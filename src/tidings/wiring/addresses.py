@@ -16,7 +16,7 @@ def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
         settings.bases.baidu,
         settings.bases.google,
         *settings.crawl.base_urls.values(),
-        *([] if settings.webhook_url is None else [settings.webhook_url.reveal()]),
+        *(url.reveal() for url in (settings.webhook_url, settings.ping_url) if url is not None),
         *([] if feishu is None else [feishu.base_url]),
     )
     found = set()

@@ -42,6 +42,7 @@ from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
+from tidings.core.net.ping import Ping
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.dispatcher import Dispatcher
@@ -219,6 +220,7 @@ class Installation:
             rules=DueRules(time_to_live=settings.cache_ttl, resubmit_gap=settings.resubmit_gap),
             concurrency=settings.max_concurrent_requests,
             bases=settings.bases,
+            ping=Ping(settings.ping_url, client=self.own_client),
         )
 
     @cached_property

@@ -47,6 +47,7 @@ from tidings.core.executions import Execution, ExecutionLostError, Executions, E
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
+from tidings.core.net.ping import Ping
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.stop import Stop, StopRequestedError
 
@@ -81,6 +82,8 @@ class Announcer:
     rules: DueRules = field(default_factory=DueRules)
     # Requests in flight for one engine, at most.
     concurrency: int = 3
+    # A monitor outside, told after each good execution.
+    ping: Ping = field(default_factory=Ping)
     # The addresses of channels.
     bases: ApiBases = field(default_factory=ApiBases)
     google_tokens: GoogleTokens = field(default_factory=GoogleTokens)
@@ -371,6 +374,8 @@ class AnnounceExecution:
         )
         log_summary(report)
         alerts.wake()
+        if report.status is ExecutionStatus.SUCCEEDED:
+            await self._announcer.ping.send()
 
     async def _find_usual_total(self) -> int:
         """The largest sitemap among the last executions that read it whole."""

@@ -6,18 +6,20 @@ is made and judged, and the tree of errors, is in `master_key`.
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 
 Random nonces are safe for about 2^32 values under one key and purpose. Fernet tokens (AES-128) are read for cookies
-only, which another program may have stored, and never written. They carry no place, so `needs_rotation` asks to encrypt
-them again.
+only, which another program may have stored, and never written: under the master key itself, its SHA-256, or its PBKDF2
+with a given salt. They carry no place, so `needs_rotation` asks to encrypt them again.
 """
 
 import base64
+import hashlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn, Self
 
 from cryptography.exceptions import InvalidTag
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -67,21 +69,31 @@ class _MasterKey:
     material: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class FernetSalt:
+    """How another program derived its Fernet key from a master key by PBKDF2-HMAC-SHA256."""
+
+    salt: str
+    iterations: int
+
+
 class KeyRing:
     """Master keys by id. The first encrypts, all decrypt."""
 
-    def __init__(self, keys: list[_MasterKey]) -> None:
+    def __init__(self, keys: list[_MasterKey], *, fernet_salt: FernetSalt | None = None) -> None:
         self._keys = {key.id: key for key in keys}
+        self._fernet_salt = fernet_salt
+        self._fernets: dict[str, MultiFernet] = {}
         self._current = keys[0]
         self._ciphers: dict[tuple[str, str], AESGCM] = {}
 
     @classmethod
-    def parse(cls, text: str | Secret) -> Self:
-        """A ring from `k2:…,k1:…` or from one bare key, whose id is then `k1`.
+    def parse(cls, text: str | Secret, *, fernet_salt: FernetSalt | None = None) -> Self:
+        """A ring from `k2:…,k1:…` or from one bare key, whose id is then `k1`. `fernet_salt`: of another program.
 
         Raises WeakKeyError or MalformedKeyError.
         """
-        return cls(_parse_keys(text.reveal() if isinstance(text, Secret) else text))
+        return cls(_parse_keys(text.reveal() if isinstance(text, Secret) else text), fernet_salt=fernet_salt)
 
     @property
     def current_id(self) -> str:
@@ -114,7 +126,7 @@ class KeyRing:
         place, data = _Place(purpose, table, column, row), _to_bytes(blob)
         key = self._find_key(key_id, place=place)
         may_be_fernet = purpose == _FERNET_PURPOSE and _is_fernet(data)
-        opened = _open_fernet(data, key=key) if may_be_fernet else self._open_blob(data, key=key, place=place)
+        opened = self._open_fernet(data, key=key) if may_be_fernet else self._open_blob(data, key=key, place=place)
         if opened is None:
             reason = "altered, moved from another row, or made for another purpose"
             raise DecryptionError(f"cannot decrypt {place} with key {key_id!r}: {reason}")
@@ -133,6 +145,16 @@ class KeyRing:
         try:
             return self._derive_cipher(key, purpose=place.purpose).decrypt(nonce, sealed, place.encode(key_id=key.id))
         except InvalidTag:
+            return None
+
+    def _open_fernet(self, data: bytes, *, key: _MasterKey) -> bytes | None:
+        if key.id not in self._fernets:
+            # Once: PBKDF2 is slow on purpose.
+            keys = map(base64.urlsafe_b64encode, _list_fernet_keys(key, self._fernet_salt))
+            self._fernets[key.id] = MultiFernet([Fernet(each) for each in keys])
+        try:
+            return self._fernets[key.id].decrypt(data)
+        except InvalidToken:
             return None
 
     def _derive_cipher(self, key: _MasterKey, *, purpose: str) -> AESGCM:
@@ -184,10 +206,11 @@ def _is_fernet(data: bytes) -> bool:
     return data.startswith(_FERNET_PREFIX)
 
 
-def _open_fernet(data: bytes, *, key: _MasterKey) -> bytes | None:
-    if len(key.material) != _FERNET_KEY_SIZE:
-        return None
-    try:
-        return Fernet(base64.urlsafe_b64encode(key.material)).decrypt(data)
-    except InvalidToken:
-        return None
+def _list_fernet_keys(key: _MasterKey, salt: FernetSalt | None) -> Iterator[bytes]:
+    """The Fernet keys that programs make of a master key, the cheap ones first: itself, its SHA-256, its PBKDF2."""
+    text = key.text.encode()
+    if len(key.material) == _FERNET_KEY_SIZE:
+        yield key.material
+    yield hashlib.sha256(text).digest()
+    if salt is not None:
+        yield hashlib.pbkdf2_hmac("sha256", text, salt.salt.encode(), salt.iterations, dklen=_FERNET_KEY_SIZE)

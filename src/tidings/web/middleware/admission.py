@@ -14,9 +14,10 @@ from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tidings.core.secrets.hook_signatures import find_signature
 from tidings.web.description import list_scopes
 from tidings.web.errors import ProblemResponse
-from tidings.web.middleware.auth import GRANT, refuse_scope
+from tidings.web.middleware.auth import GRANT, HOOKS, refuse_scope
 from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES, MOST_BYTES
 
 # A form of somebody who has not signed in, and a body that the route does not use.
@@ -76,6 +77,9 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _find_limit(scope: Scope, operation: dict[str, Any] | None) -> int:
+    if scope["path"].startswith(HOOKS):
+        # A push of many commits is long. Without a signature nobody looks at it.
+        return LARGEST_BODY if find_signature(Headers(scope=scope)) else LARGEST_UNUSED
     if GRANT not in scope or (operation is not None and "requestBody" not in operation):
         return LARGEST_UNUSED
     return LARGEST_NOTES if scope["path"] in _NOTES_PATHS else LARGEST_BODY

@@ -35,6 +35,8 @@ _log = get_logger(__name__)
 GRANT: Final = "tidings.grant"
 SESSION: Final = "tidings.session"
 SIGN_IN: Final = "/sign-in"
+# Paths of deploy hooks: their routes check a signature.
+HOOKS: Final = "/hooks/"
 
 # Everybody may load these, signed in or not.
 _OPEN_PAGES: Final = (SIGN_IN, "/preferences", "/static/")
@@ -94,7 +96,7 @@ class AuthMiddleware:
         self._open_paths = open_paths
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
-        if connection["type"] != "http" or connection["path"] in self._open_paths:
+        if connection["type"] != "http" or self._is_open(connection):
             await self._app(connection, receive, send)
             return
         token = _read_token(connection)
@@ -105,6 +107,11 @@ class AuthMiddleware:
             await RedirectResponse(_locate_sign_in(connection), status_code=303)(connection, receive, send)
         else:
             await ProblemResponse(refusal)(connection, receive, send)
+
+    def _is_open(self, connection: Connection) -> bool:
+        """Whether no token is needed: for open paths, and for hooks, which are signed instead."""
+        path, method = connection["path"], connection["method"]
+        return path in self._open_paths or (method == "POST" and path.startswith(HOOKS))
 
     async def _accept_token(self, connection: Connection, token: str) -> Problem | None:
         caller = find_caller(connection, trusted_proxies=self._trusted_proxies)

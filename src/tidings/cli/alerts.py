@@ -1,0 +1,115 @@
+"""`tidings alerts`: open alerts, and a test of their destinations."""
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidings.cli.language import say
+from tidings.cli.options import JsonOption, make_group
+from tidings.cli.output import escape, format_time, print_json, print_table
+from tidings.cli.session import ALERT_PATIENCE, Exit, Session, command, fail
+from tidings.core.clock import to_text
+
+if TYPE_CHECKING:
+    from tidings.core.alerts.events import AlertEvent, Destination
+    from tidings.wiring import Installation
+
+app = make_group("Show alerts, and try their destinations.")
+
+
+@app.command("list")
+@command
+async def list_alerts(
+    session: Session,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many at most.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """List open alerts, the newest first."""
+    installation = await session.open()
+    found = await installation.alerts.list_open(limit=limit)
+    rows = [
+        {
+            "level": installation.alerts.find_level(each.kind).value,
+            "kind": each.kind,
+            "subject": each.subject,
+            "reason": each.reason,
+            "action": each.action,
+            "since": to_text(each.since),
+        }
+        for each in found
+    ]
+    if as_json:
+        print_json({"alerts": rows})
+    elif not found:
+        typer.echo(say("No alert is open."))
+    else:
+        print_table(
+            [
+                (
+                    row["level"],
+                    escape(row["kind"]),
+                    escape(row["subject"]),
+                    escape(row["reason"]),
+                    format_time(each.since),
+                )
+                for row, each in zip(rows, found, strict=True)
+            ],
+            *(say("level"), say("kind"), say("subject"), say("reason"), say("since")),
+        )
+
+
+@app.command("test")
+@command
+async def try_destinations(session: Session, as_json: JsonOption = False) -> Exit:
+    """Send a test message to every destination.
+
+    Exit code 0: all accepted it. 1: one did not. 2: there is none.
+    """
+    installation = await session.open(leaves_nothing=True)
+    if not installation.destinations:
+        fail(say("no destination is set: TIDINGS_ALERT_URLS and TIDINGS_WEBHOOK_URL name them"))
+    event = _make_event(installation)
+    failures = await asyncio.gather(*(_try(each, event) for each in installation.destinations))
+    results = {each.name: failure for each, failure in zip(installation.destinations, failures, strict=True)}
+    if as_json:
+        print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results.items()]})
+    for name, problem in {} if as_json else results.items():
+        typer.echo(f"{name}: " + (say("accepted") if problem is None else say("failed: {reason}", reason=problem)))
+    return Exit.FAILED if any(failures) else Exit.DONE
+
+
+def _make_event(installation: "Installation") -> "AlertEvent":
+    from tidings.core.alerts.events import AlertEvent, EventType
+    from tidings.core.alerts.kinds import AlertLevel
+
+    now = installation.clock.now()
+    return AlertEvent(
+        id=f"test-{secrets.token_hex(8)}",
+        type=EventType.FIRED,
+        kind="test",
+        level=AlertLevel.P2,
+        title=say("Test"),
+        subject="tidings alerts test",
+        reason=say("somebody tries whether alerts arrive"),
+        action=say("Nothing is wrong, and nothing is to be done."),
+        count=None,
+        since=now,
+        occurred_at=now,
+        language=installation.settings.language,
+    )
+
+
+async def _try(destination: "Destination", event: "AlertEvent") -> str | None:
+    """Why the destination did not take the event; None if it did."""
+    from tidings.core.alerts.events import DeliveryError
+
+    try:
+        async with asyncio.timeout(ALERT_PATIENCE.total_seconds()):
+            await destination.send(event)
+    except DeliveryError as error:
+        return error.reason
+    except TimeoutError:
+        return f"no answer in {ALERT_PATIENCE.total_seconds():g} s"
+    return None
