@@ -315,7 +315,7 @@ async def test_run_on_a_channel_that_is_off_is_bad_input(terminal: Terminal) -> 
     """A35: in the words of the contract, and nothing is sent."""
     async with open_shop(terminal, bing_key=None) as shop:
         refused, unknown = await run_together(
-            terminal, ["run", "shop", "--channel", "bing"], ["run", "shop", "--channel", "google"]
+            terminal, ["run", "shop", "--channel", "bing"], ["run", "shop", "--channel", "altavista"]
         )
         assert refused.code == unknown.code == 2
         assert refused.complaint == "tidings: Bing submission is not enabled for this site"
