@@ -66,6 +66,8 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.leases
 	$(BIN)/python -m benchmarks.archive
 	$(BIN)/python -m benchmarks.machines
+	$(BIN)/python -m benchmarks.fleet
+	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.dashboard
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.

@@ -44,6 +44,10 @@ _STATISTICS = (
     "FROM days CROSS JOIN sites CROSS JOIN (SELECT 1 AS channel UNION ALL SELECT 2) AS channels "
     "WHERE sites.id LIKE 'many-%' ORDER BY 1, number, channel"
 )
+_TOTALS = (
+    "INSERT INTO daily_stats (day, site, channel, total, successful) "
+    "SELECT day, 0, channel, sum(total), sum(successful) FROM daily_stats GROUP BY day, channel"
+)
 # Not all is well everywhere: of the last executions one in 40 was partial, and one in 200 failed.
 _TROUBLES = (
     "UPDATE executions SET status = CASE WHEN id % 200 = 0 THEN 'failed' ELSE 'partial' END "
@@ -106,6 +110,7 @@ async def _insert(connection: AsyncConnection, database: Database, *, first: int
     await connection.execute(CreateIndex(history))
     await connection.execute(text(_QUOTAS.format(date=date, no="0" if lite else "false")), values)
     await connection.execute(text(_STATISTICS.format(date=date)), values)
+    await connection.execute(text(_TOTALS))
     await connection.execute(text(_TROUBLES), values)
     await store_outcomes(database, connection, executions.c.started_at == values["now"])
 

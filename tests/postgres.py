@@ -54,9 +54,12 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 class Server:
-    """The session's PostgreSQL server, whose files are below `folder`. `fill` makes all tables in an empty database."""
+    """The session's PostgreSQL server, whose files are below `folder`. `fill` makes all tables in an empty database.
 
-    def __init__(self, folder: Path, *, fill: Callable[[str], None]) -> None:
+    `durable`: what was committed survives a crash of the server, for tests that restart it.
+    """
+
+    def __init__(self, folder: Path, *, fill: Callable[[str], None], durable: bool = False) -> None:
         self._folder = folder
         get_server = _load_get_server(folder)
         with lock_folder(folder):
@@ -65,7 +68,7 @@ class Server:
             if is_new:
                 server.ensure_pgdata_inited()
                 with (folder / "postgres" / "postgresql.conf").open("a") as file:
-                    file.write(_SETTINGS)
+                    file.write(_SETTINGS + ("synchronous_commit = on\n" if durable else ""))
             server.start()
             self._server = server
             self.url: str = server.get_uri()

@@ -11,6 +11,7 @@ from tidings.announce.execution.progress_feed import ProgressFeed
 from tidings.announce.service import RUN
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.jobs import RECOVER_JOB
+from tidings.core.db.database import NewerDatabaseError, check_compatibility
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
 from tidings.core.queue.dispatcher import Task
@@ -22,6 +23,7 @@ QUEUES = ("announce", "collect")
 # Open requests have five seconds of their own; everything must end within ten.
 DRAIN = timedelta(seconds=8)
 _MIRROR_AGAIN = timedelta(minutes=1)
+_LOOK_AT_TABLES = timedelta(seconds=10)
 
 _log = get_logger(__name__)
 
@@ -34,8 +36,10 @@ class Worker:
         self._queues = queues
         self._ticker = installation.ticker
         self._collect = make_collect_jobs(installation, crawler=crawler)
+        self._outdated: NewerDatabaseError | None = None
 
     async def run(self, stop: Stop) -> None:
+        """Raises NewerDatabaseError if a newer release changed the tables meanwhile so that this one has to end."""
         installation = self._installation
         feed = ProgressFeed(installation.database, installation.service.live, clock=installation.clock)
         await asyncio.gather(
@@ -44,12 +48,31 @@ class Worker:
             self._work(stop),
             self._keep_mirror(stop),
             feed.run(stop),
+            self._watch_tables(stop),
         )
         # Alerts of the last executions go out now, or at the next start.
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await installation.alerts.deliver()
         _log.info("worker.ended", reason=stop.reason)
+        if self._outdated is not None:
+            raise self._outdated
+
+    async def _watch_tables(self, stop: Stop) -> None:
+        """End this process in good order once a newer release has made tables that it cannot work on."""
+
+        async def step() -> timedelta:
+            try:
+                await check_compatibility(self._installation.database)
+            except NewerDatabaseError as error:
+                _log.error("release.outdated", reason=str(error))
+                self._outdated = error
+                stop.request(str(error))
+            except SQLAlchemyError as error:
+                _log.warning("tables.not_checked", reason=type(error).__name__)
+            return _LOOK_AT_TABLES
+
+        await Loop(clock=self._installation.clock).run(step, stop)
 
     async def _work(self, stop: Stop) -> None:
         if "collect" in self._queues:

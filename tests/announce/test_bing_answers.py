@@ -2,7 +2,7 @@
 the next execution makes of it. IndexNow's half is the same in all of them as without Bing."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -48,6 +48,7 @@ class HastyClient(GuardedClient):
         follow_redirects: bool = False,
         admit: Admit | None = None,
         url_limit: int = MAX_URL_LENGTH,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Stream]:
         allowed = timeout / 100 if self.hasty and SUBMIT_PATH in url else timeout
         asked = super().stream(
@@ -59,6 +60,7 @@ class HastyClient(GuardedClient):
             follow_redirects=follow_redirects,
             admit=admit,
             url_limit=url_limit,
+            before_sending=before_sending,
         )
         async with asked as opened:
             yield opened

@@ -435,6 +435,24 @@ async def test_a_site_is_late_from_two_periods_after_its_last_run_until_it_runs(
     assert await planned.list_late() == []
 
 
+async def test_many_sites_are_spread_over_the_time_that_an_engine_needs_for_them(
+    database: Database, records: SiteRecords, clock: FakeClock
+) -> None:
+    """A40: at the pace of one engine, each site can have a request; a quarter of the period is the most."""
+    planned = Schedules(database, clock=clock, spread=SECOND, interval=timedelta(minutes=20))
+    desk = Desk(database, records, planned)
+    for number in range(8):
+        await desk.add(DAILY, host=f"site-{number}.example")
+    clock.advance(HOUR)
+    latest = await desk.add(DAILY, host="latest.example")
+    starts_at = await desk.find_next(latest)
+    midnight = (clock.now() + DAY).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Eight sites, twenty minutes each; the golden ratio puts this one at its share of them.
+    share = latest.number * 2_654_435_769 % 2**32 / 2**32
+    assert starts_at is not None
+    assert abs(starts_at - midnight - share * 8 * timedelta(minutes=20)) < SECOND
+
+
 async def test_a_site_that_never_ran_is_late_two_periods_after_it_was_added(
     planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:

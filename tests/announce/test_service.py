@@ -2,6 +2,7 @@
 at once in all, ended in good order; on both databases, against the sandbox."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -124,6 +125,19 @@ async def test_a_due_run_is_done_once_and_the_next_is_planned(make_bench: BenchM
         assert await stage.list_due() == []
         assert await stage.list_statuses() == ["succeeded"]
         assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+async def test_no_more_scheduled_runs_begin_than_the_pace_of_an_engine_allows(
+    make_bench: BenchMaker, clock: StageClock
+) -> None:
+    """A17, A38: beside so many that run, over all workers, a due one waits in its table."""
+    async with open_service(make_bench, clock=clock) as stage:
+        clock.set(NOON)
+        bounded = replace(stage.service, most_running=1)
+        async with stage.database.write() as connection:
+            assert len(await bounded.list_due(connection, 10)) == 1
+            await stage.service.executions.insert(connection, "another", kind="announce", holder="queue")
+            assert await bounded.list_due(connection, 10) == []
 
 
 async def test_a_due_run_of_a_site_that_is_busy_is_done_once_it_is_free(

@@ -381,7 +381,7 @@ async def test_a_newer_release_s_database_is_left_alone_on_postgresql(postgres_u
 
 async def make_newer(database: Database) -> None:
     async with database.write() as connection:
-        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999', oldest_revision = '9999'"))
         await connection.execute(text("CREATE TABLE newer (id INTEGER)"))
         await connection.execute(text("CREATE VIEW newer_view AS SELECT host FROM sites"))
 

@@ -31,6 +31,7 @@ from tidings.core.net.client import (
     NetworkError,
     RefusedError,
 )
+from tidings.core.stop import StopRequestedError
 
 LOOPBACK = parse_networks("127.0.0.0/8")
 AGENT = "tidings-test/1"
@@ -430,6 +431,42 @@ async def test_connection_is_used_again_after_a_whole_answer(serve: Serve, clien
     server = await serve(twice)
     bodies = [(await client.request("GET", server.url(), timeout=ENOUGH)).body for _ in range(2)]
     assert (bodies, server.connections) == ([b"1", b"2"], 1)
+
+
+@pytest.mark.parametrize("body", [None, b"pages"])
+async def test_a_caller_may_hold_the_bytes_back_once_there_is_a_connection(
+    client: GuardedClient, serve: Serve, body: bytes | None
+) -> None:
+    """A17: until then the server has a connection and not a byte; the wait uses up none of the request's time."""
+    server = await serve(answer(b"here"))
+    seen: list[tuple[int, int]] = []
+
+    async def hold_back() -> None:
+        await asyncio.sleep(2 * SHORT.total_seconds())
+        seen.append((server.connections, len(server.requests)))
+
+    method = "GET" if body is None else "POST"
+    async with client.stream(method, server.url(), body=body, timeout=SHORT * 1.5, before_sending=hold_back) as stream:
+        assert await stream.read(limit=10) == b"here"
+    assert (set(seen), len(server.requests)) == ({(1, 0)}, 1)
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+async def test_a_request_that_its_caller_gives_up_is_not_sent(client: GuardedClient, serve: Serve, asked: int) -> None:
+    """A20: a stop while the request waits for its turn, before its head and before its body."""
+    server = await serve(answer())
+    left = asked
+
+    async def give_up() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise StopRequestedError("enough")
+
+    with pytest.raises(StopRequestedError):
+        async with client.stream("POST", server.url(), body=b"pages", timeout=ENOUGH, before_sending=give_up):
+            raise AssertionError
+    assert server.requests == []
 
 
 async def test_request_lost_on_a_used_connection_counts_as_sent(serve: Serve, client: GuardedClient) -> None:

@@ -17,6 +17,8 @@ import tidings
 import tidings.wiring
 from tests.postgres import Server
 from tests.processes import FORKED
+from tidings.core.clock import SystemClock
+from tidings.core.db.compatibility import OLDEST_REVISION, compatibility, read_oldest_revision
 from tidings.core.db.database import (
     Database,
     NewerDatabaseError,
@@ -27,6 +29,7 @@ from tidings.core.db.database import (
     open_database,
     prepare_database,
     upgrade_database,
+    wait_for_revision,
 )
 
 # Also in the processes that these tests start: a new database gets the tables that were loaded.
@@ -230,10 +233,54 @@ async def test_a_database_of_a_newer_release_is_left_alone(database: Database) -
     """A41: an older release says so in one line, and changes nothing."""
     async with database.write() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await connection.execute(text(compatibility("9999")))
     with pytest.raises(NewerDatabaseError, match="9999") as caught:
         await prepare_database(database)
     assert len(str(caught.value).splitlines()) == 1
     assert await find_revision(database) == "9999"
+
+
+async def test_a_release_starts_on_newer_tables_that_it_can_work_on(database: Database) -> None:
+    """A41: during a roll-out, a process of the release before may start again, and migrates nothing."""
+    async with database.write() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        await connection.execute(text(compatibility(newest_revision())))
+    await prepare_database(database)
+    await wait_for_revision(database, clock=SystemClock())
+    assert await find_revision(database) == "9999"
+    async with database.write() as connection:
+        await connection.execute(text(compatibility("9998")))
+    with pytest.raises(NewerDatabaseError, match="cannot work on them; nothing was changed"):
+        await wait_for_revision(database, clock=SystemClock())
+
+
+async def test_new_and_migrated_tables_name_the_same_oldest_release(make_empty: Callable[[], str]) -> None:
+    """A41: whichever way the tables were made, the same releases may work on them."""
+    seen = []
+    for make in (prepare_database, upgrade_database):
+        database = open_database(make_empty())
+        await make(database)
+        async with database.read() as connection:
+            seen.append(await read_oldest_revision(connection))
+        await database.close()
+    assert seen == [OLDEST_REVISION, OLDEST_REVISION]
+
+
+async def test_days_of_all_sites_are_summed_when_the_key_changes(make_empty: Callable[[], str]) -> None:
+    """A34: what was counted by site before is known of all sites together."""
+    database = open_database(make_empty())
+    await upgrade_database(database, revision="0029")
+    insert = text("INSERT INTO daily_stats VALUES ('2030-01-01', :site, 1, :total, 1)")
+    async with database.write() as connection:
+        await connection.execute(insert, [{"site": 1, "total": 4}, {"site": 2, "total": 3}])
+    await prepare_database(database)
+    async with database.read() as connection:
+        rows = [tuple(row) for row in await connection.execute(text("SELECT * FROM daily_stats ORDER BY site"))]
+    await downgrade_database(database, revision="0029")
+    async with database.read() as connection:
+        left = (await connection.execute(text("SELECT count(*) FROM daily_stats"))).scalar_one()
+    await database.close()
+    assert (rows[0], left) == (("2030-01-01", 0, 1, 7, 2), 2)
 
 
 async def test_preparing_again_keeps_what_was_written(database: Database) -> None:

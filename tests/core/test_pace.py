@@ -84,6 +84,20 @@ async def test_the_interval_holds_when_the_database_lets_a_worker_wait(database_
     assert find_shortest_gap(moments) >= interval.total_seconds()
 
 
+async def test_a_request_whose_bytes_are_held_up_waits_for_another_slot(database_url: str) -> None:
+    """A17: a connection that takes long, or a busy machine, delays it; the request of another worker gets no closer."""
+    moments: list[float] = []
+    async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
+        async with workers[0].turn(HOST, stop=make_stop()) as turn:
+            ahead = asyncio.create_task(take_turns(workers[1], moments, turns=6))
+            await asyncio.sleep(3 * INTERVAL.total_seconds())
+            await turn.confirm()
+            moments.append(time.monotonic())
+        await ahead
+    assert len(moments) == 7
+    assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
+
+
 async def test_turns_are_not_much_further_apart_than_asked(database_url: str) -> None:
     """A17: the interval is a distance, not a brake, at least where the machine is not too busy."""
     moments: list[float] = []

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
 
 from tests.web.api_stage import BING_KEY, KEY, ApiStage, hold, open_api
+from tidings.announce.ledger.batch_state import DayCounts
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.ledger.statistics import daily_stats
+from tidings.announce.ledger.statistics import DailyStatistics
 from tidings.sandbox import Fault
 from tidings.sandbox.engines.bing import INVALID_API_KEY
 from tidings.sandbox.engines.indexnow import FORBIDDEN
@@ -158,12 +158,11 @@ async def test_days_without_work_are_told_too_the_oldest_first(api: ApiStage) ->
     await api.add_site(id="two")
     today = api.installation.clock.now().astimezone(UTC).date()
     days = [(today - timedelta(days=ago)).isoformat() for ago in (2, 1, 0)]
-    rows = [
-        {"day": days[0], "site": number, "channel": channel.value, "total": total, "successful": total - 1}
-        for number, channel, total in ((1, Channel.INDEXNOW, 5), (2, Channel.INDEXNOW, 7), (2, Channel.BING, 3))
-    ]
-    async with api.installation.database.write() as connection:
-        await connection.execute(insert(daily_stats), rows)
+    database = api.installation.database
+    async with database.write() as connection:
+        for number, channel, total in ((1, Channel.INDEXNOW, 5), (2, Channel.INDEXNOW, 7), (2, Channel.BING, 3)):
+            counts = DayCounts(tried=total, taken=total - 1)
+            await DailyStatistics(database, site=number, channel=channel).add(connection, counts, day=days[0])
     nothing = {"total": 0, "successful": 0}
     assert await api.read("/api/stats/daily?days=3") == {
         "daily": [

@@ -92,6 +92,8 @@ class AnnounceService:
     wake: Callable[[], None]
     # The most executions that may wait for a worker.
     most_waiting: int = MOST_WAITING
+    # The most executions, over all workers, beside which a scheduled one begins. None: as many as there are places.
+    most_running: int | None = None
 
     async def trigger(self, site: Site, *, channel: ChannelChoice = ChannelChoice.ALL) -> "Started":
         """Ask for an execution now. Raises AlreadyRunningError, ChannelDisabledError, BusyError."""
@@ -138,7 +140,9 @@ class AnnounceService:
 
     async def list_due(self, connection: AsyncConnection, limit: int) -> list[Job]:
         """Jobs for sites whose time has come."""
-        due = await self.schedules.list_due(connection, limit=limit)
+        if self.most_running is not None:
+            limit = min(limit, self.most_running - await self.executions.count_running_in(connection))
+        due = await self.schedules.list_due(connection, limit=limit) if limit > 0 else []
         return [Job(RUN, f"{RUN}:{number}", {"site": number}) for number in due]
 
     async def run(self, call: Call) -> None:

@@ -48,6 +48,8 @@ executions = Table(
     Column("stop_requested_at", BigInteger),
     Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
     Index("executions_history", "workflow_name", "id"),
+    # The latest of a pipeline, among many of the other.
+    Index("executions_by_kind", "kind", "id"),
     sqlite_autoincrement=True,
 )
 

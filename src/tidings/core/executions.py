@@ -348,8 +348,12 @@ class Executions:
 
     async def count_running(self) -> int:
         async with self._database.read() as connection:
-            statement = select(func.count()).select_from(executions).where(is_running)
-            return int((await connection.execute(statement)).scalar_one())
+            return await self.count_running_in(connection)
+
+    async def count_running_in(self, connection: AsyncConnection) -> int:
+        """The same in the caller's transaction."""
+        statement = select(func.count()).select_from(executions).where(is_running)
+        return int((await connection.execute(statement)).scalar_one())
 
     async def find_running(self, workflow_name: str) -> ExecutionRecord | None:
         """The execution of this workflow that runs, or waits for a worker."""

@@ -62,14 +62,14 @@ async def open_crawler(installation: Installation) -> AsyncIterator[Crawler]:
 
 @asynccontextmanager
 async def _open_turns(installation: Installation) -> AsyncIterator[SharedTurns | None]:
-    """The turns at platforms that all processes on PostgreSQL share, on connections of their own."""
+    """The turns that all processes on PostgreSQL share, on connections of their own."""
     if installation.database.dialect == "sqlite":
         yield None
         return
 
-    targets = set(BUILT_IN) - {"web"}
-    database = open_read_only_database(find_database_url(installation.settings), connections=2 * len(targets))
-    turns = SharedTurns(database, clock=installation.clock, targets=targets)
+    platforms = set(BUILT_IN) - {"web"}
+    database = open_read_only_database(find_database_url(installation.settings), connections=2 * len(platforms) + 1)
+    turns = SharedTurns(database, clock=installation.clock, platforms=platforms)
     try:
         yield turns
     finally:

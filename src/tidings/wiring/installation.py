@@ -194,7 +194,10 @@ class Installation:
 
     @cached_property
     def schedules(self) -> Schedules:
-        return Schedules(self.database, clock=self.clock, spread=self.settings.schedule_spread)
+        settings = self.settings
+        return Schedules(
+            self.database, clock=self.clock, spread=settings.schedule_spread, interval=settings.request_interval
+        )
 
     @cached_property
     def sites(self) -> SiteRecords:
@@ -236,6 +239,7 @@ class Installation:
             alerts=self.alerts,
             clock=self.clock,
             budget=self.settings.run_budget,
+            most_running=_bound_executions(self.settings),
             live=LiveExecutions(clock=self.clock),
             know=self.know,
             wake=self.wake,
@@ -393,3 +397,8 @@ def load_tables() -> None:
     import tidings.collect.crawl.cookies.table
     import tidings.collect.tables
     import tidings.core.queue.schema  # noqa: F401
+
+
+def _bound_executions(settings: Settings) -> int | None:
+    """How many scheduled executions may run at once: the pace of one engine allows each a request within its time."""
+    return max(1, settings.run_budget // settings.request_interval) if settings.request_interval else None

@@ -1,6 +1,6 @@
 """What an engine's answer means, in the same words for every channel, and the exchange that brings one."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -80,6 +80,8 @@ class ChannelRequest:
     content_type: str = JSON
     # An access token, for channels that take one.
     bearer: Secret | None = None
+    # Awaited right before the first byte goes out.
+    before_sending: Callable[[], Awaitable[None]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -99,6 +101,7 @@ async def exchange(
         body=request.body,
         timeout=REQUEST_TIMEOUT,
         url_limit=url_limit,
+        before_sending=request.before_sending,
     ) as stream:
         # The status says what matters; of a long body the start is enough.
         body = await stream.read_start(longest)

@@ -233,8 +233,8 @@ class Sender:
         channel, context = self._channel, self._context
         request = channel.build_request(part.urls)
         try:
-            async with context.pace.turn(channel.host, stop=context.stop, least=channel.least_interval):
-                outcome = await channel.submit(request, count=len(part))
+            async with context.pace.turn(channel.host, stop=context.stop, least=channel.least_interval) as turn:
+                outcome = await channel.submit(replace(request, before_sending=turn.confirm), count=len(part))
         except StopRequestedError:
             await channel.release(len(part))
             raise

@@ -38,7 +38,8 @@ ledger = Table(
     Column("url_hash", BigInteger, nullable=False),
     Column("submitted_at", BigInteger, nullable=False),
     Column("lastmod", BigInteger),
-    PrimaryKeyConstraint("site", "channel", "url_hash"),
+    # With the time in it, PostgreSQL's look-up of a block reads the index alone. On SQLite the key is the table.
+    PrimaryKeyConstraint("site", "channel", "url_hash", postgresql_include=["submitted_at"]),
     sqlite_with_rowid=False,
     postgresql_partition_by="HASH (site)",
 )

@@ -1,19 +1,21 @@
 """Daily statistics: how many different pages were tried on a channel on each UTC day, and how many of them were taken.
 
-The table holds sums. A page counts once a day, however often and at however many engines it is tried: the outbox and
-the ledger know what was counted already (see `recorder`).
+The table holds sums, of each site and, as site 0, of all sites together. A page counts once a day, however often and at
+however many engines it is tried: the outbox and the ledger know what was counted already (see `recorder`).
 """
 
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, func, select
+from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, SmallInteger, Table, Text, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger.batch_state import DayCounts
 from tidings.announce.ledger.ledger import Channel
 from tidings.core.db.database import Database, metadata
 
+# The site number that stands for all sites.
+EVERYTHING = 0
 KEPT_DAYS = 400
 MOST_DAYS = 366
 
@@ -25,7 +27,7 @@ daily_stats = Table(
     Column("channel", SmallInteger, nullable=False),
     Column("total", BigInteger, nullable=False),
     Column("successful", BigInteger, nullable=False),
-    PrimaryKeyConstraint("day", "site", "channel"),
+    PrimaryKeyConstraint("site", "day", "channel"),
     sqlite_with_rowid=False,
 )
 
@@ -54,21 +56,23 @@ class DailyStatistics:
         if not counts.tried and not counts.taken:
             return
         insert = self._database.insert(daily_stats)
-        statement = insert.values(
-            day=day, total=counts.tried, successful=counts.taken, **self._names
-        ).on_conflict_do_update(
-            index_elements=["day", "site", "channel"],
+        statement = insert.on_conflict_do_update(
+            index_elements=["site", "day", "channel"],
             set_={
                 "total": _columns.total + insert.excluded.total,
                 "successful": _columns.successful + insert.excluded.successful,
             },
         )
-        await connection.execute(statement)
+        row = {"day": day, "total": counts.tried, "successful": counts.taken, **self._names}
+        # The row of all sites last: whoever holds it is about to commit.
+        for each in (row, {**row, "site": EVERYTHING}):
+            await connection.execute(statement, each)
 
     async def purge(self, connection: AsyncConnection, *, today: date) -> None:
         """Delete days that can no longer be asked for."""
         oldest = (today - timedelta(days=KEPT_DAYS)).isoformat()
-        await connection.execute(delete(daily_stats).where(_columns.day < oldest, _columns.site == self._names["site"]))
+        ours = _columns.site.in_([EVERYTHING, self._names["site"]])
+        await connection.execute(delete(daily_stats).where(_columns.day < oldest, ours))
 
 
 async def read_days(
@@ -76,15 +80,13 @@ async def read_days(
 ) -> dict[date, dict[Channel, DayCount]]:
     """The statistics of the last `days` days, today's last; days without work are included. None: of all sites."""
     first = today - timedelta(days=days - 1)
-    statement = (
-        select(_columns.day, _columns.channel, func.sum(_columns.total), func.sum(_columns.successful))
-        .where(_columns.day >= first.isoformat(), _columns.day <= today.isoformat())
-        .group_by(_columns.day, _columns.channel)
+    statement = select(daily_stats).where(
+        _columns.site == (EVERYTHING if site is None else site),
+        _columns.day >= first.isoformat(),
+        _columns.day <= today.isoformat(),
     )
-    if site is not None:
-        statement = statement.where(_columns.site == site)
     counts = {first + timedelta(days=at): dict.fromkeys(Channel, DayCount()) for at in range(days)}
     async with database.read() as connection:
-        for day, channel, total, successful in await connection.execute(statement):
-            counts[date.fromisoformat(day)][Channel(channel)] = DayCount(int(total), int(successful))
+        for row in await connection.execute(statement):
+            counts[date.fromisoformat(row.day)][Channel(row.channel)] = DayCount(row.total, row.successful)
     return counts

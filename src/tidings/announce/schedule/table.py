@@ -44,6 +44,7 @@ EVERYTHING = 0
 SPREAD = timedelta(minutes=5)
 
 _SYNC_BATCH = 1_000
+_COUNT_EVERY = timedelta(minutes=10)
 _MILLISECOND = timedelta(milliseconds=1)
 
 _log = get_logger(__name__)
@@ -106,10 +107,17 @@ class LateSite:
 class Schedules:
     """The schedules of all sites."""
 
-    def __init__(self, database: Database, *, clock: Clock, spread: timedelta = SPREAD) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, spread: timedelta = SPREAD, interval: timedelta = timedelta(0)
+    ) -> None:
+        """`interval`: the time between two requests to an engine. Many sites are spread over as many of them."""
         self._database = database
         self._clock = clock
         self._spread = spread
+        self._interval = interval
+        # How many sites have a schedule, and until when that is believed, in monotonic seconds.
+        self._count = 0
+        self._count_until = float("-inf")
 
     async def plan(self, connection: AsyncConnection, site: Site) -> None:
         """In the transaction that stores this site: plan its next execution, if its cron or enabled changed."""
@@ -121,6 +129,7 @@ class Schedules:
         times = find_times(site.schedule, at=now) if site.enabled else None
         if site.enabled and times is None:
             _log.warning("schedule.never_due", site=site.id, schedule=site.schedule)
+        await self._count_sites(connection)
         row = {"site": site.number, "cron": site.schedule, **self._plan_next(times, site=site.number, now=now)}
         await self._store(connection, [row])
 
@@ -140,6 +149,7 @@ class Schedules:
         last: int | None = 0
         while last is not None:
             async with self._database.write() as connection:
+                await self._count_sites(connection)
                 rows, last = await self._find_misfits(connection, after=last, look=look, now=now)
                 await self._store(connection, rows)
             changed += len(rows)
@@ -194,6 +204,7 @@ class Schedules:
             return False
         # A clock that was set back must not repeat the same cron time.
         now = max(self._clock.now(), from_milliseconds(row.next_at))
+        await self._count_sites(connection)
         planned = self._plan_next(find_times(row.cron, at=now), site=site, now=now)
         begun = update(schedules).where(schedules.c.site == site)
         await connection.execute(begun.values(**planned, last_run_at=to_milliseconds(self._clock.now())))
@@ -294,12 +305,24 @@ class Schedules:
         async with self._database.read() as connection:
             return int((await connection.execute(late)).scalar_one())
 
+    async def _count_sites(self, connection: AsyncConnection) -> None:
+        """Count the sites that have a schedule, once in a while."""
+        now = self._clock.monotonic()
+        if self._interval and now >= self._count_until:
+            counted = select(func.count()).select_from(schedules).where(_can_be_due)
+            self._count = int((await connection.execute(counted)).scalar_one())
+            self._count_until = now + _COUNT_EVERY.total_seconds()
+
+    def _find_spread(self) -> timedelta:
+        """Long enough for one request of each site, at the pace of one engine. A spread of 0 stays 0."""
+        return max(self._spread, self._count * self._interval) if self._spread else self._spread
+
     def _plan_next(self, times: CronTimes | None, *, site: int, now: datetime) -> dict[str, int | None]:
         """The columns of the next execution; all NULL where there is none."""
         if times is None:
             return dict.fromkeys(_PLANNED)
         return {
-            "next_at": to_milliseconds(find_start(times, site=site, spread=self._spread)),
+            "next_at": to_milliseconds(find_start(times, site=site, spread=self._find_spread())),
             "late_at": to_milliseconds(now + times.two_periods),
             "late_after": times.two_periods // _MILLISECOND,
         }

@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.core.clock import Clock
+from tidings.core.db.compatibility import OLDEST_REVISION, read_oldest_revision
 from tidings.core.db.engines import (
     SQLITE_READERS,
     make_short_cut,
@@ -59,8 +60,8 @@ class NewerDatabaseError(Exception):
 
     def __init__(self, revision: str) -> None:
         super().__init__(
-            f"the tables are at revision {revision}, this release knows {newest_revision()}; nothing was changed. "
-            "Use the newer release, or restore a backup"
+            f"the tables are at revision {revision}, this release knows {newest_revision()} and cannot work on them; "
+            "nothing was changed. Use the newer release, or restore a backup"
         )
 
 
@@ -92,6 +93,11 @@ class ReadableDatabase:
         """A transaction with one consistent view. The database refuses a write in it."""
         async with self._reader.begin() as connection:
             yield connection
+
+    async def open_session(self) -> AsyncConnection:
+        """A connection outside of any transaction, for locks of PostgreSQL's sessions. The caller closes it."""
+        connection = await self._reader.connect()
+        return await connection.execution_options(isolation_level="AUTOCOMMIT", postgresql_readonly=False)
 
     async def close(self) -> None:
         await self._reader.dispose()
@@ -211,8 +217,7 @@ async def prepare_database(database: Database) -> None:
     revision = await find_revision(database)
     if revision is None:
         revision = await _create_tables(database)
-    if revision > newest_revision():
-        raise NewerDatabaseError(revision)
+    await check_compatibility(database)
     if revision < newest_revision():
         await upgrade_database(database)
 
@@ -224,8 +229,17 @@ async def wait_for_revision(database: Database, *, clock: Clock, patience: timed
         if clock.monotonic() >= give_up_at:
             raise OlderDatabaseError(revision)
         await clock.sleep(_LOOK_EVERY)
-    if revision > newest_revision():
-        raise NewerDatabaseError(revision)
+    await check_compatibility(database)
+
+
+async def check_compatibility(database: Database) -> None:
+    """Raises NewerDatabaseError if a newer release made the tables, and this one cannot work on them."""
+    async with database.write() as connection:
+        revision, newest = await read_revision(connection), newest_revision()
+        if revision is not None and revision > newest:
+            oldest = await read_oldest_revision(connection)
+            if oldest is None or oldest > newest:
+                raise NewerDatabaseError(revision)
 
 
 async def upgrade_database(database: Database, *, revision: str = "head") -> None:
@@ -262,10 +276,14 @@ async def _create_tables(database: Database) -> str:
         if revision := await read_revision(connection):
             return revision
         await connection.run_sync(metadata.create_all)
+        # A downgrade to the base leaves an empty one.
+        await connection.exec_driver_sql("DROP TABLE IF EXISTS alembic_version")
         await connection.exec_driver_sql(
-            "CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY, oldest_revision VARCHAR(32))"
         )
-        await connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{newest_revision()}')")
+        await connection.exec_driver_sql(
+            f"INSERT INTO alembic_version VALUES ('{newest_revision()}', '{OLDEST_REVISION}')"
+        )
         return newest_revision()
 
 

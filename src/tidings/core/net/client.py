@@ -92,26 +92,50 @@ class _Journey:
     Only waiting for the server uses up time, not the caller's work between two chunks.
     """
 
-    def __init__(self, url: Url, *, timeout: timedelta, url_limit: int) -> None:
+    def __init__(
+        self, url: Url, *, timeout: timedelta, url_limit: int, before_sending: Callable[[], Awaitable[None]] | None
+    ) -> None:
         self.url = url
         self.url_limit = url_limit
         self.connected = False
         # Whether the last connection had been used before.
         self.reused = False
+        # Whether a chunk of the present request was sent.
+        self.has_begun = False
+        self._before_sending = before_sending
+        # Why the caller does not want the request to be sent after all.
+        self._given_up: Exception | None = None
         self._timeout = timeout
         self._left = timeout.total_seconds()
+        self._running: asyncio.Timeout | None = None
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator[None]:
         """Count the time that the block takes, and raise its failures as FetchError."""
         started = monotonic()
         try:
-            async with asyncio.timeout(self._left):
+            async with asyncio.timeout(self._left) as self._running:
                 yield
         except FAILURES as failure:
-            raise self._translate(failure) from None
+            raise self._given_up or self._translate(failure) from None
         finally:
             self._left -= monotonic() - started
+
+    async def prepare_sending(self) -> None:
+        """The connection is made, and the bytes go next: let the caller hold them back. That uses up no time."""
+        if self._before_sending is None or self._running is None:
+            return
+        started, ends_at = monotonic(), self._running.when()
+        self._running.reschedule(None)
+        try:
+            await self._before_sending()
+        except Exception as error:
+            # aiohttp takes an error in the middle of a body for one of the connection.
+            self._given_up = error
+            raise
+        waited = monotonic() - started
+        self._left += waited
+        self._running.reschedule(None if ends_at is None else ends_at + waited)
 
     def refuse(self, rule: str) -> RefusedError:
         return RefusedError(self.url, rule)
@@ -231,18 +255,20 @@ class GuardedClient:
         follow_redirects: bool = False,
         admit: Admit | None = None,
         url_limit: int = MAX_URL_LENGTH,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Stream]:
         """Send one request and yield its answer, of any status, with the body unread. Raises FetchError.
 
         The timeout covers all waiting: name, connection, redirects and the whole body. At most five redirects are
         followed; `follow_redirect` says what they may carry. `url_limit` is the longest URL, in characters. The time
         that `admit` takes is not counted.
+        `before_sending` is awaited once there is a connection, right before the bytes of each request go out.
         """
         try:
             first = parse_url(url, max_length=url_limit)
         except UrlError as error:
             raise RefusedError(show_url(url), str(error)) from None
-        journey = _Journey(first, timeout=timeout, url_limit=url_limit)
+        journey = _Journey(first, timeout=timeout, url_limit=url_limit, before_sending=before_sending)
         hop = Hop(method.upper(), first, dict(headers or {}), body)
         _check_request(hop, journey=journey)
         response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects, admit=admit)
@@ -369,6 +395,10 @@ def _trace_connections() -> aiohttp.TraceConfig:
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_end.append(_record_connection)
     trace.on_connection_reuseconn.append(_record_reuse)
+    # In spite of their names, aiohttp calls them before it writes the head or a chunk. The head goes out with the first
+    # chunk, which may be later by a turn of the event loop.
+    trace.on_request_headers_sent.append(_begin_sending)
+    trace.on_request_chunk_sent.append(_send_chunk)
     return trace
 
 
@@ -381,3 +411,16 @@ async def _record_connection(session: aiohttp.ClientSession, context: SimpleName
 async def _record_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
     journey: _Journey = context.trace_request_ctx
     journey.connected = journey.reused = True
+
+
+async def _begin_sending(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    journey: _Journey = context.trace_request_ctx
+    journey.has_begun = False
+    await journey.prepare_sending()
+
+
+async def _send_chunk(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
+    journey: _Journey = context.trace_request_ctx
+    if not journey.has_begun:
+        journey.has_begun = True
+        await journey.prepare_sending()

@@ -4,7 +4,9 @@ The table holds, for each host, when the next request may go. One atomic stateme
 process and machine on this database shares one queue. A slot is reserved only by the request that uses it next, never
 after a stop signal, and given back if a stop comes before it. A slot that is used late would bring two requests too
 close together, so slots are a little wider than the interval; one that was missed by more than that is moved or given
-up. A host that asks for a rest, or answers that it is asked too often, gets that here as well.
+up. Whether it was missed is asked twice: when the wait for it ends, and again right before the bytes go out, because a
+connection may have to be made between the two, or a busy machine may have had other things to do.
+A host that asks for a rest, or answers that it is asked too often, gets that here as well.
 """
 
 import asyncio
@@ -25,15 +27,18 @@ ACCEPTED_UNTIL_NORMAL = 100
 
 _TOLERANCE_SHARE = 0.035
 _LEAST_TOLERANCE = 0.0035
-_LEEWAY_SHARE = 0.3
+# The rest of the tolerance is for the way from the last look at the clock to the wire.
+_LEEWAY_SHARE = 0.5
 _FIRST_LEAD = 0.005
+_LONGEST_LEAD = 1.0
+_LONGEST_DELAY = 1.0
 _FINE_WAIT = 0.002
-# The first request to a host takes longer to the wire: there is a connection to be made.
-_FIRST_REQUEST = 0.015
-_DOUBT_FADES = 0.9
-# A question to the database that takes longer is taken for an accident, such as a frozen process, unless the one
-# before it took as long.
-_USUAL_TRIP = 0.25
+# How much of an observed delay is expected of the next slot.
+_FADES = 0.9
+# Two clocks run apart by at most so much, as a share.
+_DRIFT = 0.0005
+# What was known so many seconds ago is too vague.
+_FORGET_AFTER = 10.0
 
 # All timestamps and durations in this table are microseconds: a millisecond is too coarse for them.
 pace = Table(
@@ -64,6 +69,44 @@ class _Slot:
     # The slot in the table: its begin, and `next_at` as long as nobody has reserved after it.
     begins_at: int
     next_at: int
+    # The least time to the next request.
+    interval: timedelta
+
+
+class _DatabaseClock:
+    """What this process knows of PostgreSQL's clock: bounds of its distance to the monotonic clock, in seconds.
+
+    The database reads its clock somewhere between a question and its answer. Each answer narrows the bounds.
+    """
+
+    def __init__(self) -> None:
+        self._low = self._high = 0.0
+        self._set_at = float("-inf")
+
+    def _knows(self, now: float) -> bool:
+        return now - self._set_at < _FORGET_AFTER
+
+    def _find_drift(self, now: float) -> float:
+        return _DRIFT * (now - self._set_at)
+
+    def find_doubt(self, now: float) -> float:
+        """How far the bounds are apart at this monotonic time. 0 where nothing is known."""
+        return self._high - self._low + 2 * self._find_drift(now) if self._knows(now) else 0.0
+
+    def learn(self, reading: float, *, asked_at: float, answered_at: float) -> None:
+        """The database's clock showed `reading` between these monotonic times."""
+        low, high = reading - answered_at, reading - asked_at
+        if self._knows(asked_at):
+            drift = self._find_drift(answered_at)
+            kept_low, kept_high = max(low, self._low - drift), min(high, self._high + drift)
+            # Bounds that contradict each other: a clock was set.
+            if kept_low <= kept_high:
+                low, high = kept_low, kept_high
+        self._low, self._high, self._set_at = low, high, answered_at
+
+    def find_latest(self, reading: float) -> float:
+        """The monotonic time at which the database's clock has certainly reached `reading`."""
+        return reading - self._low
 
 
 class Pace:
@@ -77,13 +120,12 @@ class Pace:
         self._under_way: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(concurrency))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slowed: set[str] = set()
-        self._met: set[str] = set()
-        # Seconds, by host: how late a slot may be because of the way to PostgreSQL, and the last such way.
-        self._doubts: defaultdict[str, float] = defaultdict(float)
-        self._trips: defaultdict[str, float] = defaultdict(float)
+        self._database_clock = _DatabaseClock()
+        # Seconds, by host: how late this process uses its slots. Twice as much after one that was missed.
+        self._delays: defaultdict[str, float] = defaultdict(float)
 
     @asynccontextmanager
-    async def turn(self, host: str, *, stop: Stop, least: timedelta = timedelta()) -> AsyncIterator[None]:
+    async def turn(self, host: str, *, stop: Stop, least: timedelta = timedelta()) -> AsyncIterator["Turn"]:
         """Send one request inside this block: it begins when it is this process's turn. Raises StopRequestedError.
 
         `least`: an interval of this host that may be longer than that of all.
@@ -92,9 +134,11 @@ class Pace:
             async with self._turns[host]:
                 # Requests that queue here after a stop must not reserve anything.
                 stop.check()
-                await self._wait_turn(host, stop=stop, interval=max(self._interval, least))
-                self._met.add(host)
-            yield
+                slot = await self._reserve(host, lead=_FIRST_LEAD, interval=max(self._interval, least))
+                turn = Turn(self, host, slot, stop=stop)
+                await turn.wait()
+                self._delays[host] *= _FADES
+            yield turn
 
     async def rest(self, host: str, duration: timedelta) -> None:
         """Nobody asks this host for so long (slots that were reserved before stay)."""
@@ -130,21 +174,24 @@ class Pace:
             enough=ACCEPTED_UNTIL_NORMAL,
         )
 
-    async def _wait_turn(self, host: str, *, stop: Stop, interval: timedelta) -> None:
-        lead = _FIRST_LEAD
-        slot = await self._reserve(host, lead=lead, interval=interval)
-        while True:
-            try:
-                await self._sleep_until(slot.at, stop=stop)
-            except StopRequestedError:
-                await self._give_back(host, slot)
-                raise
-            if self._clock.monotonic() - slot.at <= slot.leeway:
-                return
-            # Too late: the next slot's owner counts on this one having been on time.
-            lead = min(2 * lead, 1.0)
-            moved = await self._move(host, slot, lead=lead, interval=interval)
-            slot = moved or await self._reserve(host, lead=lead, interval=interval)
+    def is_late(self, host: str, slot: _Slot) -> bool:
+        """Whether this slot is over: the next one's owner counts on a request that was on time."""
+        if self._clock.monotonic() - slot.at <= slot.leeway:
+            return False
+        self._delays[host] = min(max(2 * self._delays[host], self._tolerance), _LONGEST_DELAY)
+        return True
+
+    async def wait_for(self, host: str, slot: _Slot, *, stop: Stop) -> None:
+        """Wait for the slot, or give it back and raise StopRequestedError."""
+        try:
+            await self._sleep_until(slot.at, stop=stop)
+        except StopRequestedError:
+            await self._give_back(host, slot)
+            raise
+
+    async def replace_slot(self, host: str, slot: _Slot, *, lead: float) -> _Slot:
+        """Another slot instead of one that was missed, no sooner than `lead` from now."""
+        return await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead, interval=slot.interval)
 
     async def _give_back(self, host: str, slot: _Slot) -> None:
         """Free a slot that will not be used, unless somebody has reserved after it."""
@@ -178,22 +225,21 @@ class Pace:
         assert slot is not None  # noqa: S101 - an upsert always returns its row
         return slot
 
-    async def _move(self, host: str, slot: _Slot, *, lead: float, interval: timedelta) -> _Slot | None:
+    async def _move(self, host: str, slot: _Slot, *, lead: float) -> _Slot | None:
         """Take a slot that begins in a moment instead of `slot`, where nobody has reserved after it."""
         return await self._ask(
             f"UPDATE pace SET next_at = {self._now_sql} + :lead + {_WIDTH} "
             "WHERE host = :host AND next_at = :mine "
             f"RETURNING {_SLOT.format(now=self._now_sql)}",
             host=host,
-            interval=interval,
+            interval=slot.interval,
             mine=slot.next_at,
             lead=int(lead * 1_000_000),
         )
 
     async def _ask(self, statement: str, *, host: str, interval: timedelta, **values: int) -> _Slot | None:
-        tolerance = self._tolerance + self._doubts[host]
-        # A part of it is for being late; the rest is for the way from here to the wire, which differs each time.
-        leeway = self._doubts[host] + self._tolerance * _LEEWAY_SHARE
+        expected = self._database_clock.find_doubt(self._clock.monotonic()) + self._delays[host]
+        leeway = self._tolerance * _LEEWAY_SHARE + expected
         async with self._database.write() as connection:
             asked_at = self._clock.monotonic()
             result = await connection.execute(
@@ -202,7 +248,7 @@ class Pace:
                     "host": host,
                     "now": self._now(),
                     "interval": _microseconds(interval),
-                    "tolerance": int((tolerance + (0 if host in self._met else _FIRST_REQUEST)) * 1_000_000),
+                    "tolerance": int((self._tolerance + expected) * 1_000_000),
                     **values,
                 },
             )
@@ -216,14 +262,12 @@ class Pace:
         else:
             self._slowed.discard(host)
         if self._database.dialect == "sqlite":
-            return _Slot(asked_at + wait / 1_000_000, leeway, begins_at, next_at)
-        # PostgreSQL read its clock somewhere between the question and the answer. Counting from the answer, we are
-        # never early, and perhaps late by the whole trip: so much wider are the next slots.
-        trip = answered_at - asked_at
-        expected = min(trip, max(self._trips[host], _USUAL_TRIP))
-        self._trips[host] = trip
-        self._doubts[host] = max(expected, self._doubts[host] * _DOUBT_FADES)
-        return _Slot(answered_at + wait / 1_000_000, leeway - trip, begins_at, next_at)
+            return _Slot(asked_at + wait / 1_000_000, leeway, begins_at, next_at, interval)
+        # Never early, and perhaps late by the doubt: leeway and width have what was expected of it.
+        clock = self._database_clock
+        clock.learn((begins_at - wait) / 1_000_000, asked_at=asked_at, answered_at=answered_at)
+        leeway -= clock.find_doubt(answered_at)
+        return _Slot(clock.find_latest(begins_at / 1_000_000), leeway, begins_at, next_at, interval)
 
     async def _write(self, statement: str, **values: int | str) -> None:
         async with self._database.write() as connection:
@@ -235,6 +279,29 @@ class Pace:
     @property
     def _now_sql(self) -> str:
         return _NOW[self._database.dialect]
+
+
+class Turn:
+    """The turn of one request."""
+
+    def __init__(self, pace: Pace, host: str, slot: _Slot, *, stop: Stop) -> None:
+        self._pace = pace
+        self._host = host
+        self._slot = slot
+        self._stop = stop
+
+    async def wait(self) -> None:
+        """Wait until the slot begins."""
+        await self._pace.wait_for(self._host, self._slot, stop=self._stop)
+        await self.confirm()
+
+    async def confirm(self) -> None:
+        """Call it right before the bytes go out: if the slot is over, wait for another. Raises StopRequestedError."""
+        lead = _FIRST_LEAD
+        while self._pace.is_late(self._host, self._slot):
+            lead = min(2 * lead, _LONGEST_LEAD)
+            self._slot = await self._pace.replace_slot(self._host, self._slot, lead=lead)
+            await self._pace.wait_for(self._host, self._slot, stop=self._stop)
 
 
 def _microseconds(duration: timedelta) -> int:

@@ -3,6 +3,8 @@ connections, and can drop all connections at once.
 """
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -17,6 +19,9 @@ ADDRESS = "127.0.0.1"
 _LONGEST_LINE = 64 * 1024
 _LARGEST_BODY = 64 * 1024 * 1024
 _BACKLOG = 1024
+# Of Linux's `struct tcp_info`: its length, and where it has the milliseconds since the last data came.
+_TCP_INFO_LENGTH = 104
+_LAST_DATA_AT = 52
 
 
 class Listener(web.Server):
@@ -77,6 +82,20 @@ class TimedRequest(web.BaseRequest):
         task: "asyncio.Task[None]",
     ) -> None:
         self.at = time.monotonic()
+        self.received_at = self.at - _find_wait(protocol)
         self.wall = datetime.now(UTC)
         loop = asyncio.get_running_loop()
         super().__init__(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
+
+
+def _find_wait(protocol: web.RequestHandler) -> float:
+    """For how many seconds the bytes have been waiting to be read. 0 where the system does not tell."""
+    transport = protocol.transport
+    connection = None if transport is None else transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_INFO", None)
+    if connection is None or option is None:
+        return 0.0
+    info = connection.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO_LENGTH)
+    if len(info) < _LAST_DATA_AT + 4:
+        return 0.0
+    return float(struct.unpack_from("I", info, _LAST_DATA_AT)[0]) / 1000

@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 class Recorded:
     """One request."""
 
-    # Arrival, in seconds of the monotonic clock.
+    # When its head was read, in seconds of the monotonic clock.
     at: float
+    # When its bytes came to this machine, to a few milliseconds: a busy process reads them later.
+    received_at: float
     # Arrival, UTC.
     wall: datetime
     method: str
@@ -34,6 +36,7 @@ class Recorded:
         """The request as JSON."""
         return {
             "at": self.at,
+            "receivedAt": self.received_at,
             "wall": self.wall.isoformat(),
             "method": self.method,
             "path": self.path,
@@ -71,7 +74,15 @@ class RequestLog:
         return len(self._in_flight)
 
     def arrive(
-        self, *, at: float, wall: datetime, method: str, path: str, query: str, headers: Mapping[str, str]
+        self,
+        *,
+        at: float,
+        received_at: float,
+        wall: datetime,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
     ) -> int:
         """Record a request whose head was read. Returns its number."""
         number = len(self._requests)
@@ -80,6 +91,7 @@ class RequestLog:
         self.max_in_flight = max(self.max_in_flight, len(self._in_flight))
         entry = Recorded(
             at=at,
+            received_at=received_at,
             wall=wall,
             method=method,
             path=path,

@@ -250,7 +250,13 @@ class StandIn(ABC, Generic[A]):
         path, _, query = self.mask_path(request.raw_path).partition("?")
         headers = CIMultiDict((name, self.mask_header(name, value)) for name, value in request.headers.items())
         return self._log.arrive(
-            at=request.at, wall=request.wall, method=request.method, path=path, query=query, headers=headers
+            at=request.at,
+            received_at=request.received_at,
+            wall=request.wall,
+            method=request.method,
+            path=path,
+            query=query,
+            headers=headers,
         )
 
     def _leave(self, exchange: SandboxExchange) -> None:

@@ -1,11 +1,13 @@
 """The minimum interval between two requests to one platform and between two with one cookie.
 
 `core.net.pace` keeps its queues in a table for all workers. The crawl API cannot write, so these queues are in memory;
-the head of a platform's queue waits for a turn that all processes share (`shared_turns`). A request that is cancelled
-while it waits leaves no gap.
+the head of each queue waits for a turn that all processes share (`shared_turns`). A request that is cancelled while it
+waits leaves no gap.
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -80,10 +82,25 @@ class LocalPace:
         try:
             async with queue.turn:
                 await self._wait_until(queue.next_at)
-                await self._wait_in(target, interval)
+                async with self._share_cookie(cookie.fingerprint):
+                    await self._wait_in(target, interval)
                 queue.next_at = self._clock.monotonic() + self._cookie_interval.total_seconds()
         finally:
             queue.waiting -= 1
+
+    @asynccontextmanager
+    async def _share_cookie(self, cookie: str) -> AsyncIterator[None]:
+        """Nobody else sends this cookie during the block and, if it ends well, within its interval after it."""
+        if self._turns is None or not self._cookie_interval:
+            yield
+            return
+        await self._turns.take_cookie(cookie)
+        interval = timedelta(0)
+        try:
+            yield
+            interval = self._cookie_interval
+        finally:
+            self._turns.end_cookie(cookie, interval)
 
     async def _wait_in(self, target: str, interval: timedelta) -> None:
         queue = self._find_queue(target, "")
