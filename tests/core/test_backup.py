@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    Double,
     Integer,
     LargeBinary,
     MetaData,
@@ -123,6 +124,7 @@ VALUES: dict[type[Any], Callable[[int], Any]] = {
     SmallInteger: lambda number: [-(1 << 15), (1 << 15) - 1, 0, 1, 2][number],
     BigInteger: lambda number: [-(1 << 63), (1 << 63) - 1, 0, 1 << 40, -7][number],
     Integer: lambda number: [-(1 << 31), (1 << 31) - 1, 0, 1, 2][number],
+    Double: lambda number: [0.1, -1e300, 0.0, 1 / 3, 2.5][number],
     Boolean: lambda number: number % 2 == 0,
     LargeBinary: lambda number: bytes(range(number, 256)),
     Text: lambda number: f"{TEXTS[number]}{number}",

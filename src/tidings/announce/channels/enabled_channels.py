@@ -10,10 +10,10 @@ class ChannelDisabledError(ValueError):
     """An execution for one channel was asked for, and the site does not have it."""
 
     def __init__(self, channel: Channel) -> None:
-        title = find_kind(channel).title
+        message = f"{find_kind(channel).title} submission is not enabled for this site"
         if channel is Channel.GOOGLE:
-            title = "Google: without googleCredentials no sitemap, and without googleIndexing no page"
-        super().__init__(f"{title} submission is not enabled for this site")
+            message += "; sitemaps need googleCredentials, and pages googleIndexing as well"
+        super().__init__(message)
         self.channel = channel
 
 
