@@ -1,7 +1,7 @@
-"""Authors are watched as keywords are, and long posts are read in full."""
+"""What a keyword can be besides words: an author, or a period. And long posts, which are read in full."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.collect.runner_stage import RunnerStage, open_runner
 from tests.fakes import StageClock
 from tidings.collect.archive.archive import NoteArchive
 from tidings.collect.crawl.platforms.bilibili import Bilibili
+from tidings.collect.crawl.platforms.protocol import find_notes
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
@@ -83,6 +84,43 @@ async def test_authors_of_bilibili_are_listed_page_by_page(client: GuardedClient
         with pytest.raises(CrawlError):
             await platform.list_notes(str(author), page=1, cookie=COOKIE)
         assert await platform.list_notes(str(author), page=1, cookie=COOKIE) == first
+
+
+async def test_a_period_of_bilibili_has_its_days_alone(client: GuardedClient) -> None:
+    """C32: from the first day on, before the last, in China; one end may be open."""
+    async with SandboxBilibili() as service:
+        platform = Bilibili(make_tools(client, service.origin))
+        posts = service.library.search("生活")
+
+        async def find(keyword: str) -> set[str]:
+            pages = [await find_notes(platform, keyword, page=page, cookie=COOKIE) for page in (1, 2, 3)]
+            return {hit.note_id for each in pages for hit in each.hits}
+
+        begin, end = (datetime(2026, 1, day, tzinfo=timezone(timedelta(hours=8))) for day in (9, 14))
+        after = {name_video(post.number) for post in posts if post.published >= begin}
+        before = {name_video(post.number) for post in posts if post.published < end}
+        assert await find("生活 since:2026-01-09") == after
+        assert await find("until:2026-01-14 生活") == before
+        both = await find("生活 since:2026-01-09 until:2026-01-14")
+        assert both == after & before
+        assert 0 < len(both) < len(after)
+
+
+@pytest.mark.parametrize(
+    ("platform", "keyword"),
+    [
+        ("weibo", "tea since:2026-01-01"),
+        ("bilibili", "tea since:2026-13-01"),
+        ("bilibili", "tea since:2026-02-01 until:2026-02-01"),
+        ("bilibili", "since:2026-02-01"),
+        ("bilibili", "author:7 since:2026-02-01"),
+    ],
+)
+async def test_a_period_that_cannot_be_searched_is_refused(stage: RunnerStage, platform: str, keyword: str) -> None:
+    """C32: when the keyword is added."""
+    with pytest.raises(CrawlError) as refused:
+        stage.crawler.check_keyword(platform, keyword)
+    assert refused.value.code is ErrorCode.INVALID_INPUT
 
 
 async def test_a_long_post_is_read_in_full_or_not_at_all(stage: RunnerStage) -> None:

@@ -26,6 +26,10 @@ async def add(
     platform: PlatformArgument,
     keyword: KeywordArgument,
     pages: Annotated[int, typer.Option("--pages", help="The pages of results to read, 1 to 20.")] = 1,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only notes of this day or later, where the platform can.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Only notes before this day.")] = None,
     refresh: Annotated[
         str | None, typer.Option("--refresh", help="Read its notes again this often, such as 1d; `off` ends it.")
     ] = None,
@@ -33,15 +37,16 @@ async def add(
         str | None, typer.Option("--for", help="How long after a note was collected. [7d, with --refresh]")
     ] = None,
 ) -> None:
-    """Watch a keyword on a platform.
+    """Watch a keyword on a platform, or an author: author:ID.
 
-    A keyword that is watched already gets this number of pages, keeps its refresh unless one is given, and is resumed
-    if it was paused.
+    A period is a part of the keyword, as since:2026-01-01 until:2026-02-01. A keyword that is watched already gets this
+    number of pages, keeps its refresh unless one is given, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
     from tidings.wiring.crawl import open_crawler
 
     require_platform(platform)
+    keyword = " ".join([keyword, *(f"{name}:{day}" for name, day in (("since", since), ("until", until)) if day)])
     installation = await session.open()
     try:
         async with open_crawler(installation) as crawler:

@@ -45,7 +45,7 @@ from tidings.collect.crawl.platforms.protocol import (
     Platform,
     PlatformTools,
     SearchPage,
-    check_author,
+    check_ability,
     check_search,
     find_notes,
 )
@@ -157,7 +157,7 @@ class Crawler:
     def check_keyword(self, platform: str, keyword: str) -> None:
         """Raises CrawlError if this keyword cannot be searched as things are: a missing package, no feeds."""
         found = self._find_platform(platform)
-        check_author(found, keyword)
+        check_ability(found, keyword)
         if isinstance(found, ChecksKeywords):
             found.check_keyword(keyword)
 

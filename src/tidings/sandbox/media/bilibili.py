@@ -118,7 +118,10 @@ class SandboxBilibili(SandboxMedia):
         page, size = _read_number(asked, "page", 1), _read_number(asked, "page_size", 20)
         if asked.query.get("search_type") != "video" or not asked.about or not 1 <= page <= 50 or not 1 <= size <= 50:
             return _refuse(-400, "请求错误")
-        found = self.library.search(asked.about)[:_MOST_RESULTS]
+        begin, end = _read_number(asked, "pubtime_begin_s", 0), _read_number(asked, "pubtime_end_s", 0)
+        found = [
+            post for post in self.library.search(asked.about) if not end or begin <= post.published.timestamp() <= end
+        ][:_MOST_RESULTS]
         shown = found[(page - 1) * size : page * size]
         document = {"page": page, "pagesize": size, "numResults": len(found), "numPages": -(-len(found) // size)}
         results = {"result": [_show_result(post, asked.about) for post in shown]} if shown else {}

@@ -6,7 +6,7 @@ is refused.
 import asyncio
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from tidings.collect.crawl.platforms.protocol import (
     NoteReference,
     PlatformTools,
     SearchPage,
+    SearchPeriod,
     SessionInfo,
     check_search,
 )
@@ -56,6 +57,10 @@ _SEARCH: Final = "/x/web-interface/wbi/search/type"
 _AUTHOR: Final = "/x/space/wbi/arc/search"
 
 _MOST_PAGES: Final = 50
+_CHINA: Final = timezone(timedelta(hours=8))
+# From before the platform began until long after now.
+_FIRST_SECOND: Final = 1
+_LAST_SECOND: Final = 4_102_416_000
 _KEY_LIFETIME: Final = timedelta(hours=1)
 # A year. A longer duration is an error of the platform.
 _LONGEST_SECONDS: Final = 365 * 86_400
@@ -103,8 +108,14 @@ class Bilibili:
         self._fetching = asyncio.Lock()
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        return await self.search_period(keyword, period=SearchPeriod(), page=page, cookie=cookie)
+
+    async def search_period(
+        self, keyword: str, *, period: SearchPeriod, page: int, cookie: Secret | None
+    ) -> SearchPage:
         asked = check_search(keyword, page=page, most_pages=_MOST_PAGES)
         parameters = {"search_type": "video", "keyword": asked, "page": str(page), "page_size": str(PAGE_SIZE)}
+        parameters |= _name_period(period)
         return _read_page(await self._ask_signed(_SEARCH, parameters, cookie=cookie), page=page)
 
     async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
@@ -210,6 +221,19 @@ class Bilibili:
         if key is None:
             raise self._client.refuse(NOT_UNDERSTOOD, "there are no keys to sign with")
         return key
+
+
+def _name_period(period: SearchPeriod) -> dict[str, str]:
+    """The parameters of a period: its first and last second, of days in China. Both are needed."""
+    if period == SearchPeriod():
+        return {}
+    begin = _FIRST_SECOND if period.since is None else _find_midnight(period.since)
+    end = _LAST_SECOND if period.until is None else _find_midnight(period.until) - 1
+    return {"pubtime_begin_s": str(begin), "pubtime_end_s": str(end)}
+
+
+def _find_midnight(day: date) -> int:
+    return int(datetime.combine(day, time(), tzinfo=_CHINA).timestamp())
 
 
 def _name_video(note_id: str) -> str:

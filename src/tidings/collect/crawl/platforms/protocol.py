@@ -6,7 +6,7 @@ your own needs this file, `notes`, `errors` and `Secret`; `client` sends the req
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Final, Protocol, runtime_checkable
 
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -19,6 +19,7 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 DEFAULT_SEARCH_LIMIT: Final = timedelta(seconds=30)
 LONGEST_KEYWORD: Final = 200
 
+_PERIOD: Final = re.compile(r"(?<!\S)(since|until):(\d{4}-\d\d-\d\d)(?!\S)")
 _AUTHOR: Final = re.compile(r"author:([0-9A-Za-z]{1,64})")
 
 
@@ -46,6 +47,16 @@ class SearchPage:
     has_more: bool
     # The number of all results, if the platform states it.
     total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPeriod:
+    """When the notes of a search were published, in days of the platform's own time zone."""
+
+    # On this day or later.
+    since: date | None = None
+    # Before this day.
+    until: date | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +142,16 @@ class ListsAuthors(Protocol):
 
 
 @runtime_checkable
+class SearchesPeriods(Protocol):
+    """A platform that can search within a period; optional."""
+
+    async def search_period(
+        self, keyword: str, *, period: SearchPeriod, page: int, cookie: Secret | None
+    ) -> SearchPage:
+        """One page of the notes of this period that match a keyword. Raises CrawlError."""
+
+
+@runtime_checkable
 class ChecksSessions(Protocol):
     """A platform that can tell who is logged in; optional."""
 
@@ -144,19 +165,46 @@ def read_author(keyword: str) -> str | None:
     return None if found is None else found[1]
 
 
+def read_period(keyword: str) -> tuple[str, SearchPeriod | None]:
+    """The words of a keyword, and its period, such as `tea since:2026-01-01 until:2026-02-01`; None without one.
+
+    Raises CrawlError for a period that is none.
+    """
+    days = {name: _read_day(text) for name, text in _PERIOD.findall(keyword)}
+    if not days:
+        return keyword, None
+    words, period = " ".join(_PERIOD.sub(" ", keyword).split()), SearchPeriod(**days)
+    if not words or read_author(words) is not None:
+        raise CrawlError(ErrorCode.INVALID_INPUT, "a period needs words to search for")
+    if period.since is not None and period.until is not None and period.since >= period.until:
+        raise CrawlError(ErrorCode.INVALID_INPUT, "the period must begin before it ends")
+    return words, period
+
+
 async def find_notes(platform: Platform, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
-    """One page of the notes that match a keyword, or that its author wrote. Raises CrawlError."""
-    check_author(platform, keyword)
-    author_id = read_author(keyword)
+    """One page of the notes that match a keyword, within its period, or that its author wrote. Raises CrawlError."""
+    check_ability(platform, keyword)
+    author_id, (words, period) = read_author(keyword), read_period(keyword)
     if author_id is not None and isinstance(platform, ListsAuthors):
         return await platform.list_notes(author_id, page=page, cookie=cookie)
+    if period is not None and isinstance(platform, SearchesPeriods):
+        return await platform.search_period(words, period=period, page=page, cookie=cookie)
     return await platform.search(keyword, page=page, cookie=cookie)
 
 
-def check_author(platform: Platform, keyword: str) -> None:
-    """Raises CrawlError if the keyword names an author and the platform cannot list the notes of one."""
+def check_ability(platform: Platform, keyword: str) -> None:
+    """Raises CrawlError if the keyword names an author or a period, and the platform cannot do that."""
     if read_author(keyword) is not None and not isinstance(platform, ListsAuthors):
         raise CrawlError(ErrorCode.INVALID_INPUT, f"authors of {platform.name} cannot be watched, only keywords")
+    if read_period(keyword)[1] is not None and not isinstance(platform, SearchesPeriods):
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"{platform.name} cannot search within a period")
+
+
+def _read_day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"{text} is not a day such as 2026-01-31") from None
 
 
 def check_search(keyword: str, *, page: int, most_pages: int = 100) -> str:
