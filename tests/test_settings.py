@@ -276,6 +276,7 @@ def test_each_time_limit_of_the_crawl_api_can_be_set(name: str, field: str, defa
     [
         ("TIDINGS_COLLECT_RUNNER", "off", "runs", False),
         ("TIDINGS_COLLECT_RUNNER", "on", "runs", True),
+        ("COLLECT_PSEUDONYMS", "on", "pseudonyms", True),
         ("LOCK_TIMEOUT_MINUTES", "2", "lock_timeout", timedelta(minutes=2)),
         ("RECOVERY_INTERVAL_MINUTES", "0.5", "recovery_interval", timedelta(seconds=30)),
         ("DISCOVER_INTERVAL_MINUTES", "90", "discover_interval", timedelta(minutes=90)),

@@ -122,6 +122,8 @@ class CollectSettings:
     recovery_interval: timedelta = timedelta(minutes=15)
     discover_interval: timedelta = timedelta(minutes=60)
     collect_interval: timedelta = timedelta(minutes=5)
+    # Whether authors of notes are stored under a pseudonym.
+    pseudonyms: bool = False
     # Candidates in one lease.
     batch_size: int = 10
     # Waits before the first, second, third retry; the last repeats.
@@ -384,6 +386,7 @@ def _read_collect(variables: Variables) -> CollectSettings:
     default = CollectSettings()
     return CollectSettings(
         runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=default.runs),
+        pseudonyms=variables.switch("COLLECT_PSEUDONYMS", default=default.pseudonyms),
         # A heartbeat comes every minute, and one may be late.
         lock_timeout=variables.duration("LOCK_TIMEOUT_MINUTES", default.lock_timeout, unit="m", least=2),
         recovery_interval=variables.duration(

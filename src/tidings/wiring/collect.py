@@ -12,6 +12,7 @@ from tidings.collect.archive.archive import NoteArchive
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
+from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.run.jobs import Intervals, list_intervals
 from tidings.collect.status_report import CollectStatusReader
@@ -52,6 +53,7 @@ class CollectInstallation:
             limits=self._writer_limits,
             rules=make_cookie_rules(self._opened.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
+            pseudonyms=Pseudonyms(self._opened.keys.derive_key("pseudonyms")) if settings.pseudonyms else None,
             reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
         )
 

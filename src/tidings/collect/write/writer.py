@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
+from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
 from tidings.collect.write.batches import BatchProgress, limit_batch
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
@@ -109,7 +111,8 @@ class WorkflowReservedError(WorkflowNameError):
 
 class Writer:
     """All writes to the tables of collect. `mirrored` names the tables that have a mirror. `reserved` names the
-    workflows that this installation drives itself; a name with a colon at its end reserves all that begin with it."""
+    workflows that this installation drives itself; a name with a colon at its end reserves all that begin with it.
+    `pseudonyms` replaces the authors of notes before they are stored; None stores them as the platform gives them."""
 
     def __init__(
         self,
@@ -121,6 +124,7 @@ class Writer:
         rules: CookieRules = _DEFAULT_RULES,
         mirrored: Collection[str] = (),
         reserved: Collection[str] = (),
+        pseudonyms: Pseudonyms | None = None,
     ) -> None:
         self._database = database
         self._executions = executions
@@ -129,6 +133,7 @@ class Writer:
         self._rules = rules
         self._mirrored = frozenset(mirrored)
         self._reserved = frozenset(reserved)
+        self._pseudonyms = pseudonyms
         self.pauses = PlatformPauses(database, clock=clock)
 
     async def acquire(
@@ -269,6 +274,8 @@ class Writer:
 
     async def _settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         collected, failures = split_results(results)
+        if self._pseudonyms is not None:
+            collected = [replace(each, note=self._pseudonyms.hide_author(each.note)) for each in collected]
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
             note_ids = {each.note_id for each in results}

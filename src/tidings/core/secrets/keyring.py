@@ -157,6 +157,12 @@ class KeyRing:
         except InvalidToken:
             return None
 
+    def derive_key(self, purpose: str) -> bytes:
+        """A key for keyed hashes. It comes from the oldest master key, so that a new one changes nothing."""
+        oldest = list(self._keys.values())[-1]
+        info = b"tidings/1/hmac-sha256/" + purpose.encode()
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(oldest.material)
+
     def _derive_cipher(self, key: _MasterKey, *, purpose: str) -> AESGCM:
         cipher = self._ciphers.get((key.id, purpose))
         if cipher is None:
