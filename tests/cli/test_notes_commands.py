@@ -112,3 +112,12 @@ async def test_a_note_that_was_read_twice_shows_both(filled: Terminal) -> None:
     document = (await filled.run("collect", "notes", "show", "weibo", "n1", "--json")).document
     assert [each["likes"] for each in document["snapshots"]] == [12_000, 13_500]
     assert [each["idempotency_key"] for each in document["versions"]] == ["n1_v1", "n1_v2"]
+
+
+async def test_a_period_becomes_a_part_of_the_keyword(terminal: Terminal) -> None:
+    """C32: `--since`, `--until`; a platform that cannot search one refuses it."""
+    period = ("--since", "2026-01-01", "--until", "2026-02-01")
+    watched = await terminal.run("collect", "keywords", "add", "bilibili", "茶", *period)
+    assert watched.out == "Watching 茶 since:2026-01-01 until:2026-02-01 on bilibili.\n"
+    refused = await terminal.run("collect", "keywords", "add", "weibo", "茶", *period)
+    assert (refused.code, "weibo cannot search within a period" in refused.err) == (2, True)
