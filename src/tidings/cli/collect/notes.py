@@ -75,7 +75,10 @@ async def list_notes(
 async def show(
     session: Session, platform: PlatformArgument, note_id: NoteArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one note with its whole text, its versions, and its counts each time it was read."""
+    """Show one note with its whole text.
+
+    Also its versions, and its counts each time it was read.
+    """
     installation = await session.open()
     versions = await installation.collect.notes.list_versions(platform, note_id)
     if not versions:
