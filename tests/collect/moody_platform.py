@@ -2,8 +2,10 @@
 answers. A mood gets each request and returns an answer, or None for the usual one."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import parse_qs
@@ -24,6 +26,8 @@ class Asked:
     account: str
     headers: dict[str, str]
     request: web.BaseRequest = field(repr=False)
+    # When it came, in seconds of the clock that never goes back.
+    at: float
 
     @property
     def is_search(self) -> bool:
@@ -120,12 +124,23 @@ def delay(seconds: float) -> Mood:
     return mood
 
 
+async def drip(asked: Asked) -> web.StreamResponse:
+    """A mood: an answer that comes byte by byte, and never ends."""
+    answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await answer.prepare(asked.request)
+    with suppress(ConnectionError):
+        while True:
+            await answer.write(b" ")
+            await asyncio.sleep(0.1)
+    return answer
+
+
 def _read(request: web.BaseRequest) -> Asked:
     query = parse_qs(request.query_string)
     about = next((query[name][0] for name in ("id", "bvid", "containerid", "keyword") if name in query), "")
     cookies = dict(part.strip().partition("=")[::2] for part in request.headers.get("Cookie", "").split(";"))
     account = cookies.get("SUB") or cookies.get("SESSDATA") or ""
-    return Asked(request.path, about, account, dict(request.headers), request)
+    return Asked(request.path, about, account, dict(request.headers), request, time.monotonic())
 
 
 def _describe_post(note_id: str, *, likes: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.cli.terminal import Terminal
+from tests.collect.moody_platform import MoodyPlatform
 from tests.n8n.driver import N8n, find_port
 from tests.n8n.install import find_place
 from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
@@ -46,7 +47,22 @@ async def n8n(prepared_n8n: N8n) -> AsyncIterator[N8n]:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, n8n: N8n, outside: Outside) -> AsyncIterator[Stage]:
+def variables() -> dict[str, str]:
+    """Settings of the service that a test chooses."""
+    return {}
+
+
+@pytest.fixture
+async def moody() -> AsyncIterator[MoodyPlatform]:
+    """What the service takes for Weibo."""
+    async with MoodyPlatform(notes=10) as running:
+        yield running
+
+
+@pytest.fixture
+async def stage(
+    tmp_path: Path, n8n: N8n, outside: Outside, moody: MoodyPlatform, variables: dict[str, str]
+) -> AsyncIterator[Stage]:
     """With a cookie, and a keyword that is watched and finds twelve notes."""
     terminal = Terminal(tmp_path)
     terminal.data_dir.mkdir(mode=0o700)
@@ -56,7 +72,7 @@ async def stage(tmp_path: Path, n8n: N8n, outside: Outside) -> AsyncIterator[Sta
         stack.push_async_callback(terminal.close)
         platform = await stack.enter_async_context(bilibili.SandboxBilibili(sessions=[CANARY]))
         client = await stack.enter_async_context(ClientSession())
-        terminal.variables["BILIBILI_BASE_URL"] = platform.origin
+        terminal.variables |= {"BILIBILI_BASE_URL": platform.origin, "WEIBO_BASE_URL": moody.origin} | variables
         database = open_database(f"sqlite:///{terminal.data_dir / 'tidings.db'}")
         stack.push_async_callback(database.close)
         await prepare_database(database)

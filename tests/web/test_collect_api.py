@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
@@ -82,6 +83,44 @@ async def test_keywords_are_added_paused_resumed_and_removed(api: ApiStage) -> N
     for field, wrong in (("platform", "bilibli"), ("keyword", "\t"), ("pages", 21), ("refresh", {"every": "1m"})):
         answer = await api.ask("POST", "/api/keywords", {**body, field: wrong})
         assert (answer.status, answer.json["errors"][0]["field"]) == (400, field)
+
+
+async def test_a_keyword_that_cannot_work_is_refused_and_one_that_needs_too_much_is_taken_with_a_warning(
+    api: ApiStage,
+) -> None:
+    """C30, C18: no feeds are set; twenty pages an hour are more than the one cookie allows."""
+    refused = await api.ask("POST", "/api/keywords", {"platform": "web", "keyword": "coffee"})
+    assert (refused.status, refused.json["errors"][0]["field"]) == (400, "keyword")
+    assert "TIDINGS_FEEDS" in refused.json["errors"][0]["message"]
+    await api.installation.collect.cookies.add(
+        make_cookie("mine", platform="weibo", secret=Secret(VALUE), daily_limit=100)
+    )
+    answers = [
+        (await api.ask("POST", "/api/keywords", {"platform": "weibo", "keyword": "tea", "pages": pages})).json
+        for pages in (4, 20)
+    ]
+    assert [each["overload"] for each in answers] == [None, {"needed": 480, "allowed": 100}]
+    assert [each["keyword"] for each in (await api.read("/api/keywords"))["keywords"]] == ["tea"]
+
+
+async def test_a_paused_platform_is_shown_with_its_cause_and_end(api: ApiStage) -> None:
+    """C30, C34: GET /api/collect/status, from the first failure to the pause's end."""
+    writer = api.installation.collect.writer
+    assert (await api.read("/api/collect/status"))["pauses"] == []
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a", "b", platform="weibo"))
+    leased = await writer.lease(execution, platform="weibo")
+    failures = [Failed(note_id=each.note_id, code=ErrorCode.NETWORK_ERROR, message="no route") for each in leased]
+    await writer.settle(execution, "weibo", failures)
+    await writer.finish(execution)
+    status = await api.read("/api/collect/status")
+    [pause] = status["pauses"]
+    assert (pause["platform"], pause["cause"], pause["failures"]) == ("weibo", "network", 1)
+    assert "no route" in pause["message"]
+    assert datetime.fromisoformat(pause["until"]) - datetime.fromisoformat(pause["since"]) == timedelta(minutes=1)
+    assert status["candidates"]["weibo"]["pending"] == 2
+    await writer.pauses.resume("weibo")
+    assert (await api.read("/api/collect/status"))["pauses"] == []
 
 
 async def test_candidates_are_listed_retried_and_added_by_url(api: ApiStage) -> None:

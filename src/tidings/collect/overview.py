@@ -2,7 +2,7 @@
 lag. Two queries, however many candidates there are. `status` has the parts for commands and for the monitor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -10,10 +10,9 @@ from typing import Any, Final
 from sqlalchemy import and_, case, func, literal, or_, select, text, union_all
 
 from tidings.collect.crawl.cookies.states import CookieStatus
-from tidings.collect.crawl.cookies.table import Cookie, cookies
+from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.status import count_minutes
 from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, mirror_outbox, watched_keywords
-from tidings.collect.write.keywords import Keyword
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import ReadableDatabase
 
@@ -63,17 +62,6 @@ class CollectionSummary:
     def is_empty(self) -> bool:
         """Whether nothing is watched, and nothing was ever found."""
         return not (self.platforms or self.keywords)
-
-
-def find_overload(
-    keywords: Sequence[Keyword], cookies: Sequence[Cookie], *, platform: str, every: timedelta
-) -> tuple[int, int] | None:
-    """The uses a day that searching a platform's keywords needs, and those that its cookies allow, if the need is
-    larger. None for a platform without cookies."""
-    mine = [cookie for cookie in cookies if cookie.platform == platform]
-    pages = sum(each.pages for each in keywords if each.platform == platform and each.enabled)
-    needed, allowed = round(pages * (timedelta(days=1) / every)), sum(cookie.daily_limit for cookie in mine)
-    return (needed, allowed) if mine and needed > allowed else None
 
 
 async def read_collection(database: ReadableDatabase, *, clock: Clock) -> CollectionSummary:

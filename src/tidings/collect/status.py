@@ -225,19 +225,6 @@ async def count_failed_by(
     return counts
 
 
-async def count_candidates(connection: AsyncConnection) -> dict[str, dict[CandidateStatus, int]]:
-    """The number of candidates by platform and status. Reads the whole table."""
-    statement = (
-        select(candidates.c.platform, candidates.c.status, func.count())
-        .group_by(candidates.c.platform, candidates.c.status)
-        .order_by(candidates.c.platform)
-    )
-    counts: dict[str, dict[CandidateStatus, int]] = {}
-    for platform, status, count in await connection.execute(statement):
-        counts.setdefault(platform, {})[CandidateStatus(status)] = count
-    return counts
-
-
 async def find_longest_wait(connection: AsyncConnection) -> dict[str, datetime]:
     """For each platform with pending candidates, since when the first of them may be leased."""
     found = await connection.execute(_FIND_OLDEST)

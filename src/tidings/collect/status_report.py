@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.alerts import find_obstacle
+from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.status import MirrorStatus
-from tidings.collect.status import ListedCandidate, PlatformPause, count_candidates, list_executions, list_pauses
+from tidings.collect.status import ListedCandidate, PlatformPause, list_executions, list_pauses
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write import Keyword, Keywords
 from tidings.collect.write.cookies import CookieRecords

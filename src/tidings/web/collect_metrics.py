@@ -8,8 +8,9 @@ from typing import Final
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
+from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.status import count_candidates, count_notes, find_longest_wait, read_tries
+from tidings.collect.status import count_notes, find_longest_wait, read_tries
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database

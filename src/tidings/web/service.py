@@ -41,6 +41,7 @@ from tidings.web.routes.workers import make_workers_router
 from tidings.web.server import serve
 from tidings.wiring import Installation
 from tidings.wiring.alerts import list_alert_texts
+from tidings.wiring.crawl import make_keyword_checks
 from tidings.worker import QUEUES, Worker
 
 SILENT_TICKER = timedelta(minutes=3)
@@ -83,7 +84,7 @@ class Service:
                     *make_monitoring_routers(installation),
                     make_crawler_router(self._crawler),
                     make_workflow_router(_list_writer_services(installation)),
-                    *make_collect_routers(installation),
+                    *make_collect_routers(installation, crawler=self._crawler),
                     *make_site_routers(installation),
                 ),
                 fixed_tokens=installation.settings.tokens,
@@ -207,12 +208,13 @@ def make_site_routers(installation: Installation) -> list[APIRouter]:
     ]
 
 
-def make_collect_routers(installation: Installation) -> list[APIRouter]:
+def make_collect_routers(installation: Installation, *, crawler: Crawler) -> list[APIRouter]:
     """The routes of collect for people and their programs."""
     services = CollectServices(
         database=installation.database,
         status=installation.collect.status,
         keywords=installation.collect.keywords,
+        keyword_checks=make_keyword_checks(installation, crawler=crawler),
         cookies=installation.collect.cookies,
         writer=installation.collect.writer,
         wake=installation.wake,

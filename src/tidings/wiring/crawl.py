@@ -9,6 +9,7 @@ from tidings.collect.crawl.platforms.registry import BUILT_IN
 from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.collect.run.jobs import CollectJobs
 from tidings.collect.run.runner import CollectRunner
+from tidings.collect.watching import KeywordChecks
 from tidings.core.db.database import open_read_only_database
 from tidings.core.net.client import GuardedClient
 from tidings.storage import find_database_url
@@ -75,6 +76,16 @@ async def _open_turns(installation: Installation) -> AsyncIterator[SharedTurns |
     finally:
         await turns.close()
         await database.close()
+
+
+def make_keyword_checks(installation: Installation, *, crawler: Crawler) -> KeywordChecks:
+    """What is checked when a keyword is watched."""
+    return KeywordChecks(
+        crawler=crawler,
+        keywords=installation.collect.keywords,
+        cookies=installation.collect.cookies,
+        every=installation.settings.collect.discover_interval,
+    )
 
 
 def make_collect_runner(installation: Installation, *, crawler: Crawler) -> CollectRunner:

@@ -394,6 +394,7 @@ async def prepare_tables(database: Database) -> bool:
 
 def load_tables() -> None:
     """Import the modules that define tables. Those of announce and of the core are imported with this one."""
+    import tidings.collect.candidate_counts
     import tidings.collect.crawl.cookies.table
     import tidings.collect.tables
     import tidings.core.queue.schema  # noqa: F401

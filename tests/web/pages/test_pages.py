@@ -10,7 +10,9 @@ import pytest
 from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api
 from tests.web.pages.browser import Browser
 from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.write.cookies import make_cookie
 from tidings.core.alerts import Alert
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox import Fault
 from tidings.settings import read_settings
 
@@ -200,6 +202,19 @@ async def test_removing_a_site_asks_for_its_name(api: ApiStage, browser: Browser
     assert (await api.read("/api/sites"))["total"] == 1
     await browser.post(f"{site}/remove", name=site.removeprefix("/sites/").replace("%3A", ":"))
     assert (await api.read("/api/sites"))["total"] == 0
+
+
+async def test_the_form_of_keywords_refuses_what_cannot_work_and_warns_of_what_needs_too_much(
+    api: ApiStage, browser: Browser
+) -> None:
+    """C30, C18: as the command and the API do; the field says why, and the message after it the two numbers."""
+    refused = await browser.post("/keywords", platform="web", keyword="coffee", pages="1")
+    assert (refused.status, "TIDINGS_FEEDS" in refused.text) == (400, True)
+    secret = Secret("SUB=a-long-session")
+    await api.installation.collect.cookies.add(make_cookie("mine", platform="weibo", secret=secret, daily_limit=100))
+    taken = await browser.post("/keywords", platform="weibo", keyword="tea", pages="20")
+    text = (await browser.get("/keywords")).text
+    assert (taken.status, "480 uses a day, and its cookies allow 100" in text) == (303, True)
 
 
 async def test_what_others_write_is_text_and_never_markup(api: ApiStage, browser: Browser) -> None:

@@ -12,7 +12,6 @@ from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
     from tidings.collect.write import Keyword, RefreshPlan
-    from tidings.wiring import Installation
 
 app = make_group("Watch keywords on platforms.")
 
@@ -43,21 +42,31 @@ async def add(
     number of pages, keeps its refresh unless one is given, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
-    from tidings.wiring.crawl import open_crawler
+    from tidings.wiring.crawl import make_keyword_checks, open_crawler
 
     require_platform(platform)
     keyword = " ".join([keyword, *(f"{name}:{day}" for name, day in (("since", since), ("until", until)) if day)])
     installation = await session.open()
     try:
         async with open_crawler(installation) as crawler:
-            crawler.check_keyword(platform, keyword)
-        is_new = await installation.collect.keywords.add(
-            platform, keyword, pages=pages, refresh=_read_plan(refresh, period)
-        )
+            checks = make_keyword_checks(installation, crawler=crawler)
+            checks.check(platform, keyword)
+            is_new = await installation.collect.keywords.add(
+                platform, keyword, pages=pages, refresh=_read_plan(refresh, period)
+            )
+            overload = await checks.find_overload(platform)
     except CrawlError as error:
         fail(error.message)
     typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
-    await _warn_of_overload(installation, platform)
+    if overload is not None:
+        warning = say(
+            "Warning: searching {platform} needs {needed} uses a day, and its cookies allow {allowed}. Watch fewer "
+            "keywords or pages, raise DISCOVER_INTERVAL_MINUTES, or `tidings cookies set NAME --daily-limit N`.",
+            platform=platform,
+            needed=f"{overload.needed:,}",
+            allowed=f"{overload.allowed:,}",
+        )
+        typer.echo(warning, err=True)
 
 
 def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
@@ -69,25 +78,6 @@ def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
             fail(say("--for needs --refresh"))
         return None
     return NO_REFRESH if refresh == "off" else parse_refresh(refresh, period)
-
-
-async def _warn_of_overload(installation: "Installation", platform: str) -> None:
-    """Warn if searching alone needs more uses a day than the platform's cookies allow."""
-    from tidings.collect.overview import find_overload
-
-    overload = find_overload(
-        await installation.collect.keywords.list_all(),
-        await installation.collect.cookies.list_all(),
-        platform=platform,
-        every=installation.settings.collect.discover_interval,
-    )
-    if overload is not None:
-        needed, allowed = overload
-        typer.echo(
-            f"Warning: searching {platform} needs {needed:,} uses a day, and its cookies allow {allowed:,}. Watch "
-            "fewer keywords or pages, raise DISCOVER_INTERVAL_MINUTES, or `tidings cookies set NAME --daily-limit N`.",
-            err=True,
-        )
 
 
 @app.command("list")

@@ -17,6 +17,7 @@ from sqlalchemy import update
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.candidate_counts import fold_counts
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
@@ -319,6 +320,7 @@ class Writer:
             released.update(await release_leases(connection, execution, at=at))
             for table_name, keys in released.items():
                 await self.record_changes(connection, table_name, keys, at=at)
+            await fold_counts(connection)
 
         if status is None:
             status = await self._judge_end(execution)

@@ -68,6 +68,20 @@ class KeywordAnswer(BaseModel):
     keyword: dict[str, Any]
 
 
+class OverloadAnswer(BaseModel):
+    """Uses of cookies a day: those that searching the platform needs, and those that its cookies allow."""
+
+    needed: int
+    allowed: int
+
+
+class AddedKeywordAnswer(KeywordAnswer):
+    overload: OverloadAnswer | None = Field(
+        description="Set if searching alone needs more than the cookies allow: watch fewer keywords or pages, search "
+        "less often (DISCOVER_INTERVAL_MINUTES), or raise a cookie's daily limit."
+    )
+
+
 class KeywordsAnswer(BaseModel):
     keywords: list[dict[str, Any]]
 

@@ -9,9 +9,11 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
+from tidings.collect.errors import CrawlError
 from tidings.collect.overview import CollectionSummary, read_collection
 from tidings.collect.status import list_failed, list_pauses
 from tidings.collect.tables import CandidateStatus
+from tidings.collect.watching import KeywordChecks
 from tidings.collect.write.cookies import CookieError, make_cookie
 from tidings.collect.write.keywords import MOST_PAGES
 from tidings.core.secrets.scopes import Scope
@@ -21,6 +23,7 @@ from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, FormValues, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
+from tidings.wiring.crawl import make_keyword_checks
 
 FUNNEL: Final = (
     CandidateStatus.PENDING,
@@ -129,14 +132,20 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
     async def add_keyword(request: Request) -> Response:
         require_scope(request, Scope.WORKFLOW)
         form, texts = await read_form(request), renderer.texts(request)
-        problems = _check_keyword(form, texts)
+        checks = make_keyword_checks(dashboard.installation, crawler=dashboard.crawler)
+        problems = _check_keyword(form, texts, checks=checks)
         if problems:
             values = {name: form.get(name) for name in ("platform", "keyword", "pages")}
             labels = {name: texts(f"keywords.{name}") for name in values}
             return await show(request, form=FormState(values, problems, labels), status=400)
         await keywords.add(form.get("platform"), form.get("keyword"), pages=int(form.get("pages", "1")))
         dashboard.installation.wake()
-        return renderer.redirect("/keywords", PageMessage("keyword_added", values={"keyword": form.get("keyword")}))
+        values = {"keyword": form.get("keyword")}
+        overload = await checks.find_overload(form.get("platform"))
+        if overload is None:
+            return renderer.redirect("/keywords", PageMessage("keyword_added", values=values))
+        values |= {"needed": str(overload.needed), "allowed": str(overload.allowed)}
+        return renderer.redirect("/keywords", PageMessage("keyword_overload", tone="warn", values=values))
 
     @router.post("/keywords/{action}")
     async def change_keyword(request: Request, action: str) -> Response:
@@ -150,7 +159,7 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
         return renderer.redirect("/keywords", PageMessage("saved"))
 
 
-def _check_keyword(form: FormValues, texts: Any) -> dict[str, str]:
+def _check_keyword(form: FormValues, texts: Any, *, checks: KeywordChecks) -> dict[str, str]:
     problems = {}
     if form.get("platform") not in list_platforms():
         problems["platform"] = texts("keywords.platform_unknown")
@@ -159,6 +168,11 @@ def _check_keyword(form: FormValues, texts: Any) -> dict[str, str]:
     pages = form.get("pages", "1")
     if not (pages.isascii() and pages.isdigit() and 1 <= int(pages[:3]) <= MOST_PAGES):
         problems["pages"] = texts("keywords.pages_range", most=MOST_PAGES)
+    if not problems:
+        try:
+            checks.check(form.get("platform"), form.get("keyword"))
+        except CrawlError as error:
+            problems["keyword"] = texts("keywords.cannot_work", reason=error.message)
     return problems
 
 

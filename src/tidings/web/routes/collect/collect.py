@@ -2,7 +2,7 @@
 open to the workflow token too; changes need an admin's."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Path, Query, Response
@@ -19,6 +19,7 @@ from tidings.collect.status_report import (
     describe_keyword,
 )
 from tidings.collect.tables import CandidateStatus
+from tidings.collect.watching import KeywordChecks
 from tidings.collect.write import NO_REFRESH, Keyword, Keywords, NewCandidate, RefreshPlan, Writer
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.keywords import parse_refresh
@@ -41,6 +42,7 @@ class CollectServices:
     database: Database
     status: CollectStatusReader
     keywords: Keywords
+    keyword_checks: KeywordChecks
     cookies: CookieRecords
     writer: Writer
     # Tells the jobs that there is something to do.
@@ -85,18 +87,24 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
         return shapes.KeywordsAnswer(keywords=[describe_keyword(each) for each in await keywords.list_all()])
 
     @router.post("/keywords", summary="Watch a keyword", status_code=201)
-    async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.KeywordAnswer:
+    async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.AddedKeywordAnswer:
+        """A keyword that the platform cannot search for as things are (no feeds, a missing package) is refused."""
         if body.platform not in (names := list_platforms()):
             _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
         refresh = _read_refresh(body)
         try:
+            services.keyword_checks.check(body.platform, body.keyword)
             await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh)
         except CrawlError as error:
             _refuse("keyword", error.message)
         services.wake()
         wanted = (body.platform, body.keyword.strip())
         [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
-        return shapes.KeywordAnswer(keyword=describe_keyword(added))
+        overload = await services.keyword_checks.find_overload(body.platform)
+        return shapes.AddedKeywordAnswer(
+            keyword=describe_keyword(added),
+            overload=None if overload is None else shapes.OverloadAnswer(**asdict(overload)),
+        )
 
 
 def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:

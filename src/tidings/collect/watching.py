@@ -1,0 +1,44 @@
+"""What is checked when a keyword is watched, for the commands, the API and the dashboard alike: whether the platform
+can search for it as things are, and whether the platform's cookies suffice for all its searches."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidings.collect.crawl.crawler import Crawler
+from tidings.collect.crawl.platforms.protocol import check_search
+from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.keywords import Keywords
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """Searching a platform alone needs more than its cookies allow."""
+
+    # Uses of cookies a day.
+    needed: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordChecks:
+    """The two checks."""
+
+    crawler: Crawler
+    keywords: Keywords
+    cookies: CookieRecords
+    # The time between two searches of a keyword.
+    every: timedelta
+
+    def check(self, platform: str, keyword: str) -> None:
+        """Raises CrawlError if this keyword cannot be searched: an empty one, an unknown platform, a missing package,
+        no feeds."""
+        check_search(keyword, page=1)
+        self.crawler.check_keyword(platform, keyword)
+
+    async def find_overload(self, platform: str) -> Overload | None:
+        """None if the cookies suffice, and for a platform without cookies."""
+        cookies = [cookie for cookie in await self.cookies.list_all() if cookie.platform == platform]
+        watched = [each for each in await self.keywords.list_all() if each.platform == platform and each.enabled]
+        needed = round(sum(each.pages for each in watched) * (timedelta(days=1) / self.every))
+        allowed = sum(cookie.daily_limit for cookie in cookies)
+        return Overload(needed, allowed) if cookies and needed > allowed else None
