@@ -31,6 +31,56 @@ def list_texts() -> Iterator[str]:
                 yield str(text.value)
 
 
+# What people read goes through these; their words must come from the catalogue.
+SHOWING = {"echo", "fail", "print", "print_answer", "print_table", "make_table", "confirm", "prompt"}
+# The files of commands that speak Chinese throughout.
+SPEAKING = (
+    *("announce/check.py", "announce/status.py", "collect/candidates.py", "collect/cookies.py", "collect/feishu.py"),
+    *("collect/keywords.py", "collect/mirror.py", "collect/notes.py", "collect/report.py", "collect/run.py"),
+    "collect/status.py",
+)
+SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+WORD = re.compile(r"[A-Za-z]{3,}")
+MARKUP = re.compile(r"\[/?[a-z ]*\]")
+
+
+def list_unsaid(tree: ast.Module) -> Iterator[str]:
+    """English words that a command shows without asking the catalogue: sentences anywhere, single words where they are
+    shown. Help, docstrings and annotations stay English."""
+    silent: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if name in ("say", "make_group", "text", "Option", "Argument", "option") or is_docstring:
+            silent.update(ast.walk(node))
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            silent.update(ast.walk(annotation) if annotation is not None else ())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in SHOWING:
+            words = [str(each.value) for part in node.args for each in _list_strings(part)]
+            yield from (each for each in words if WORD.search(MARKUP.sub("", each).removeprefix("tidings: ")))
+        if isinstance(node, ast.Constant) and node not in silent and SENTENCE.search(str(node.value)):
+            yield str(node.value)
+
+
+def _list_strings(part: ast.expr) -> list[ast.Constant]:
+    """The texts of an argument itself: a literal, the parts of an f-string, or those of a starred tuple."""
+    if isinstance(part, ast.Constant):
+        return [part] if isinstance(part.value, str) else []
+    if isinstance(part, ast.JoinedStr):
+        return [each for each in part.values if isinstance(each, ast.Constant)]
+    if isinstance(part, ast.Starred) and isinstance(part.value, ast.Tuple):
+        return [text for each in part.value.elts for text in _list_strings(each)]
+    return []
+
+
+@pytest.mark.parametrize("file", SPEAKING)
+def test_a_command_shows_no_words_that_the_catalogue_does_not_know(file: str) -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. A text that is shown goes through `say`."""
+    tree = ast.parse((Path(tidings.cli.__file__).parent / file).read_text())
+    assert list(list_unsaid(tree)) == []
+
+
 def test_the_catalogue_has_every_text_and_no_other() -> None:
     """Interfaces: TIDINGS_LANGUAGE=zh; no text is missing, none is left over, and both have the same fields."""
     chinese = tomllib.loads(CATALOGUE.read_text())
@@ -87,3 +137,46 @@ async def test_collect_says_its_results_in_chinese(terminal: Terminal) -> None:
     assert "飞书：没有等待同步的变化。" in status.out
     assert "可用的 Cookie：weibo 1/1。" in status.out
     assert document["candidates"]["weibo"]["collected"] == 10
+
+
+async def test_commands_of_collect_speak_chinese_throughout(terminal: Terminal) -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. Cookies, keywords, candidates and notes: no English sentence is left."""
+    async with SandboxWeibo() as weibo:
+        terminal.variables |= {
+            "TIDINGS_LANGUAGE": "zh",
+            "WEIBO_BASE_URL": weibo.origin,
+            "PLATFORM_INTERVAL_SECONDS": "0",
+            "COOKIE_INTERVAL_SECONDS": "0",
+        }
+        ended = [await terminal.pipe("cookies", "add", "mine", "--platform", "weibo", given=DEMO_WEIBO_COOKIE)]
+        lines = (
+            *("cookies add mine --platform weibbo", "cookies check mine", "cookies set mine --daily-limit 100"),
+            *("cookies list", "cookies set mine", "cookies enable nobody", "collect keywords add web tea"),
+            *(
+                "collect keywords add weibo bread --pages 20",
+                "collect keywords list",
+                "collect discover",
+                "collect run",
+            ),
+            *("collect failed", "collect retry", "collect recover", "collect resume weibo", "collect status"),
+            *("collect notes list --search nothing", "collect notes show weibo 0", "collect notes list --kind song"),
+            *("collect keywords pause weibo jam", "cookies remove mine", "status"),
+        )
+        ended += [await terminal.run(*words.split()) for words in lines]
+    english = re.compile(r"(?<![`\w-])[a-z]{2,} [a-z]{2,} [a-z]{2,}")
+    shown = [re.sub(r"`[^`]*`", "", each.out + each.err) for each in ended]
+    assert [text for text in shown if english.search(text) or not CHINESE.search(text)] == []
+
+
+async def test_check_says_its_findings_in_chinese(terminal: Terminal) -> None:
+    """A23: what is right, what is wrong, and what to do."""
+    terminal.variables["TIDINGS_LANGUAGE"] = "zh"
+    async with make_sandbox(pages=5) as sandbox:
+        url, key = sandbox.site.sitemap_url, sandbox.site.key
+        good = await terminal.run("check", url, "--key", key)
+        wrong = await terminal.run("check", url, "--key", key[:-1])
+    assert (good.code, wrong.code) == (0, 1)
+    assert [line.split()[0] for line in good.out.splitlines()] == ["正确", "正确"]
+    assert "密钥文件" in good.out
+    assert "不存在（HTTP 404）" in wrong.out
+    assert "请在该地址放一个纯文本文件，内容只有密钥。" in wrong.out

@@ -1,16 +1,21 @@
 """The language of command output. English stands in the code; `texts/zh.toml` has the Chinese text of each English one.
 
 `speak` chooses the language once the settings are known. The catalogue is read only if it is not English. Help texts,
-JSON, logs, and reasons that come from other services stay as they are.
+JSON and logs stay as they are. `translate` is for texts that come from elsewhere in the program, such as findings and
+alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What none of them knows stays as it is.
 """
 
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tidings.core.alerts.translation import Translator
 
 CATALOGUE: Final = Path(__file__).parent / "texts" / "zh.toml"
+FINDINGS: Final = Path(__file__).parent / "texts" / "findings.zh.toml"
 
 _texts: Mapping[str, str] = {}
 
@@ -25,6 +30,19 @@ def say(text: str, /, **values: object) -> str:
     """The text in the chosen language, with its `{name}` fields filled in. A test keeps the catalogue complete."""
     chosen = _texts.get(text, text)
     return chosen.format_map(values) if values else chosen
+
+
+def translate(text: str) -> str:
+    """A text that another part of the program wrote, in the chosen language if a catalogue knows it."""
+    return _load_translator().translate(text) if _texts else text
+
+
+@cache
+def _load_translator() -> "Translator":
+    from tidings.core.alerts.translation import Translator
+    from tidings.wiring.alerts import list_alert_texts
+
+    return Translator([FINDINGS, *list_alert_texts()])
 
 
 @cache

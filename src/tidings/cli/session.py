@@ -124,6 +124,9 @@ def command(
     """Make a command of an async function. Typer sees its parameters without the first, the session."""
 
     async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Exit | None:
+        from tidings.settings import read_language
+
+        speak(read_language(os.environ))
         async with Session() as session:
             return await work(session, *args, **kwargs)
 

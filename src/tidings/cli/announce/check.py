@@ -6,6 +6,7 @@ import typer
 
 from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import require_key
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption
 from tidings.cli.output import escape, make_console, print_json
 from tidings.cli.session import Exit, Session, command, require_site
@@ -43,9 +44,9 @@ async def check(
         print_json({"site": found.id, "findings": rows})
     else:
         for each in findings:
-            mark = "[green]good[/]" if each.good else "[red]wrong[/]"
-            advice = f"\n     {escape(each.advice)}" if each.advice else ""
-            make_console().print(f"{mark} {each.subject}: {escape(each.message)}{advice}")
+            mark = f"[green]{say('good')}[/]" if each.good else f"[red]{say('wrong')}[/]"
+            advice = f"\n     {escape(translate(each.advice))}" if each.advice else ""
+            make_console().print(f"{mark} {translate(each.subject)}: {escape(translate(each.message))}{advice}")
     return Exit.DONE if all(each.good for each in findings) else Exit.FAILED
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, print_json
 from tidings.cli.session import Session, command, require_site
@@ -127,45 +128,58 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
     from tidings.cli.announce.report import describe_quota_line
 
     if shown.executions:
-        console.print(make_execution_table(shown.executions, "site", "submitted", "failed"))
+        console.print(make_execution_table(shown.executions, say("site"), say("submitted"), say("failed")))
     else:
-        console.print("Nothing has run yet.")
+        console.print(say("Nothing has run yet."))
     if shown.overview is not None:
         console.print(f"\n{_describe_state(shown.overview, shown)}")
     for kind, status in shown.channels.items():
         if status.quota is not None:
             console.print(f"\n{describe_quota_line(kind.title, status.quota)}")
         if status.reason:
-            console.print(f"[red]{kind.title}: {escape(status.reason)}[/]")
+            console.print(f"[red]{kind.title}: {escape(translate(status.reason))}[/]")
     for sitemap in shown.overview.sitemaps if shown.overview is not None else ():
         console.print(f"\n{_describe_sitemap(sitemap)}")
     if shown.failed:
-        console.print("\nNot accepted yet; sent first next time:")
+        console.print()
+        console.print(say("Not accepted yet; sent first next time:"))
     for page in shown.failed:
-        console.print(
-            f"  {escape(page.url)} at {escape(page.engine)}: {escape(page.reason)} "
-            f"({page.attempts} attempts, last {format_time(page.failed_at)})"
+        line = say(
+            "  {url} at {engine}: {reason} ({attempts} attempts, last {time})",
+            url=escape(page.url),
+            engine=escape(page.engine),
+            reason=escape(translate(page.reason)),
+            attempts=f"{page.attempts:,}",
+            time=format_time(page.failed_at),
         )
+        console.print(line)
 
 
 def _describe_sitemap(sitemap: "SitemapSubmission") -> str:
     google = sitemap.google
-    line = (
-        f"Google: {escape(sitemap.sitemap)} submitted {format_time(sitemap.submitted_at, missing='never')}, "
-        f"downloaded {format_time(google.downloaded_at, missing='never')}, "
-        f"{google.warnings:,} warnings, {google.errors:,} errors"
+    line = say(
+        "Google: {sitemap} submitted {submitted}, downloaded {downloaded}, {warnings} warnings, {errors} errors",
+        sitemap=escape(sitemap.sitemap),
+        submitted=format_time(sitemap.submitted_at, missing=say("never")),
+        downloaded=format_time(google.downloaded_at, missing=say("never")),
+        warnings=f"{google.warnings:,}",
+        errors=f"{google.errors:,}",
     )
-    return f"{line}\n[red]{escape(sitemap.failure)}[/]" if sitemap.failure else line
+    return f"{line}\n[red]{escape(translate(sitemap.failure))}[/]" if sitemap.failure else line
 
 
 def _describe_state(overview: "SiteOverview", shown: AnnounceStatus) -> str:
-    reason = f" ({escape(overview.reason)})" if overview.reason else ""
+    reason = f" ({escape(translate(overview.reason))})" if overview.reason else ""
     if overview.state == "paused":
-        return f"[yellow]paused[/]{reason}"
+        return f"[yellow]{say('paused')}[/]{reason}"
     next_run = ""
     if overview.next_run is not None and shown.service_runs:
-        next_run = f"; runs next at {format_time(overview.next_run)}"
+        next_run = say("; runs next at {time}", time=format_time(overview.next_run))
     elif overview.next_run is not None:
-        seen = format_time(shown.service_seen_at, missing="never")
-        next_run = f"; due at {format_time(overview.next_run)}, but no service runs (last seen: {seen})"
-    return f"[red]broken[/]{reason}{next_run}" if overview.state == "broken" else f"running{next_run}"
+        next_run = say(
+            "; due at {time}, but no service runs (last seen: {seen})",
+            time=format_time(overview.next_run),
+            seen=format_time(shown.service_seen_at, missing=say("never")),
+        )
+    state = f"[red]{say('broken')}[/]{reason}" if overview.state == "broken" else say("running")
+    return f"{state}{next_run}"

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli.collect.run import require_platform
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, PlatformOption
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
 from tidings.cli.session import Session, command
@@ -29,7 +30,7 @@ async def failed(
     if as_json:
         print_json({"failed": [asdict(each) | {"failed_at": to_text(each.failed_at)} for each in found]})
     elif not found:
-        typer.echo("No candidate was given up.")
+        typer.echo(say("No candidate was given up."))
     else:
         rows = [
             (
@@ -37,11 +38,11 @@ async def failed(
                 escape(each.note_id),
                 format_time(each.failed_at),
                 f"{each.retry_count:,}",
-                escape(f"{each.code}: {each.message}"),
+                escape(f"{each.code}: {translate(each.message or '')}"),
             )
             for each in found
         ]
-        print_table(rows, "platform", "note", "failed", "attempts", "reason")
+        print_table(rows, say("platform"), say("note"), say("failed"), say("attempts"), say("reason"))
 
 
 @command
@@ -53,4 +54,4 @@ async def retry(session: Session, platform: PlatformOption = None, as_json: Json
     require_platform(platform)
     installation = await session.open()
     count = await installation.collect.writer.requeue(platform)
-    print_answer({"requeued": count}, f"{count:,} candidates are due again.", as_json=as_json)
+    print_answer({"requeued": count}, say("{count} candidates are due again.", count=f"{count:,}"), as_json=as_json)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from tidings.cli.collect.run import require_platform
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Exit, Session, command, fail
@@ -70,8 +71,8 @@ async def add(
         installation.redactor.add(new.secret)
         is_replaced = await installation.collect.cookies.add(new)
     except CookieError as error:
-        fail(str(error))
-    typer.echo(f"{'Replaced' if is_replaced else 'Stored'} {name}.")
+        fail(translate(str(error)))
+    typer.echo(say("Replaced {name}.", name=name) if is_replaced else say("Stored {name}.", name=name))
     _explain_stored(new)
 
 
@@ -87,15 +88,15 @@ async def change(
     from tidings.collect.write.cookies import CookieError
 
     if priority is None and daily_limit is None:
-        fail("give --priority or --daily-limit")
+        fail(say("give --priority or --daily-limit"))
     installation = await session.open()
     try:
         _require_found(
             await installation.collect.cookies.change(name, priority=priority, daily_limit=daily_limit), name
         )
     except CookieError as error:
-        fail(str(error))
-    typer.echo(f"Changed {name}.")
+        fail(translate(str(error)))
+    typer.echo(say("Changed {name}.", name=name))
 
 
 @app.command("check")
@@ -116,7 +117,7 @@ async def check(session: Session, name: NameArgument, as_json: JsonOption = Fals
         async with open_crawler(installation) as crawler:
             found = await crawler.check_cookie(name)
     except (CrawlError, KeyRingError) as error:
-        fail(str(error), code=Exit.FAILED)
+        fail(translate(str(error)), code=Exit.FAILED)
     assert found is not None and stored is not None  # noqa: S101, PT018 - it was there a moment ago
     if as_json:
         print_json(_describe_check(found, stored))
@@ -136,7 +137,8 @@ async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [_make_row(cookie) for cookie in found],
-        *("name", "platform", "status", "priority", "used today", "errors", "cooling until", "ends"),
+        *(say("name"), say("platform"), say("status"), say("priority"), say("used today"), say("errors")),
+        *(say("cooling until"), say("ends")),
     )
 
 
@@ -146,7 +148,7 @@ async def enable(session: Session, name: NameArgument) -> None:
     """Make a cooling, invalid or banned cookie active again. Its error counts become 0."""
     installation = await session.open()
     _require_found(await installation.collect.cookies.enable(name), name)
-    typer.echo(f"Enabled {name}.")
+    typer.echo(say("Enabled {name}.", name=name))
 
 
 @app.command("remove")
@@ -155,7 +157,7 @@ async def remove(session: Session, name: NameArgument) -> None:
     """Delete a cookie."""
     installation = await session.open()
     _require_found(await installation.collect.cookies.remove(name), name)
-    typer.echo(f"Removed {name}.")
+    typer.echo(say("Removed {name}.", name=name))
 
 
 def _explain_stored(new: "NewCookie") -> None:
@@ -163,31 +165,42 @@ def _explain_stored(new: "NewCookie") -> None:
     from tidings.collect.write.pasted_cookie import list_missing
 
     if missing := list_missing(new.platform, new.secret):
-        typer.echo(
-            f"Warning: it has no {', '.join(missing)}, so {new.platform} will take it for a stranger's.", err=True
+        warning = say(
+            "Warning: it has no {names}, so {platform} will take it for a stranger's.",
+            names=", ".join(missing),
+            platform=new.platform,
         )
+        typer.echo(warning, err=True)
     if new.user_agent is None:
-        typer.echo("Its browser is not known; a request copied as cURL, or --user-agent, tells it.", err=True)
+        typer.echo(say("Its browser is not known; a request copied as cURL, or --user-agent, tells it."), err=True)
     if new.expires_at is not None:
-        typer.echo(f"It ends on {format_time(new.expires_at)} at the latest.")
-    typer.echo(f"`tidings cookies check {new.name}` asks {new.platform} whether it works.")
+        typer.echo(say("It ends on {time} at the latest.", time=format_time(new.expires_at)))
+    typer.echo(
+        say("`tidings cookies check {name}` asks {platform} whether it works.", name=new.name, platform=new.platform)
+    )
 
 
 def _write_check(found: "CookieCheck", stored: "Cookie") -> str:
     if found.session is None:
-        return f"{found.platform} did not say: {found.error.message if found.error else 'no answer'}."
+        reason = translate(found.error.message) if found.error else say("no answer")
+        return say("{platform} did not say: {reason}.", platform=found.platform, reason=reason)
     if not found.session.is_logged_in:
-        return (
-            f"Logged out. Log in to {found.platform} with a browser, then "
-            f"`tidings cookies add {found.name} --platform {found.platform}`."
+        return say(
+            "Logged out. Log in to {platform} with a browser, then `tidings cookies add {name} --platform {platform}`.",
+            platform=found.platform,
+            name=found.name,
         )
     session = found.session
     account = " ".join(
         part for part in (session.account_name, session.account_id and f"({session.account_id})") if part
     )
-    until = "" if stored.expires_at is None else f", until {format_time(stored.expires_at)} at the latest"
-    renewal = " The platform would renew the session now: store a new cookie soon." if session.wants_renewal else ""
-    return f"Logged in as {escape(account) or 'an account'}{until}.{renewal}"
+    until, renewal = "", ""
+    if stored.expires_at is not None:
+        until = say(", until {time} at the latest", time=format_time(stored.expires_at))
+    if session.wants_renewal:
+        renewal = say(" The platform would renew the session now: store a new cookie soon.")
+    shown = escape(account) or say("an account")
+    return say("Logged in as {account}{until}.{renewal}", account=shown, until=until, renewal=renewal)
 
 
 def _describe_check(found: "CookieCheck", stored: "Cookie") -> dict[str, Any]:
@@ -209,15 +222,15 @@ def _ask_cookie(file: Path | None) -> Secret:
     if not sys.stdin.isatty():
         # Bytes that are no text break a rule later. A decoding error here would carry the cookie.
         return Secret(sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "replace"))
-    given: str = typer.prompt("Cookie (not shown)", hide_input=True, err=True)
+    given: str = typer.prompt(say("Cookie (not shown)"), hide_input=True, err=True)
     if len(given) >= _LONGEST_LINE:
-        fail("the terminal cut the cookie off; put it into a file, and run: tidings cookies add … < FILE")
+        fail(say("the terminal cut the cookie off; put it into a file, and run: tidings cookies add … < FILE"))
     return Secret(given)
 
 
 def _require_found(found: bool, name: str) -> None:
     if not found:
-        fail(f"there is no cookie {name!r}; `tidings cookies list` shows the cookies")
+        fail(say("there is no cookie {name!r}; `tidings cookies list` shows the cookies", name=name))
 
 
 def _describe(cookie: "Cookie") -> dict[str, Any]:
@@ -245,10 +258,20 @@ def _make_row(cookie: "Cookie") -> tuple[str, ...]:
     return (
         escape(cookie.name),
         escape(cookie.platform),
-        state.status.value,
+        _name_status(state.status.value),
         str(cookie.priority),
-        f"{state.daily_used:,} of {cookie.daily_limit:,}",
-        f"{state.consecutive_errors:,} in a row, {state.total_errors:,} in all",
+        say("{used} of {limit}", used=f"{state.daily_used:,}", limit=f"{cookie.daily_limit:,}"),
+        say("{row} in a row, {total} in all", row=f"{state.consecutive_errors:,}", total=f"{state.total_errors:,}"),
         format_time(state.cooling_until),
         format_time(cookie.expires_at),
     )
+
+
+def _name_status(status: str) -> str:
+    words = {
+        "active": say("active"),
+        "cooling": say("cooling"),
+        "invalid": say("invalid"),
+        "banned": say("banned"),
+    }
+    return words[status]

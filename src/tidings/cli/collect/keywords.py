@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, PlatformArgument, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail
@@ -56,8 +56,13 @@ async def add(
             )
             overload = await checks.find_overload(platform)
     except CrawlError as error:
-        fail(error.message)
-    typer.echo(f"{'Watching' if is_new else 'Still watching'} {keyword.strip()} on {platform}.")
+        fail(translate(error.message))
+    named = {"keyword": keyword.strip(), "platform": platform}
+    typer.echo(
+        say("Watching {keyword} on {platform}.", **named)
+        if is_new
+        else say("Still watching {keyword} on {platform}.", **named)
+    )
     if overload is not None:
         warning = say(
             "Warning: searching {platform} needs {needed} uses a day, and its cookies allow {allowed}. Watch fewer "
@@ -93,7 +98,8 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [_make_row(keyword) for keyword in found],
-        *("platform", "keyword", "pages", "refresh", "state", "last search", "found", "new", "problem"),
+        *(say("platform"), say("keyword"), say("pages"), say("refresh"), say("state"), say("last search")),
+        *(say("found"), say("new"), say("problem")),
     )
 
 
@@ -104,7 +110,7 @@ async def remove(session: Session, platform: PlatformArgument, keyword: KeywordA
     _check_keyword(keyword)
     installation = await session.open()
     _require_found(await installation.collect.keywords.remove(platform, keyword), platform, keyword)
-    typer.echo(f"Removed {keyword.strip()} on {platform}.")
+    typer.echo(say("Removed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
 
 
 @app.command("pause")
@@ -112,7 +118,7 @@ async def remove(session: Session, platform: PlatformArgument, keyword: KeywordA
 async def pause(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
     """Keep a keyword, but do not search for it."""
     await _set_enabled(session, platform, keyword, enabled=False)
-    typer.echo(f"Paused {keyword.strip()} on {platform}.")
+    typer.echo(say("Paused {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
 
 
 @app.command("resume")
@@ -120,7 +126,7 @@ async def pause(session: Session, platform: PlatformArgument, keyword: KeywordAr
 async def resume(session: Session, platform: PlatformArgument, keyword: KeywordArgument) -> None:
     """Search for a paused keyword again."""
     await _set_enabled(session, platform, keyword, enabled=True)
-    typer.echo(f"Resumed {keyword.strip()} on {platform}.")
+    typer.echo(say("Resumed {keyword} on {platform}.", keyword=keyword.strip(), platform=platform))
 
 
 async def _set_enabled(session: Session, platform: str, keyword: str, *, enabled: bool) -> None:
@@ -138,12 +144,17 @@ def _check_keyword(keyword: str) -> None:
     try:
         check_search(keyword, page=1)
     except CrawlError as error:
-        fail(error.message)
+        fail(translate(error.message))
 
 
 def _require_found(found: bool, platform: str, keyword: str) -> None:
     if not found:
-        fail(f"{keyword.strip()!r} is not watched on {platform}; `tidings collect keywords list` shows the keywords")
+        message = say(
+            "{keyword!r} is not watched on {platform}; `tidings collect keywords list` shows the keywords",
+            keyword=keyword.strip(),
+            platform=platform,
+        )
+        fail(message)
 
 
 def _make_row(keyword: "Keyword") -> tuple[str, ...]:
@@ -152,8 +163,8 @@ def _make_row(keyword: "Keyword") -> tuple[str, ...]:
         escape(keyword.keyword),
         str(keyword.pages),
         "" if keyword.refresh is None else " / ".join(keyword.refresh.describe().values()),
-        "watched" if keyword.enabled else "[yellow]paused[/]",
-        format_time(keyword.last_run_at, missing="never"),
+        say("watched") if keyword.enabled else f"[yellow]{say('paused')}[/]",
+        format_time(keyword.last_run_at, missing=say("never")),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",
         "-" if keyword.last_created is None else f"{keyword.last_created:,}",
         f"[red]{keyword.last_error_code}[/]" if keyword.last_error_code else "",

@@ -60,14 +60,14 @@ async def list_notes(
         print_json({"notes": [each.describe() for each in page.notes], "next": page.next})
         return
     if not page.notes:
-        typer.echo("No note matches.")
+        typer.echo(say("No note matches."))
     console = make_console()
     for each in page.notes:
         # One line of each, cut to the terminal: a Chinese character takes two columns.
         console.print(f"[bold]{escape(each.note.title) or '-'}[/]", no_wrap=True, overflow="ellipsis")
         console.print(f"  {_summarise(each)}", no_wrap=True, overflow="ellipsis", highlight=False)
     if page.next is not None:
-        typer.echo(f"There are more: --cursor {page.next}")
+        typer.echo(say("There are more: --cursor {cursor}", cursor=page.next))
 
 
 @app.command("show")
@@ -82,7 +82,12 @@ async def show(
     installation = await session.open()
     versions = await installation.collect.notes.list_versions(platform, note_id)
     if not versions:
-        fail(f"there is no note {note_id!r} of {platform}; `tidings collect notes list` shows the notes")
+        message = say(
+            "there is no note {note_id!r} of {platform}; `tidings collect notes list` shows the notes",
+            note_id=note_id,
+            platform=platform,
+        )
+        fail(message)
     snapshots = await installation.collect.notes.list_snapshots(platform, note_id)
     if as_json:
         described = {
@@ -117,7 +122,7 @@ async def export(
 
     wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
     installation = await session.open()
-    with show_bar("exporting", enabled=is_watched()) as on_progress, _open_output(file) as output:
+    with show_bar(say("exporting"), enabled=is_watched()) as on_progress, _open_output(file) as output:
         total = await installation.collect.notes.count(wanted) if is_watched() else 0
         done = 0
 
@@ -132,7 +137,7 @@ async def export(
         async for piece in pieces:
             output.write(piece)
     if str(file) != "-":
-        typer.echo(f"Wrote {done:,} notes to {file}.")
+        typer.echo(say("Wrote {count} notes to {file}.", count=f"{done:,}", file=file))
 
 
 @app.command("delete")
@@ -148,13 +153,14 @@ async def delete(
 
     It is also deleted in Feishu, and never collected again.
     """
-    if not yes and not typer.confirm(f"Delete note {note_id} of {platform} for good?"):
-        typer.echo("Nothing was deleted.")
+    named = {"note_id": note_id, "platform": platform}
+    if not yes and not typer.confirm(say("Delete note {note_id} of {platform} for good?", **named)):
+        typer.echo(say("Nothing was deleted."))
         return Exit.FAILED
     installation = await session.open()
     if not await installation.collect.writer.delete_note(platform, note_id):
-        fail(f"there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted")
-    print_answer({"deleted": True}, f"Deleted note {note_id} of {platform}.", as_json=as_json)
+        fail(say("there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted", **named))
+    print_answer({"deleted": True}, say("Deleted note {note_id} of {platform}.", **named), as_json=as_json)
     return None
 
 
@@ -172,7 +178,7 @@ def _make_filter(
 
     require_platform(platform)
     if kind is not None and kind not in list(NoteKind):
-        fail(f"--kind must be one of {', '.join(NoteKind)}")
+        fail(say("--kind must be one of {names}", names=", ".join(NoteKind)))
     return NoteFilter(
         platform=platform,
         keyword=keyword,
@@ -187,7 +193,7 @@ def _make_filter(
 def _read_time(name: str, text: str | None) -> datetime | None:
     found = None if text is None else parse_timestamp(text)
     if text is not None and found is None:
-        fail(f"{name} must be a timestamp such as 2026-11-15T10:00:00Z, or a day")
+        fail(say("{name} must be a timestamp such as 2026-11-15T10:00:00Z, or a day", name=name))
     return found
 
 
@@ -196,7 +202,8 @@ def _read_format(form: str | None, file: Path) -> "ExportFormat":
 
     name = file.suffix.removeprefix(".") if form is None else form
     if name not in list(ExportFormat):
-        fail(f"--format must be one of {', '.join(ExportFormat)}, or the ending of the file's name")
+        names = ", ".join(ExportFormat)
+        fail(say("--format must be one of {names}, or the ending of the file's name", names=names))
     return ExportFormat(name)
 
 
@@ -226,7 +233,8 @@ def _summarise(stored: "StoredNote") -> str:
 def _name_counts(stored: "StoredNote") -> str:
     counts = stored.note.counts
     shown = {"views": counts.views, "likes": counts.likes, "comments": counts.comments}
-    return ", ".join(f"{value:,} {name}" for name, value in shown.items() if value is not None)
+    titles = _name_titles()
+    return ", ".join(f"{value:,} {titles[name]}" for name, value in shown.items() if value is not None)
 
 
 def _print_history(versions: "Sequence[StoredNote]", snapshots: "Sequence[NoteSnapshot]") -> None:
@@ -265,13 +273,18 @@ def _print_note(stored: "StoredNote") -> None:
     note, console = stored.note, make_console()
     console.print(f"[bold]{escape(note.title)}[/]", highlight=False)
     lines = {
-        "url": note.url,
-        "author": " ".join(part for part in (note.author.name, note.author.author_id) if part),
-        "published": "" if note.published_at is None else f"{note.published_at:%Y-%m-%d %H:%M} UTC",
-        "collected": f"{stored.collected_at:%Y-%m-%d %H:%M} UTC, version {stored.version}, keyword {stored.keyword}",
-        "counts": _name_counts(stored),
-        "tags": ", ".join(note.tags),
-        "place": note.place,
+        say("url"): note.url,
+        say("author"): " ".join(part for part in (note.author.name, note.author.author_id) if part),
+        say("published"): format_time(note.published_at, missing=""),
+        say("collected"): say(
+            "{time}, version {version}, keyword {keyword}",
+            time=format_time(stored.collected_at),
+            version=stored.version,
+            keyword=stored.keyword,
+        ),
+        say("counts"): _name_counts(stored),
+        say("tags"): ", ".join(note.tags),
+        say("place"): note.place,
     }
     for name, value in lines.items():
         if value:

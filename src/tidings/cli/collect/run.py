@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, PlatformArgument, PlatformOption, VerboseOption
 from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, stop_on_signals
@@ -32,7 +32,7 @@ async def discover(session: Session, as_json: JsonOption = False, verbose: Verbo
         if report.ended is None:
             fail(say("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one"))
         if report.ended.status == "running":
-            fail(report.ended.reason or "it is already running", code=Exit.FAILED)
+            fail(report.ended.reason or say("it is already running"), code=Exit.FAILED)
         if as_json:
             print_json(report.to_json())
         else:
@@ -75,8 +75,13 @@ async def recover(session: Session, as_json: JsonOption = False) -> None:
     await record_end("recover", ExecutionStatus.SUCCEEDED, database=installation.database, alerts=installation.alerts)
     print_answer(
         asdict(recovered),
-        f"Ended {len(recovered.executions):,} executions and released {recovered.records:,} records; "
-        f"{recovered.failed:,} of them had failed too often and were given up.",
+        say(
+            "Ended {executions} executions and released {records} records; {failed} of them had failed too often and "
+            "were given up.",
+            executions=f"{len(recovered.executions):,}",
+            records=f"{recovered.records:,}",
+            failed=f"{recovered.failed:,}",
+        ),
         as_json=as_json,
     )
 
@@ -87,7 +92,9 @@ async def resume(session: Session, platform: PlatformArgument, as_json: JsonOpti
     require_platform(platform)
     installation = await session.open()
     is_ended = await installation.collect.writer.pauses.resume(platform)
-    text = f"Resumed {platform}." if is_ended else f"{platform} is not paused."
+    text = say("Resumed {platform}.", platform=platform)
+    if not is_ended:
+        text = say("{platform} is not paused.", platform=platform)
     print_answer({"resumed": is_ended}, text, as_json=as_json)
 
 
@@ -100,7 +107,7 @@ def require_platform(platform: str | None) -> None:
         if platform is not None:
             check_platform(platform)
     except CrawlError as error:
-        fail(error.message)
+        fail(translate(error.message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, make_table, print_json
 from tidings.cli.session import Session, command
@@ -48,15 +48,15 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
         console.print()
         console.print(say("Needs a person:"))
     for each in shown.alerts:
-        console.print(f"  [red]{each.kind}[/] {escape(each.subject)}: {escape(each.reason)}")
-        console.print(f"    {escape(each.action)}")
+        console.print(f"  [red]{each.kind}[/] {escape(each.subject)}: {escape(translate(each.reason))}")
+        console.print(f"    {escape(translate(each.action))}")
 
 
 def print_pauses(pauses: "Sequence[PlatformPause]", *, console: "Console") -> None:
     """A line for each paused platform, and how to end its pause."""
     for pause in pauses:
         name = escape(pause.platform)
-        until, message = format_time(pause.until), escape(pause.message)
+        until, message = format_time(pause.until), escape(translate(pause.message))
         console.print(
             say("[yellow]{name} is paused[/] until {until}: {message}.", name=name, until=until, message=message)
         )
