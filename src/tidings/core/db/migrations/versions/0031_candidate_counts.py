@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0030"
-down_revision = "0029"
+revision = "0031"
+down_revision = "0030"
 
 ADD = (
     "UPDATE candidate_counts SET number = number + 1 WHERE platform = new.platform AND status = new.status; "
