@@ -52,8 +52,17 @@ test-lowest: ## the oldest libraries that pyproject.toml allows: demo, service, 
 	uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e .
 	$(LOWEST)/bin/python -m scripts.smoke
 
-test-chaos: $(VENV)/.test ## ten minutes of a hundred sites that are due every minute
-	$(BIN)/python -m benchmarks.soak
+# docs/reliability.md says what each of them proves.
+CHAOS := \
+	tests/test_two_hundred_kills.py tests/test_bing_processes.py tests/test_workers_chaos.py \
+	tests/collect/test_collect_chaos.py tests/collect/test_cookie_processes.py \
+	tests/test_serving_outages.py tests/web/test_database_away.py tests/collect/test_feishu_outage.py \
+	tests/announce/test_odd_clocks.py tests/announce/test_daily.py tests/announce/test_schedule.py \
+	tests/announce/test_pipeline_engines.py tests/announce/test_pipeline_answers.py \
+	tests/announce/test_pipeline_crawl.py tests/collect/test_outages.py tests/test_hostile_serving.py \
+	tests/announce/test_announce_machine.py tests/collect/test_collect_machine.py
+test-chaos: $(VENV)/.test ## kills, frozen processes, full disks, lost databases, odd clocks, bad networks (30 minutes at most)
+	timeout --foreground 30m $(BIN)/pytest --numprocesses 3 --dist worksteal $(CHAOS)
 
 bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
@@ -69,6 +78,7 @@ bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.dashboard
+	$(BIN)/python -m benchmarks.soak
 
 # Each stamp stands for what is installed; it is older than the lock file after a change, and make installs again.
 # An environment of another, older or half-made Python is made anew.

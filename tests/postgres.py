@@ -89,6 +89,10 @@ class Server:
     def restart(self) -> None:
         """Restart it at once, as after a crash. Only for a server of the test's own."""
         self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Start it again after `stop`."""
         self._server.start()
 
     def stop(self) -> None:

@@ -14,23 +14,24 @@ FORKED.set_forkserver_preload(["tests.conftest", "sqlalchemy.dialects.postgresql
 def list_readers(parent: int | None = None) -> set[int]:
     """The ids of the processes that read foreign pages for `parent`; for this process by default."""
     wanted = os.getpid() if parent is None else parent
-    return {pid for above, pid in _list_all_readers() if above == wanted}
+    return {pid for above, pid, _ in _list_all_readers() if above == wanted}
 
 
-def _list_all_readers() -> Iterator[tuple[int, int]]:
-    """The ids of parent and process. Those that have ended, and that nobody has waited for, show no arguments."""
-    listed = subprocess.run(["ps", "-Aww", "-o", "ppid=,pid=,args="], capture_output=True, text=True, check=True).stdout
+def _list_all_readers() -> Iterator[tuple[int, int, str]]:
+    """Parent, process and state. Those that have ended, and that nobody has waited for, show no arguments."""
+    words = ["ps", "-Aww", "-o", "ppid=,pid=,stat=,args="]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
-        parent, pid, arguments = line.split(None, 2)
+        parent, pid, state, arguments = line.split(None, 3)
         if "tidings.core.isolation.child" in arguments:
-            yield int(parent), int(pid)
+            yield int(parent), int(pid), state
 
 
 async def wait_for_end(reader: int) -> None:
     """Return once this process has ended, whoever its parent is."""
 
     async def has_ended() -> bool:
-        return all(pid != reader for _, pid in _list_all_readers())
+        return all(pid != reader for _, pid, _ in _list_all_readers())
 
     await wait_until(has_ended)
 
@@ -50,3 +51,12 @@ async def wait_for_no_reader(parent: int | None = None) -> None:
         return not list_readers(parent)
 
     await wait_until(has_ended)
+
+
+async def wait_for_no_reader_at_work() -> None:
+    """Return once every reader of this process has ended, or sleeps until the next page comes."""
+
+    async def is_at_rest() -> bool:
+        return all(state.startswith("S") for above, _, state in _list_all_readers() if above == os.getpid())
+
+    await wait_until(is_at_rest)

@@ -15,6 +15,7 @@ from tidings.core.db.database import NewerDatabaseError, check_compatibility
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
 from tidings.core.queue.dispatcher import Task
+from tidings.core.queue.tick import AFTER_ERROR
 from tidings.core.stop import Stop
 from tidings.wiring import Installation
 from tidings.wiring.crawl import make_collect_jobs
@@ -80,7 +81,15 @@ class Worker:
             with suppress(SQLAlchemyError):
                 await self._collect.make_due(RECOVER_JOB)
         if self._queues:
+            await Loop(clock=self._installation.clock).run(lambda: self._take_jobs(stop), stop)
+
+    async def _take_jobs(self, stop: Stop) -> timedelta:
+        """Take jobs until the stop signal. A database that is full or away when it begins is tried again soon."""
+        try:
             await self._installation.dispatcher.work(self._list_tasks(), stop, drain=DRAIN)
+        except SQLAlchemyError as error:
+            _log.warning("worker.failed", reason=type(error).__name__)
+        return AFTER_ERROR
 
     def _list_tasks(self) -> Mapping[str, Task]:
         tasks: dict[str, Task] = {}

@@ -43,7 +43,9 @@ class Unfenced(Writer):
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         collected, _ = split_results(results)
-        held = {each.note_id: SimpleNamespace(retry_count=0, last_error_code=None) for each in collected}
+        held = {
+            each.note_id: SimpleNamespace(retry_count=0, last_error_code=None, source_keyword="") for each in collected
+        }
         async with self._database.write() as connection:
             return await write_collected(
                 connection,

@@ -1,10 +1,12 @@
 """SQLite through SQLAlchemy and aiosqlite: long answers, changed rows, refused statements, cancelled tasks."""
 
 import asyncio
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Select, column, select, table, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -93,3 +95,32 @@ async def test_a_task_that_is_cancelled_in_a_statement_leaves_no_lock(plain: Dat
     await other.close()
     await plain.close()
     assert names == ["two"]
+
+
+@pytest.mark.parametrize("put_in_its_place", [False, True])
+async def test_a_file_that_was_taken_away_is_an_error_until_it_is_back(
+    plain: Database, path: Path, *, put_in_its_place: bool
+) -> None:
+    """A13, decision 2: nothing is written to a file without a name, or to another one, as if it were saved."""
+    count: Select[Any] = select(column("name")).select_from(table("things"))
+    away = path.with_suffix(".away")
+    async with plain.read() as connection:
+        await connection.execute(count)
+    await plain.look_up(count, {})
+    shutil.move(path, away)
+    if put_in_its_place:
+        shutil.copy(away, path)
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="moved, removed or replaced"):
+            async with plain.write() as connection:
+                await insert(connection, "lost")
+        with pytest.raises(OperationalError):
+            async with plain.read() as connection:
+                await connection.execute(count)
+        with pytest.raises(OperationalError):
+            await plain.look_up(count, {})
+    shutil.move(away, path)
+    async with plain.write() as connection:
+        await insert(connection, "kept")
+    assert [row.name for row in await plain.look_up(count, {})] == ["kept"]
+    await plain.close()

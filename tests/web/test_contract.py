@@ -184,6 +184,8 @@ def describe_run(web: SandboxSite, *, examples: int, phases: Mapping[str, Any]) 
             "seed": 4,
             "headers": AUTHORIZED,
             "continue-on-failure": True,
+            # They judge the machine and the generator, not the service. That enough requests came is counted below.
+            "suppress-health-check": ["too_slow", "filter_too_much"],
             "phases": phases,
             "generation": {
                 "max-examples": examples,

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Listing, Pages
-from tidings.announce.ledger.ledger import Entry, Ledger
+from tidings.announce.ledger.ledger import MOST_AHEAD, Entry, Ledger
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import from_milliseconds
 
@@ -48,7 +48,12 @@ class DueRules:
         """
         if entry is None or entry.submitted_at < self.expired_before(now):
             return DueState.NEW
-        if lastmod is None or lastmod <= entry.submitted_at or lastmod == entry.lastmod:
+        if lastmod is None or lastmod == entry.lastmod:
+            return DueState.KNOWN
+        if entry.submitted_at > now + MOST_AHEAD:
+            # The clock was ahead then, so only the lastmod of that time can be compared.
+            return DueState.CHANGED if entry.lastmod is None or lastmod > entry.lastmod else DueState.KNOWN
+        if lastmod <= entry.submitted_at:
             return DueState.KNOWN
         if now - entry.submitted_at < self.resubmit_gap // _MILLISECOND:
             return DueState.TOO_SOON

@@ -91,10 +91,13 @@ class Look:
 
 
 _GATHER = {"sqlite": "json_group_array(asked.url_hash)", "postgresql": "array_agg(asked.url_hash)"}
+# An entry that lies further ahead, in milliseconds, was made while the clock was wrong.
+MOST_AHEAD = 24 * 60 * 60 * 1000
 _ENTER_CONFLICT = (
     "ON CONFLICT (site, channel, url_hash) "
     "DO UPDATE SET submitted_at = excluded.submitted_at, lastmod = excluded.lastmod "
-    "WHERE excluded.submitted_at >= ledger.submitted_at"
+    "WHERE excluded.submitted_at >= ledger.submitted_at "
+    f"OR ledger.submitted_at > excluded.submitted_at + {MOST_AHEAD}"
 )
 
 
@@ -160,7 +163,10 @@ class Ledger:
         return found if len(found) <= most else None
 
     async def enter(self, connection: AsyncConnection, pages: Pages | PageKeys, *, at: int) -> None:
-        """Record that these were accepted at `at` (milliseconds); an earlier entry is replaced, a later one stays."""
+        """Record that these were accepted at `at` (milliseconds); an earlier entry is replaced, a later one stays.
+
+        One that is later by more than a day is replaced too: the clock was ahead when it was made.
+        """
         if not pages:
             return
         lastmods = [None if lastmod == NO_LASTMOD else lastmod for lastmod in pages.lastmods]

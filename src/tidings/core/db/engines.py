@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tidings.core.db.short_cut import ShortCut
+from tidings.core.db.sqlite_file import SqliteFile
 
 _BUSY_MILLISECONDS = 30_000
 _WAL_ATTEMPTS = 500
@@ -84,16 +85,20 @@ def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequenc
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
+    file = SqliteFile(path)
+
     # The driver would begin transactions by itself, deferred, and only before some statements.
     @event.listens_for(engine.sync_engine, "begin")
     def begin_transaction(connection: Any) -> None:
+        file.check()
         connection.exec_driver_sql(begin)
 
     return engine
 
 
 def make_short_cut(url: URL) -> ShortCut:
-    return ShortCut(f"{_name_sqlite(Path(str(url.database)))}?mode=ro", pragmas=_READ_PRAGMAS)
+    path = Path(str(url.database))
+    return ShortCut(f"{_name_sqlite(path)}?mode=ro", file=SqliteFile(path), pragmas=_READ_PRAGMAS)
 
 
 def _name_sqlite(path: Path) -> str:

@@ -12,14 +12,17 @@ import aiosqlite
 from sqlalchemy import Select
 from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
 
+from tidings.core.db.sqlite_file import SqliteFile
+
 _Compiled = tuple[str, Mapping[str, Any], Callable[..., Any]]
 
 
 class ShortCut:
     """One reading connection to the SQLite file `uri`, opened at the first use."""
 
-    def __init__(self, uri: str, *, pragmas: Sequence[str]) -> None:
+    def __init__(self, uri: str, *, file: SqliteFile, pragmas: Sequence[str]) -> None:
         self._uri = uri
+        self._file = file
         self._pragmas = pragmas
         self._connection: aiosqlite.Connection | None = None
         self._opening = asyncio.Lock()
@@ -30,6 +33,7 @@ class ShortCut:
         if statement not in self._compiled:
             self._compiled[statement] = _compile(statement)
         sql, constants, make_row = self._compiled[statement]
+        self._file.check()
         connection = self._connection or await self._open()
         return [make_row(*row) for row in await connection.execute_fetchall(sql, {**constants, **values})]
 

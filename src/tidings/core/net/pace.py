@@ -23,6 +23,8 @@ from tidings.core.db.database import Database, metadata
 from tidings.core.stop import Stop, StopRequestedError
 
 SLOWEST = timedelta(seconds=2)
+# A slot that is further away was reserved while the clock was ahead, and does not count.
+FURTHEST = timedelta(hours=2)
 ACCEPTED_UNTIL_NORMAL = 100
 
 _TOLERANCE_SHARE = 0.035
@@ -213,7 +215,8 @@ class Pace:
     async def _reserve(self, host: str, *, lead: float, interval: timedelta) -> _Slot:
         """The next free slot, but no sooner than `lead` from now: it must not be over before it is committed."""
         soonest = f"({self._now_sql} + :lead)"
-        start = f"(CASE WHEN pace.next_at > {soonest} THEN pace.next_at ELSE {soonest} END)"
+        counts = f"pace.next_at > {soonest} AND pace.next_at < {self._now_sql} + :furthest"
+        start = f"(CASE WHEN {counts} THEN pace.next_at ELSE {soonest} END)"
         slot = await self._ask(
             f"INSERT INTO pace (host, next_at) VALUES (:host, {soonest} + :interval + :tolerance) "
             f"ON CONFLICT (host) DO UPDATE SET next_at = {start} + {_WIDTH} "
@@ -221,6 +224,7 @@ class Pace:
             host=host,
             interval=interval,
             lead=int(lead * 1_000_000),
+            furthest=_microseconds(FURTHEST),
         )
         assert slot is not None  # noqa: S101 - an upsert always returns its row
         return slot

@@ -1,0 +1,31 @@
+"""Notices that a SQLite file was moved, removed or replaced while it is open. SQLite would go on with the file that no
+longer has a name, and all that was written since would be gone with the process.
+"""
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.exc import OperationalError
+
+
+class SqliteFile:
+    """The file that stands at `path` now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = _identify(path)
+
+    def check(self) -> None:
+        """Raise OperationalError unless the same file still stands there."""
+        if self._identity != _identify(self._path):
+            reason = f"{self._path} was moved, removed or replaced; put it back, or start Tidings anew"
+            raise OperationalError(None, None, sqlite3.OperationalError(reason))
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Device and number of the file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
