@@ -72,7 +72,7 @@ async def _keep_moving(
     with suppress(StopRequestedError):
         while True:
             await stop.sleep(CHANGE_EVERY)
-            numbers = chance.sample(range(len(sandbox.site.pages)), chance.randrange(20, MOST_CHANGED))
+            numbers = chance.sample(range(1, len(sandbox.site.pages) + 1), chance.randrange(20, MOST_CHANGED))
             sandbox.site.change_many(numbers)
             round_number += 1
             beta = sandbox.engine("beta")
