@@ -194,6 +194,9 @@ async def _take(
         await page.goto(address)
     # A stream keeps the network busy, so the load event has to do; fonts are the last to come.
     await page.evaluate("document.fonts.ready")
+    # What is far below is drawn when somebody scrolls to it.
+    show = "document.querySelectorAll('.below-fold').forEach((part) => { part.style.contentVisibility = 'visible' })"
+    await page.evaluate(show)
     if height is None:
         await page.screenshot(path=target, full_page=True)
     else:

@@ -6,12 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.pages.browser import Browser
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author, Counts, Note, NoteKind
+from tidings.collect.tables import note_snapshots
 from tidings.collect.write.values import Collected, Failed, NewCandidate
+from tidings.core.clock import to_milliseconds
 from tidings.wiring import Installation
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
@@ -90,6 +93,23 @@ async def test_a_note_shows_its_text_counts_and_image_addresses(api: ApiStage, b
     assert "<img" not in page
     assert 'href="javascript' not in page
     assert (await browser.get("/notes/bilibili/unknown")).status == 404
+
+
+async def test_counts_over_time_are_a_line_and_a_table(api: ApiStage, browser: Browser) -> None:
+    """C32: one series at a time, from the second reading on; the table has all of them."""
+    await store(api.installation, NOTE)
+    assert "Counts over time" not in (await browser.get("/notes/bilibili/BV1")).text
+    later = to_milliseconds(api.installation.clock.now() + timedelta(days=1))
+    row = {"platform": "bilibili", "note_id": "BV1", "taken_at": later, "views": 70_033, "likes": 3_100, "comments": 50}
+    async with api.installation.database.write() as connection:
+        await connection.execute(insert(note_snapshots), [row])
+    views = (await browser.get("/notes/bilibili/BV1")).text
+    assert views.count("<circle") == 2
+    assert "+10,000 in all" in views
+    assert [shown in views for shown in (">70,033<", ">3,100<", ">50<", ">60,033<")] == [True] * 4
+    likes = (await browser.get("/notes/bilibili/BV1?count=likes")).text
+    assert "+109 in all" in likes
+    assert 'href="/notes/bilibili/BV1?count=likes" aria-current="true"' in likes
 
 
 async def test_a_note_is_deleted_after_a_question(api: ApiStage, browser: Browser) -> None:

@@ -13,13 +13,14 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from markupsafe import Markup, escape
 
-from tidings.collect.archive.archive import CURSOR, NoteFilter, StoredNote
+from tidings.collect.archive.archive import CURSOR, NoteFilter, NoteSnapshot, StoredNote
 from tidings.collect.archive.export import ExportFormat
 from tidings.collect.notes import NoteKind
 from tidings.core.clock import to_text
 from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
 from tidings.web.pages.collect import name_platform
+from tidings.web.pages.view.charts import draw_line
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, read_form
 from tidings.web.pages.view.rendering import PageMessage
@@ -31,6 +32,9 @@ _MOST_COUNTED: Final = 1_000
 _EXCERPT: Final = 90
 _LONGEST: Final = 256
 _PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
+# Dates below the chart, and rows of its table.
+_MOST_DATES: Final = 8
+_MOST_ROWS: Final = 30
 COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "danmaku")
 
 
@@ -165,9 +169,11 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
     installation = dashboard.installation
 
     @router.get("/notes/{platform}/{note_id:path}")
-    async def show_note(request: Request, platform: str, note_id: str) -> Response:
+    async def show_note(request: Request, platform: str, note_id: str, count: str = "") -> Response:
+        """`count`: the series of the chart."""
         grant = require_scope(request, Scope.WORKFLOW)
-        stored = await installation.collect.notes.find(platform, note_id)
+        notes = installation.collect.notes
+        stored = await notes.find(platform, note_id)
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         formats = dashboard.renderer.formats(request)
@@ -177,6 +183,16 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
             note=stored.note,
             web_url=stored.note.url if stored.note.url.startswith(("https://", "http://")) else "",
             numbers=_describe_counts(stored, formats),
+            trend=_draw_trend(await notes.list_snapshots(platform, note_id), count, stored, formats),
+            versions=[
+                {
+                    "title": each.note.title or note_id,
+                    "text": each.note.text,
+                    "at": each.collected_at,
+                    "n": each.version,
+                }
+                for each in reversed(await notes.list_versions(platform, note_id) if stored.version > 1 else [])
+            ],
             facts=_describe_facts(stored, formats),
             deletion=_locate_deletion(platform, note_id) if grant.allows(()) else "",
         )
@@ -185,6 +201,38 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
 def _describe_counts(stored: StoredNote, formats: Formats) -> list[tuple[str, str]]:
     values = [(name, getattr(stored.note.counts, name)) for name in COUNTS]
     return [(formats.texts(f"note.count.{name}"), formats.number(value)) for name, value in values if value is not None]
+
+
+def _draw_trend(
+    snapshots: Sequence[NoteSnapshot], chosen: str, stored: StoredNote, formats: Formats
+) -> dict[str, Any] | None:
+    """Counts over time: the chart of one series, and a table of all. None before the second snapshot."""
+    shown = [name for name in COUNTS if any(getattr(each.counts, name) is not None for each in snapshots)]
+    if len(snapshots) < 2 or not shown:
+        return None
+    name = chosen if chosen in shown else shown[0]
+    points = [(each.taken_at, value) for each in snapshots if (value := getattr(each.counts, name)) is not None]
+    chart = draw_line([value for _, value in points])
+    step = max(1, -(-len(points) // _MOST_DATES))
+    href, growth = locate_note(stored.note.platform, stored.note.note_id), points[-1][1] - points[0][1]
+    return {
+        "chart": chart,
+        "label": formats.texts(f"note.count.{name}"),
+        "growth": f"{growth:+,}",
+        "dots": [
+            (x, y, formats.clock_time(at), value) for (x, y), (at, value) in zip(chart.points, points, strict=True)
+        ],
+        "dates": [
+            (chart.points[at][0], formats.date(points[at][0].astimezone(formats.zone).date()))
+            for at in range(0, len(points), step)
+        ],
+        "segments": [(f"{href}?count={each}", formats.texts(f"note.count.{each}"), each == name) for each in shown],
+        "columns": [formats.texts(f"note.count.{each}") for each in shown],
+        "rows": [
+            (formats.time(each.taken_at), [formats.number(getattr(each.counts, name)) for name in shown])
+            for each in reversed(snapshots[-_MOST_ROWS:])
+        ],
+    }
 
 
 def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any]]:

@@ -342,7 +342,10 @@ def title_alert(kind: str, subject: str, formats: Formats) -> str:
     """The kind's title in the page's language, and what it is about."""
     found = find_kind(kind)
     title = kind if found is None else found.titles[Language(formats.texts.language.value)]
-    return f"{title}{'：' if formats.is_chinese else ': '}{subject}"
+    site, _, engine = subject.partition(" at ")
+    if formats.is_chinese:
+        return f"{title}：{site}（{engine}）" if engine else f"{title}：{site}"
+    return f"{title}: {subject}"
 
 
 def find_kind(name: str) -> AlertKind | None:
