@@ -136,8 +136,8 @@ async def test_from_a_keyword_to_the_table(terminal: Terminal, weibo: SandboxWei
     assert (document["found"], document["created"], document["execution"]["status"]) == (16, 0, "succeeded")
     rows = {row[0]: row[1:] for row in read_rows(collected)}
     assert rows == {
-        "web": ["succeeded", "6", "0", "0", "0", "0", "0"],
-        "weibo": ["succeeded", "10", "0", "0", "0", "0", "0"],
+        "web": ["succeeded", "6", "0", "0", "0", "0", "0", "0"],
+        "weibo": ["succeeded", "10", "0", "0", "0", "0", "0", "0"],
     }
     assert (nothing.code, nothing.out) == (0, "No candidate is due.\n")
     with closing(sqlite3.connect(terminal.data_dir / "tidings.db")) as connection:

@@ -274,4 +274,4 @@ def _name_status(status: str) -> str:
         "invalid": say("invalid"),
         "banned": say("banned"),
     }
-    return words[status]
+    return words.get(status, escape(status))
