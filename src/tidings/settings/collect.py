@@ -1,0 +1,180 @@
+"""Settings of collect: the crawler, the runner, and the Feishu base."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from tidings.core.clock import parse_duration
+from tidings.settings.site import parse_base, parse_urls
+from tidings.settings.variables import SettingError, Variables
+
+if TYPE_CHECKING:
+    # Collect is imported only if one of its variables needs it: most commands of announce never do.
+    from tidings.collect.errors import ErrorCode
+    from tidings.collect.feishu.client import FeishuTarget
+
+Value = TypeVar("Value")
+
+_LONGEST_USER_AGENT = 200
+_MOST_RETRIES = 20
+_LONGEST_BACKOFF = 3_600
+_MOST_BATCH = 50
+_SHORTEST_INTERVAL = 0.01
+_BASE_URLS = {
+    "bilibili": "BILIBILI_BASE_URL",
+    "xiaohongshu": "XIAOHONGSHU_BASE_URL",
+    "weibo": "WEIBO_BASE_URL",
+}
+# The setting that holds the id of each table in the base, by the table's name.
+FEISHU_TABLES = {
+    "tbl_cookie": "FEISHU_TABLE_COOKIE",
+    "tbl_candidate": "FEISHU_TABLE_CANDIDATE",
+    "tbl_crawl_execution": "FEISHU_TABLE_EXECUTION",
+    "tbl_source": "FEISHU_TABLE_SOURCE",
+    "tbl_keyword": "FEISHU_TABLE_KEYWORD",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlSettings:
+    """How the crawl API asks platforms."""
+
+    # Other addresses of platforms, by platform.
+    base_urls: Mapping[str, str] = field(default_factory=dict)
+    # Feeds that the platform `web` searches if a keyword names none.
+    feeds: tuple[str, ...] = ()
+    # The User-Agent header; None: the product's own.
+    user_agent: str | None = None
+    # Least time between two requests to one platform, and with one cookie.
+    platform_interval: timedelta = timedelta(seconds=1)
+    cookie_interval: timedelta = timedelta(seconds=3)
+    # Time limits of one HTTP request, a search, a note, a batch of notes.
+    request_timeout: timedelta = timedelta(seconds=10)
+    search_timeout: timedelta = timedelta(seconds=30)
+    detail_timeout: timedelta = timedelta(seconds=15)
+    batch_timeout: timedelta = timedelta(seconds=60)
+    # A cookie cools for so long after `max_consecutive_errors`, and is invalid after `max_total_errors`.
+    cooling: timedelta = timedelta(minutes=30)
+    max_consecutive_errors: int = 3
+    max_total_errors: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSettings:
+    """How the writer and the built-in runner collect."""
+
+    # Whether the built-in runner drives discover and collect; if not, an external client does.
+    runs: bool = True
+    # A lock whose execution was silent for so long is released.
+    lock_timeout: timedelta = timedelta(minutes=30)
+    # How often each job of the service runs.
+    recovery_interval: timedelta = timedelta(minutes=15)
+    discover_interval: timedelta = timedelta(minutes=60)
+    collect_interval: timedelta = timedelta(minutes=5)
+    # Whether authors of notes are stored under a pseudonym.
+    pseudonyms: bool = False
+    # Candidates in one lease.
+    batch_size: int = 10
+    # Waits before the first, second, third retry; the last repeats.
+    backoff: tuple[timedelta, ...] = (timedelta(seconds=5), timedelta(seconds=15), timedelta(seconds=45))
+    # Most retries of error codes, where they differ from the table in collect/errors.py.
+    retries: "Mapping[ErrorCode, int]" = field(default_factory=dict)
+    # The Feishu mirror; None: there is none.
+    feishu: "FeishuTarget | None" = None
+
+
+def read_crawl(variables: Variables) -> CrawlSettings:
+    default = CrawlSettings()
+    bases = {platform: variables.read(name, parse_base, "") for platform, name in _BASE_URLS.items()}
+    return CrawlSettings(
+        base_urls={platform: base for platform, base in bases.items() if base},
+        feeds=variables.read("TIDINGS_FEEDS", parse_urls, default.feeds),
+        user_agent=variables.read("TIDINGS_USER_AGENT", _parse_user_agent, default.user_agent),
+        platform_interval=variables.duration("PLATFORM_INTERVAL_SECONDS", default.platform_interval, unit="s"),
+        cookie_interval=variables.duration("COOKIE_INTERVAL_SECONDS", default.cookie_interval, unit="s"),
+        request_timeout=variables.duration("REQUEST_TIMEOUT", default.request_timeout, unit="s", least=1),
+        search_timeout=variables.duration("SEARCH_TIMEOUT", default.search_timeout, unit="s", least=1),
+        detail_timeout=variables.duration("DETAIL_TIMEOUT", default.detail_timeout, unit="s", least=1),
+        batch_timeout=variables.duration("BATCH_TIMEOUT", default.batch_timeout, unit="s", least=1),
+        cooling=variables.duration("COOLING_DURATION_MINUTES", default.cooling, unit="m"),
+        max_consecutive_errors=variables.whole("MAX_CONSECUTIVE_ERRORS", default=3, least=1, most=1_000),
+        max_total_errors=variables.whole("MAX_TOTAL_ERRORS", default=10, least=1, most=1_000),
+    )
+
+
+def read_collect(variables: Variables) -> CollectSettings:
+    default = CollectSettings()
+    return CollectSettings(
+        runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=default.runs),
+        pseudonyms=variables.switch("COLLECT_PSEUDONYMS", default=default.pseudonyms),
+        # A heartbeat comes every minute, and one may be late.
+        lock_timeout=variables.duration("LOCK_TIMEOUT_MINUTES", default.lock_timeout, unit="m", least=2),
+        recovery_interval=variables.duration(
+            "RECOVERY_INTERVAL_MINUTES", default.recovery_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
+        discover_interval=variables.duration(
+            "DISCOVER_INTERVAL_MINUTES", default.discover_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
+        collect_interval=variables.duration(
+            "COLLECT_INTERVAL_MINUTES", default.collect_interval, unit="m", least=_SHORTEST_INTERVAL
+        ),
+        batch_size=variables.whole("BATCH_SIZE", default=default.batch_size, least=1, most=_MOST_BATCH),
+        backoff=variables.read("BACKOFF_SECONDS", _parse_backoff, default.backoff),
+        retries=variables.read("ERROR_RETRIES", _parse_retries, default.retries),
+        feishu=_read_feishu(variables),
+    )
+
+
+def _read_feishu(variables: Variables) -> "FeishuTarget | None":
+    """The base of the mirror, if there is one. Without a table, only a setup can use it."""
+    app_id, app_token = variables.text("FEISHU_APP_ID"), variables.text("FEISHU_APP_TOKEN")
+    app_secret = variables.secret("FEISHU_APP_SECRET")
+    ids = {table: variables.text(name) for table, name in FEISHU_TABLES.items()}
+    tables = {table: given for table, given in ids.items() if given is not None}
+    base_url = variables.read("FEISHU_BASE_URL", parse_base, "")
+    if not any((app_id, app_secret, app_token, tables)):
+        return None
+    from tidings.collect.feishu.client import FEISHU_URL, FeishuTarget
+
+    app_id = _require_feishu("FEISHU_APP_ID", app_id)
+    app_secret = _require_feishu("FEISHU_APP_SECRET", app_secret)
+    app_token = _require_feishu("FEISHU_APP_TOKEN", app_token)
+    keyword_table = tables.pop("tbl_keyword", None)
+    return variables.check(
+        "FEISHU_BASE_URL or FEISHU_TABLE_…",
+        lambda: FeishuTarget(app_id, app_secret, app_token, tables, keyword_table, base_url or FEISHU_URL),
+    )
+
+
+def _require_feishu(name: str, value: Value | None) -> Value:
+    if value is None:
+        raise SettingError(name, "required because another FEISHU_ variable is set")
+    return value
+
+
+def _parse_backoff(text: str) -> tuple[timedelta, ...]:
+    """A comma list of durations."""
+    return tuple(parse_duration(part.strip(), unit="s", most=_LONGEST_BACKOFF) for part in text.split(","))
+
+
+def _parse_retries(text: str) -> "dict[ErrorCode, int]":
+    """A comma list such as NETWORK_ERROR=5,TIMEOUT_ERROR=0."""
+    from tidings.collect.errors import RULES, ErrorCode
+
+    repeatable = [code.value for code, rule in RULES.items() if rule.retryable]
+    rule = f"it must be CODE=NUMBER with numbers from 0 to {_MOST_RETRIES} and codes of {', '.join(repeatable)}"
+    retries = {}
+    for part in text.split(","):
+        code, _, number = part.strip().partition("=")
+        if code not in repeatable or not re.fullmatch(r"\d{1,2}", number) or int(number) > _MOST_RETRIES:
+            raise ValueError(rule)
+        retries[ErrorCode(code)] = int(number)
+    return retries
+
+
+def _parse_user_agent(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or len(text) > _LONGEST_USER_AGENT:
+        raise ValueError(f"it must have at most {_LONGEST_USER_AGENT} printable ASCII characters")
+    return text

@@ -1,0 +1,258 @@
+"""The environment → one frozen Settings. The only reader of the environment.
+
+A value that breaks its rule is refused with one line that names the variable and the rule. Every secret can also come
+from a file: `NAME_FILE` holds the path. Secrets are wrapped at once and never repeated in a message.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.site.channel_settings import (
+    BaiduSettings,
+    BingSettings,
+    check_baidu_site,
+)
+from tidings.announce.site.google_settings import GoogleSettings
+from tidings.announce.site.site import (
+    DEFAULT_ENGINE,
+    DEFAULT_SCHEDULE,
+    SubmitMethod,
+    check_key,
+    check_schedule,
+    check_url,
+    parse_engines,
+)
+from tidings.core.alerts.kinds import Language
+from tidings.core.logs.logger import LogFormat
+from tidings.core.net.addresses import Network, parse_networks
+from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.secret import Secret
+from tidings.settings.collect import CollectSettings, CrawlSettings, read_collect, read_crawl
+from tidings.settings.site import SiteSettings, parse_base, read_google, read_ranked, read_site
+from tidings.settings.variables import SettingError, SettingSource, Variables
+
+if TYPE_CHECKING:
+    # Collect is imported only if one of its variables needs it: most commands of announce never do.
+    from tidings.core.secrets.keyring import FernetSalt
+
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default."""
+
+    # Holds the SQLite database, the log, and the files of keys.
+    data_dir: Path = Path("tidings-data")
+    # None: SQLite in the data directory.
+    database_url: Secret | None = None
+    # Private networks that fetches may reach.
+    allow_networks: tuple[Network, ...] = ()
+    # The format of log lines on the terminal; the log file is JSON.
+    log_format: LogFormat = LogFormat.CONSOLE
+    # One master key, or `k2:NEW,k1:OLD`. None: `master.key` in the data directory.
+    master_key: Secret | None = None
+    # How another program derived the key of its Fernet tokens by PBKDF2.
+    fernet_salt: "FernetSalt | None" = None
+    # The most time of one execution.
+    run_budget: timedelta = timedelta(seconds=300)
+    # Multiplies every wait of the retry rules.
+    retry_scale: float = 1
+    # Least time between two notices of one page.
+    resubmit_gap: timedelta = timedelta(seconds=600)
+    # Most requests in flight at one engine, in one process.
+    max_concurrent_requests: int = 3
+    # Least time between two requests to one engine.
+    request_interval: timedelta = timedelta(milliseconds=100)
+    # An accepted page is due again after so long.
+    cache_ttl: timedelta = timedelta(days=30)
+    # Most retries of a request to an engine; 3 retries are 4 attempts.
+    max_retries: int = 3
+    # Engines, submit method and schedule (cron, UTC) of the environment's site, and defaults for others.
+    engines: tuple[str, ...] = (DEFAULT_ENGINE,)
+    submit_method: SubmitMethod = SubmitMethod.AUTO
+    schedule: str = DEFAULT_SCHEDULE
+    # The key for sites that are named on the command line, and the channels that they can be sent to.
+    indexnow_key: Secret | None = None
+    bing: BingSettings = field(default_factory=BingSettings)
+    baidu: BaiduSettings = field(default_factory=BaiduSettings)
+    google: GoogleSettings = field(default_factory=GoogleSettings)
+    # The address that `tidings serve` listens on.
+    host: str = "127.0.0.1"
+    port: int = 8080
+    # Tokens of the API that the environment sets.
+    tokens: Mapping[Scope, Secret] = field(default_factory=dict)
+    # Proxies whose X-Forwarded-For is believed.
+    trusted_proxies: tuple[Network, ...] = ()
+    # Apprise URLs, with commas or white space between them.
+    alert_urls: Secret | None = None
+    # Takes alerts as signed JSON; `webhook_secret` signs. None: `webhook.secret` in the data directory.
+    webhook_url: Secret | None = None
+    webhook_secret: Secret | None = None
+    # Asked for after each good execution, so that a monitor outside notices a dead machine.
+    ping_url: Secret | None = None
+    # The language of alerts.
+    language: Language = Language.ENGLISH
+    # Sites of one cron minute are spread over so long.
+    schedule_spread: timedelta = timedelta(seconds=300)
+    # Most sites that one process runs at once.
+    max_executions: int = 4
+    # Most connections to PostgreSQL for writing, and as many again for reading.
+    database_connections: int = 15
+    # Executions are kept for so long; zero keeps them all.
+    execution_retention: timedelta = timedelta(days=400)
+    # The addresses of channels with a quota.
+    bases: ApiBases = field(default_factory=ApiBases)
+    crawl: CrawlSettings = field(default_factory=CrawlSettings)
+    collect: CollectSettings = field(default_factory=CollectSettings)
+    # The environment's own site.
+    site: SiteSettings | None = None
+    # Every secret among these settings, for the redactor.
+    secrets: tuple[Secret, ...] = field(default=(), repr=False)
+    # One line for each variable that looks like a setting and is none.
+    warnings: tuple[str, ...] = ()
+    # Every setting with its source, for people; secrets without their values.
+    sources: tuple[SettingSource, ...] = field(default=(), compare=False)
+
+
+def read_language(environment: Mapping[str, str]) -> Language:
+    """The language alone, for a command that fails before it needs the settings. A wrong value counts as English."""
+    chosen = environment.get("TIDINGS_LANGUAGE", "")
+    return Language(chosen) if chosen in list(Language) else Language.ENGLISH
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings from these variables. Raises SettingError."""
+    variables = Variables(environment)
+    default = Settings()
+    key = variables.secret("INDEXNOW_API_KEY")
+    if key is not None:
+        variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
+    baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
+    bing = read_ranked(variables, BingSettings, key_name="BING_API_KEY")
+    baidu = read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
+    google = read_google(variables)
+    settings = Settings(
+        data_dir=Path(variables.text("TIDINGS_DATA_DIR", default=default.data_dir) or default.data_dir),
+        database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
+        allow_networks=variables.read("TIDINGS_ALLOW_NETWORKS", parse_networks, default.allow_networks),
+        log_format=variables.choice("TIDINGS_LOG_FORMAT", default.log_format),
+        master_key=variables.secret("COOKIE_MASTER_KEY"),
+        fernet_salt=_read_fernet_salt(variables),
+        run_budget=variables.duration("TIDINGS_RUN_BUDGET_SECONDS", default.run_budget, unit="s", least=1),
+        retry_scale=variables.number("TIDINGS_RETRY_SCALE", default=1, least=0),
+        resubmit_gap=variables.duration("TIDINGS_RESUBMIT_GAP_SECONDS", default.resubmit_gap, unit="s"),
+        max_concurrent_requests=variables.whole("MAX_CONCURRENT_REQUESTS", default=3, least=1, most=100),
+        request_interval=variables.duration("REQUEST_INTERVAL_MS", default.request_interval, unit="ms", most=60_000),
+        cache_ttl=variables.duration("CACHE_TTL_DAYS", default.cache_ttl, unit="d", least=1, most=3_650),
+        max_retries=variables.whole("MAX_RETRIES", default=3, least=0, most=20),
+        engines=variables.read("INDEXNOW_SEARCH_ENGINES", _parse_engine_names, default.engines),
+        submit_method=variables.choice("INDEXNOW_SUBMIT_METHOD", default.submit_method),
+        schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
+        indexnow_key=key,
+        bing=bing,
+        baidu=baidu,
+        google=google,
+        host=variables.text("TIDINGS_HOST", default=default.host) or default.host,
+        port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
+        tokens=_read_tokens(variables),
+        trusted_proxies=variables.read("TIDINGS_TRUSTED_PROXIES", parse_networks, default.trusted_proxies),
+        alert_urls=variables.secret("TIDINGS_ALERT_URLS"),
+        webhook_url=variables.secret("TIDINGS_WEBHOOK_URL"),
+        webhook_secret=variables.secret("TIDINGS_WEBHOOK_SECRET"),
+        ping_url=_read_ping_url(variables),
+        language=variables.choice("TIDINGS_LANGUAGE", default.language),
+        schedule_spread=variables.duration("TIDINGS_SCHEDULE_SPREAD_SECONDS", default.schedule_spread, unit="s"),
+        max_executions=variables.whole("TIDINGS_MAX_EXECUTIONS", default=4, least=1, most=1_000),
+        database_connections=variables.whole("TIDINGS_DATABASE_CONNECTIONS", default=15, least=4, most=1_000),
+        execution_retention=timedelta(
+            days=variables.whole("TIDINGS_EXECUTION_DAYS", default=400, least=0, most=36_500)
+        ),
+        bases=ApiBases(
+            bing=variables.read("BING_API_BASE", parse_base, default.bases.bing),
+            baidu=variables.read("BAIDU_API_BASE", parse_base, default.bases.baidu),
+            google=variables.read("GOOGLE_API_BASE", parse_base, default.bases.google),
+        ),
+        crawl=read_crawl(variables),
+        collect=read_collect(variables),
+        site=read_site(variables, key=key, bing=bing, baidu=baidu, google=google),
+        secrets=tuple(variables.secrets),
+    )
+    # Last, because by now every variable has been asked for.
+    warnings = (*_describe_unknown(variables), *_describe_idle(settings))
+    return replace(settings, warnings=warnings, sources=variables.list_sources())
+
+
+def _read_fernet_salt(variables: Variables) -> "FernetSalt | None":
+    salt = variables.text("COOKIE_FERNET_SALT")
+    iterations = variables.whole("COOKIE_FERNET_ITERATIONS", default=480_000, least=1, most=10_000_000)
+    if salt is None:
+        return None
+    from tidings.core.secrets.keyring import FernetSalt
+
+    return FernetSalt(salt, iterations)
+
+
+def _read_ping_url(variables: Variables) -> Secret | None:
+    url = variables.secret("TIDINGS_PING_URL")
+    if url is not None:
+        variables.check("TIDINGS_PING_URL", lambda: check_url("url", url.reveal()))
+    return url
+
+
+def _describe_unknown(variables: Variables) -> Iterator[str]:
+    for name, nearest in variables.find_unknown():
+        yield f"{name} is not a setting and has no effect; did you mean {nearest}?"
+
+
+def _describe_idle(settings: Settings) -> Iterator[str]:
+    feishu = settings.collect.feishu
+    if feishu is not None and not (feishu.tables or feishu.keyword_table):
+        yield "FEISHU_APP_ID is set without a FEISHU_TABLE_…: nothing is mirrored; run `tidings collect feishu setup`"
+
+
+def _normalise_database_url(url: str) -> str:
+    """Hosting services hand out `postgres://`, which SQLAlchemy does not know."""
+    return re.sub("^postgres://", "postgresql://", url)
+
+
+# The variable of each token.
+TOKEN_VARIABLES = {
+    Scope.ADMIN: "TIDINGS_TOKEN",
+    Scope.CRAWL: "TIDINGS_CRAWL_TOKEN",
+    Scope.WORKFLOW: "TIDINGS_WORKFLOW_TOKEN",
+    Scope.METRICS: "TIDINGS_METRICS_TOKEN",
+}
+
+
+def _read_tokens(variables: Variables) -> dict[Scope, Secret]:
+    tokens = {scope: token for scope, name in TOKEN_VARIABLES.items() if (token := variables.secret(name)) is not None}
+    for scope, token in tokens.items():
+        if not _TOKEN.fullmatch(token.reveal()):
+            raise SettingError(
+                TOKEN_VARIABLES[scope], "it must have printable ASCII characters only, without white space"
+            )
+    return tokens
+
+
+def _parse_engine_names(text: str) -> tuple[str, ...]:
+    """A comma list, or a JSON list of strings."""
+    names: list[str]
+    if text.startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            raise ValueError('it must be a comma list, or JSON such as ["api.indexnow.org"]') from None
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("every engine must be a text")
+    else:
+        names = [name for name in text.split(",") if name.strip()]
+    parse_engines(names)
+    return tuple(name.strip() for name in names)
