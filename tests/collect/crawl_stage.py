@@ -8,8 +8,9 @@ from typing import Any
 
 from tests.collect.platform_stage import USER_AGENT
 from tests.stage import LOOPBACK
+from tidings.collect.crawl.assembly import make_crawler
 from tidings.collect.crawl.cookies.pool import CookiePool
-from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, WantedNote, make_crawler
+from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, WantedNote
 from tidings.collect.crawl.platforms.protocol import NoteReference, Platform, SearchPage
 from tidings.collect.notes import Note
 from tidings.collect.write.cookies import CookieRecords, make_cookie

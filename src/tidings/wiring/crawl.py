@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tidings.collect.alerts import CollectMonitor
-from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, CrawlLimits, make_crawler
+from tidings.collect.crawl.assembly import make_crawler
+from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, CrawlLimits
 from tidings.collect.crawl.platforms.registry import BUILT_IN
 from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.collect.run.jobs import CollectJobs

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidings.collect.crawl.cookies.pool import CookiePool, LeasedCookie
-from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.crawl.envelope import (
     BatchEnvelope,
     BatchItem,
@@ -33,40 +32,29 @@ from tidings.collect.crawl.envelope import (
 )
 from tidings.collect.crawl.platforms.client import session_user_agent
 from tidings.collect.crawl.platforms.pace import (
-    DEFAULT_COOKIE_INTERVAL,
-    DEFAULT_PLATFORM_INTERVAL,
-    LocalPace,
     current_turns,
 )
 from tidings.collect.crawl.platforms.protocol import (
-    DEFAULT_TIMEOUT,
     ChecksKeywords,
     NoteReference,
     Platform,
-    PlatformTools,
     SearchPage,
     check_ability,
     check_search,
     find_notes,
 )
-from tidings.collect.crawl.platforms.registry import PlatformRegistry
-from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
 from tidings.collect.crawl.session_check import CookieCheck, check_session
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.clock import Clock
-from tidings.core.db.database import ReadableDatabase
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import current_request_id, request_id_scope
-from tidings.core.net.client import GuardedClient
-from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 
 MOST_ITEMS: Final = 50
 
-_DEFAULT_RULES: Final = CookieRules()
 _CUT_OFF: Final = make_error(ErrorCode.TIMEOUT_ERROR, "the request was cancelled before there was an answer")
 _INTERNAL: Final = "the server failed on this request; its log has the cause, under the request id"
 
@@ -86,7 +74,7 @@ class CrawlLimits:
     batch: timedelta = timedelta(seconds=60)
 
 
-_DEFAULT_LIMITS: Final = CrawlLimits()
+DEFAULT_LIMITS: Final = CrawlLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +122,7 @@ class Crawler:
         pool: CookiePool,
         clock: Clock,
         redactor: Redactor,
-        limits: CrawlLimits = _DEFAULT_LIMITS,
+        limits: CrawlLimits = DEFAULT_LIMITS,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._find_platform = find_platform
@@ -351,61 +339,6 @@ class Crawler:
 
     def _measure(self, began: float) -> int:
         return round((self._clock.monotonic() - began) * 1000)
-
-
-def make_crawler(
-    database: ReadableDatabase,
-    *,
-    keys: KeyRing,
-    clock: Clock,
-    redactor: Redactor,
-    client: GuardedClient,
-    own_client: GuardedClient,
-    user_agent: str,
-    base_urls: Mapping[str, str] | None = None,
-    feeds: Sequence[str] = (),
-    platform_interval: timedelta = DEFAULT_PLATFORM_INTERVAL,
-    cookie_interval: timedelta = DEFAULT_COOKIE_INTERVAL,
-    request_timeout: timedelta = DEFAULT_TIMEOUT,
-    rules: CookieRules = _DEFAULT_RULES,
-    limits: CrawlLimits = _DEFAULT_LIMITS,
-    turns: SharedTurns | None = None,
-) -> Crawler:
-    """Build the crawler with all platforms. Raises TypeError for a writable database.
-
-    `turns`: keeps the pace of platforms over all processes; None where there is one process.
-
-    The client must send the same `user_agent` and allow as many connections to one host as there are parallel requests
-    (MOST_ITEMS for a batch). `base_urls` replaces the addresses of platforms, by name; `own_client` talks to those.
-    """
-    if hasattr(database, "write"):
-        raise TypeError("the crawler only reads: open its database with open_read_only_database")
-    pool = CookiePool(
-        database,
-        keys=keys,
-        clock=clock,
-        redactor=redactor,
-        rules=rules,
-        # Each request has its own limit, which gives the same error earlier.
-        patience=max(limits.search, limits.detail, limits.batch),
-    )
-    pace = LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval, turns=turns)
-
-    def find_tools(name: str) -> PlatformTools:
-        base_url = (base_urls or {}).get(name)
-        return PlatformTools(
-            client=client if base_url is None else own_client,
-            clock=clock,
-            pace=pace,
-            user_agent=user_agent,
-            base_url=base_url,
-            timeout=request_timeout,
-            search_limit=limits.search,
-            feeds=tuple(feeds),
-        )
-
-    platforms = PlatformRegistry(find_tools)
-    return Crawler(platforms.get, pool=pool, clock=clock, redactor=redactor, limits=limits, close=platforms.close)
 
 
 def _ask_about(note: WantedNote) -> _Question[Note]:

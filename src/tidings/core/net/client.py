@@ -5,7 +5,6 @@ It checks every address (with `addresses`), also those of redirects, bounds time
 retry, with one exception: a GET that may follow redirects is repeated if a kept connection turns out to be closed.
 """
 
-import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from io import BytesIO
 from time import monotonic
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
@@ -33,18 +32,17 @@ from tidings.core.net.addresses import (
     show_url,
 )
 from tidings.core.net.failures import (
-    FAILURES,
     AnswerTooLargeError,
     FetchError,
     FetchTimeoutError,
     NetworkError,
     RefusedError,
     UnansweredError,
-    explain_failure,
 )
+from tidings.core.net.journey import Journey, trace_connections
 from tidings.core.net.names import NameResolver
 from tidings.core.net.redirects import REDIRECTS, Hop, RedirectError, follow_redirect
-from tidings.core.net.resolver import ForbiddenAddressError, GuardedResolver
+from tidings.core.net.resolver import GuardedResolver
 
 __all__ = [
     "Admit",
@@ -86,75 +84,10 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-class _Journey:
-    """One fetch over all its redirects: the time left, the current URL, and whether a connection was made.
-
-    Only waiting for the server uses up time, not the caller's work between two chunks.
-    """
-
-    def __init__(
-        self, url: Url, *, timeout: timedelta, url_limit: int, before_sending: Callable[[], Awaitable[None]] | None
-    ) -> None:
-        self.url = url
-        self.url_limit = url_limit
-        self.connected = False
-        # Whether the last connection had been used before.
-        self.reused = False
-        # Whether a chunk of the present request was sent.
-        self.has_begun = False
-        self._before_sending = before_sending
-        # Why the caller does not want the request to be sent after all.
-        self._given_up: Exception | None = None
-        self._timeout = timeout
-        self._left = timeout.total_seconds()
-        self._running: asyncio.Timeout | None = None
-
-    @asynccontextmanager
-    async def wait(self) -> AsyncIterator[None]:
-        """Count the time that the block takes, and raise its failures as FetchError."""
-        started = monotonic()
-        try:
-            async with asyncio.timeout(self._left) as self._running:
-                yield
-        except FAILURES as failure:
-            raise self._given_up or self._translate(failure) from None
-        finally:
-            self._left -= monotonic() - started
-
-    async def prepare_sending(self) -> None:
-        """The connection is made, and the bytes go next: let the caller hold them back. That uses up no time."""
-        if self._before_sending is None or self._running is None:
-            return
-        started, ends_at = monotonic(), self._running.when()
-        self._running.reschedule(None)
-        try:
-            await self._before_sending()
-        except Exception as error:
-            # aiohttp takes an error in the middle of a body for one of the connection.
-            self._given_up = error
-            raise
-        waited = monotonic() - started
-        self._left += waited
-        self._running.reschedule(None if ends_at is None else ends_at + waited)
-
-    def refuse(self, rule: str) -> RefusedError:
-        return RefusedError(self.url, rule)
-
-    def _translate(self, failure: BaseException) -> FetchError:
-        if isinstance(failure, ForbiddenAddressError):
-            return self.refuse(str(failure))
-        if isinstance(failure, TimeoutError):
-            reason = f"no complete answer in {self._timeout.total_seconds():g} s"
-            return FetchTimeoutError(self.url, reason, sent=self.connected)
-        if isinstance(failure, ValueError) and not isinstance(failure, OSError):
-            return self.refuse("the request cannot be written as HTTP")
-        return NetworkError(self.url, explain_failure(failure), sent=self.connected)
-
-
 class Stream:
     """An answer with an unread body; valid only inside `async with client.stream(…)`."""
 
-    def __init__(self, response: aiohttp.ClientResponse, *, journey: _Journey) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, *, journey: Journey) -> None:
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
         self.url: Url = journey.url
@@ -232,7 +165,7 @@ class GuardedClient:
             trust_env=False,
             timeout=aiohttp.ClientTimeout(total=None),
             middlewares=(_send_once,),
-            trace_configs=[_trace_connections()],
+            trace_configs=[trace_connections()],
         )
         return self
 
@@ -268,7 +201,7 @@ class GuardedClient:
             first = parse_url(url, max_length=url_limit)
         except UrlError as error:
             raise RefusedError(show_url(url), str(error)) from None
-        journey = _Journey(first, timeout=timeout, url_limit=url_limit, before_sending=before_sending)
+        journey = Journey(first, timeout=timeout, url_limit=url_limit, before_sending=before_sending)
         hop = Hop(method.upper(), first, dict(headers or {}), body)
         _check_request(hop, journey=journey)
         response = await self._travel(hop, journey=journey, follow_redirects=follow_redirects, admit=admit)
@@ -307,7 +240,7 @@ class GuardedClient:
         return Answer(status=stream.status, url=stream.url, elapsed=elapsed, headers=stream.headers, body=content)
 
     async def _travel(
-        self, hop: Hop, *, journey: _Journey, follow_redirects: bool, admit: Admit | None
+        self, hop: Hop, *, journey: Journey, follow_redirects: bool, admit: Admit | None
     ) -> aiohttp.ClientResponse:
         seen = {(hop.method, hop.url)}
         for _ in range(MAX_REDIRECTS + 1):
@@ -332,7 +265,7 @@ class GuardedClient:
         is_own = (url.host, url.port) in self._allow_hosts
         return is_own or is_allowed_address(address, allow_networks=self._allow_networks)
 
-    async def _send(self, hop: Hop, *, journey: _Journey, repeat: bool) -> aiohttp.ClientResponse:
+    async def _send(self, hop: Hop, *, journey: Journey, repeat: bool) -> aiohttp.ClientResponse:
         address = hop.url.address
         # aiohttp does not ask its resolver about literal addresses.
         if address is not None and not self._allows(hop.url, address):
@@ -348,7 +281,7 @@ class GuardedClient:
                         raise
             return await self._exchange(hop, target, journey=journey)
 
-    async def _exchange(self, hop: Hop, target: URL, *, journey: _Journey) -> aiohttp.ClientResponse:
+    async def _exchange(self, hop: Hop, target: URL, *, journey: Journey) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the client is not open: use it with `async with`")
         return await self._session.request(
@@ -362,7 +295,7 @@ class GuardedClient:
         )
 
 
-def _check_request(hop: Hop, *, journey: _Journey) -> None:
+def _check_request(hop: Hop, *, journey: Journey) -> None:
     if not _TOKEN.fullmatch(hop.method):
         raise journey.refuse("the method is not an HTTP token")
     for name, value in hop.headers.items():
@@ -372,7 +305,7 @@ def _check_request(hop: Hop, *, journey: _Journey) -> None:
             raise journey.refuse(f"control characters in the header {name}")
 
 
-def _build_target(url: Url, *, journey: _Journey) -> URL:
+def _build_target(url: Url, *, journey: Journey) -> URL:
     """The same URL for aiohttp, byte for byte. Refused if yarl reads another host or path in it."""
     target = URL(url.text, encoded=True)
     seen = (target.scheme, target.raw_host, target.port, target.raw_path_qs)
@@ -389,38 +322,3 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as lost:
         raise UnansweredError from lost
-
-
-def _trace_connections() -> aiohttp.TraceConfig:
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(_record_connection)
-    trace.on_connection_reuseconn.append(_record_reuse)
-    # In spite of their names, aiohttp calls them before it writes the head or a chunk. The head goes out with the first
-    # chunk, which may be later by a turn of the event loop.
-    trace.on_request_headers_sent.append(_begin_sending)
-    trace.on_request_chunk_sent.append(_send_chunk)
-    return trace
-
-
-async def _record_connection(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-    journey: _Journey = context.trace_request_ctx
-    journey.connected = True
-    journey.reused = False
-
-
-async def _record_reuse(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-    journey: _Journey = context.trace_request_ctx
-    journey.connected = journey.reused = True
-
-
-async def _begin_sending(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-    journey: _Journey = context.trace_request_ctx
-    journey.has_begun = False
-    await journey.prepare_sending()
-
-
-async def _send_chunk(session: aiohttp.ClientSession, context: SimpleNamespace, params: object) -> None:
-    journey: _Journey = context.trace_request_ctx
-    if not journey.has_begun:
-        journey.has_begun = True
-        await journey.prepare_sending()
