@@ -282,7 +282,7 @@ async def test_data_directory_that_cannot_be_made_is_named_in_one_line(terminal:
     place.touch()
     async with make_sandbox() as sandbox:
         ended = await terminal.run(*announce_words(sandbox), TIDINGS_DATA_DIR=str(place / "data"))
-        assert ended.code == 1
+        assert ended.code == 2
         assert str(place) in ended.complaint
         assert not sandbox.engines[0].requests
 

@@ -317,10 +317,12 @@ async def test_a_backup_of_any_older_revision_is_brought_up_to_date(
     restored = await desk.restore(database)
     assert (restored.revision, await find_revision(database)) == (newest_revision(), newest_revision())
     content = await read_all(database)
+    # The upgrade finds the last outcomes in older executions; a release that knows them stores them itself.
+    found_by_upgrade = {"last_executions": 1} if revision < "0025" else {}
     assert {name: len(rows) for name, rows in content.items() if rows} == {
         "executions": 1,
-        "last_executions": 1,
         "ledger": 1,
+        **found_by_upgrade,
     }
     assert content["ledger"] == [(1, 1, -5, 7, None)]
     [found] = [dict(zip(executions.c.keys(), row, strict=True)) for row in content["executions"]]

@@ -112,7 +112,7 @@ def fill(path: str, **names: str) -> str:
 def is_empty(answer: Answer) -> bool:
     """Whether the answer is a list, a count or an export of nothing."""
     if answer.headers["content-type"].startswith("application/json"):
-        return not any(answer.json.values())
+        return not answer.json.get("found", any(answer.json.values()))
     return answer.text.count("\n") <= 1
 
 
@@ -166,7 +166,10 @@ async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
             for hostile in [*HOSTILE_NAMES, "Infinity", "NaN", "-1", "1e3", "9" * 30, "9" * 5_000]:
                 target = f"{fill(path)}?{parameter['name']}={spell(hostile)}"
                 answer = await api.ask(method, target)
-                if answer.status == 200 and (parameter["name"] in {"after", "before"} or is_empty(answer)):
+                all_is_right = parameter["name"] in {"after", "before"} or (
+                    parameter["name"] == "search" and not hostile.strip()
+                )
+                if answer.status == 200 and (all_is_right or is_empty(answer)):
                     continue
                 check_refused(answer, method, path, parameter["name"], hostile)
                 asked += 1
@@ -265,6 +268,9 @@ async def test_every_route_but_health_needs_a_right_token(api: ApiStage, token: 
         answer = await api.stage.ask(method, target, token=token, body=b"{", peer=f"192.0.2.{number}")
         if path.startswith("/health/"):
             assert answer.status != 401
+        elif path.startswith("/hooks/"):
+            # A signature opens it, no token.
+            assert answer.status == 401
         else:
             assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="tidings"'), path
     assert (await api.read("/api/sites"))["total"] == 1

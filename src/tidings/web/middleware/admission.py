@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tidings.core.secrets.hook_signatures import find_signature
 from tidings.web.description import list_scopes
 from tidings.web.errors import ProblemResponse
-from tidings.web.middleware.auth import GRANT, HOOKS, refuse_scope
-from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES, MOST_BYTES
+from tidings.web.middleware.auth import GRANT, refuse_scope
+from tidings.web.middleware.input import HOOKS, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES
 
 # A form of somebody who has not signed in, and a body that the route does not use.
 LARGEST_UNUSED: Final = 64 * 1024

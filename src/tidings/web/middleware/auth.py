@@ -28,15 +28,13 @@ from tidings.core.secrets.tokens import Tokens, digest_token, is_made_token
 from tidings.web.description import API_PATHS
 from tidings.web.errors import Problem, ProblemError, ProblemResponse, problem
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
-from tidings.web.middleware.input import check_query
+from tidings.web.middleware.input import HOOKS, check_query
 
 _log = get_logger(__name__)
 
 GRANT: Final = "tidings.grant"
 SESSION: Final = "tidings.session"
 SIGN_IN: Final = "/sign-in"
-# Paths of deploy hooks: their routes check a signature.
-HOOKS: Final = "/hooks/"
 
 # Everybody may load these, signed in or not.
 _OPEN_PAGES: Final = (SIGN_IN, "/preferences", "/static/")

@@ -333,6 +333,7 @@ class SettledSummary:
     skipped: int
     retry: int
     failed: int
+    kept: int
     released: int
     lost: int
 
