@@ -124,9 +124,8 @@ def command(
     """Make a command of an async function. Typer sees its parameters without the first, the session."""
 
     async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Exit | None:
-        from tidings.settings import read_language
-
-        speak(read_language(os.environ))
+        # The settings take long to load; a command that fails before it needs them speaks the language, too.
+        speak(os.environ.get("TIDINGS_LANGUAGE", ""))
         async with Session() as session:
             return await work(session, *args, **kwargs)
 

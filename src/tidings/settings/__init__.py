@@ -4,7 +4,7 @@
 """
 
 from tidings.settings.collect import FEISHU_TABLES, CollectSettings, CrawlSettings
-from tidings.settings.settings import TOKEN_VARIABLES, Settings, read_language, read_settings
+from tidings.settings.settings import TOKEN_VARIABLES, Settings, read_settings
 from tidings.settings.site import SiteSettings
 from tidings.settings.variables import SettingError
 
@@ -16,6 +16,5 @@ __all__ = [
     "SettingError",
     "Settings",
     "SiteSettings",
-    "read_language",
     "read_settings",
 ]

@@ -122,12 +122,6 @@ class Settings:
     sources: tuple[SettingSource, ...] = field(default=(), compare=False)
 
 
-def read_language(environment: Mapping[str, str]) -> Language:
-    """The language alone, for a command that fails before it needs the settings. A wrong value counts as English."""
-    chosen = environment.get("TIDINGS_LANGUAGE", "")
-    return Language(chosen) if chosen in list(Language) else Language.ENGLISH
-
-
 def read_settings(environment: Mapping[str, str]) -> Settings:
     """Settings from these variables. Raises SettingError."""
     variables = Variables(environment)
