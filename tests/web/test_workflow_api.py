@@ -89,7 +89,7 @@ async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver:
         (names[1], "retry", "pending"),
         (names[2], "created", "collected"),
     ]
-    none = dict.fromkeys(("skipped", "failed", "released", "lost"), 0)
+    none = dict.fromkeys(("skipped", "failed", "kept", "released", "lost"), 0)
     assert settled["summary"] == {"total": 3, "created": 2, "retry": 1, **none}
     assert settled["items"][1]["retry_at"].endswith("Z")
     assert (await driver.do("candidates/lease", execution_id=collect, limit=1))["locked_count"] == 1
