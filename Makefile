@@ -10,18 +10,20 @@ PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist workst
 # A test that fails beside the others runs once more by itself. If it passes then, the last lines name it as FLAKY.
 ALONE := $(BIN)/pytest --last-failed --last-failed-no-failures none --again
 
-QUICK := "not slow and not n8n and not browser"
+ORDINARY := not slow and not n8n and not browser
+QUICK := "$(ORDINARY) and not thorough"
+MORE := "$(ORDINARY) and thorough"
 
 .DEFAULT_GOAL := help
-.PHONY: help python demo test check unit test-slow test-workers test-n8n test-browser test-lowest test-chaos bench lock clean
+.PHONY: help python demo test check unit test-more test-slow test-workers test-n8n test-browser test-lowest test-chaos bench lock clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 demo: $(VENV)/.runtime ## the whole job on this machine against the sandbox
 	@$(BIN)/tidings demo
 
-test: check unit ## every check and every test
+test: check unit ## every check and every quick test
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -31,6 +33,9 @@ check: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(PYTEST) -m $(QUICK) || $(ALONE) -m $(QUICK)
+
+test-more: $(VENV)/.test ## the thorough tests: each takes a second or more (6 minutes)
+	$(PYTEST) -m $(MORE) || $(ALONE) -m $(MORE)
 
 test-slow: $(VENV)/.test ## served and killed processes, full disks, drills, the mirror's faults (several minutes)
 	$(PYTEST) -m slow || $(ALONE) -m slow

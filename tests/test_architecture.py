@@ -71,6 +71,7 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.mark.thorough
 def test_every_package_that_is_imported_is_declared() -> None:
     """A package that only another one brings may leave with it."""
     providers = packages_distributions()

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from itertools import count, islice
 from multiprocessing.synchronize import Barrier
 
+import pytest
+
 from tests.processes import FORKED
 from tests.stage import LOOPBACK
 from tidings.announce.channels.protocols.baidu import BAIDU_KIND, BaiduApi
@@ -67,6 +69,7 @@ async def _push(database_url: str, base: str, number: int, barrier: Barrier) -> 
     await database.close()
 
 
+@pytest.mark.thorough
 async def test_sixteen_processes_push_exactly_the_quota(database: Database, database_url: str) -> None:
     """A29, A42: exactly ten URLs arrive; what an answer says while others push never raises the limit."""
     async with SandboxBaidu(sites={ORIGIN: TOKEN}, daily_quota=QUOTA, now=lambda: NOON) as baidu:

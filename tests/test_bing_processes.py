@@ -97,6 +97,7 @@ async def reserve(database: Database, quota: Quota, wanted: int) -> int:
         return await quota.reserve(connection, wanted)
 
 
+@pytest.mark.thorough
 async def test_processes_that_reserve_at_once_send_exactly_the_quota(database: Database, database_url: str) -> None:
     """A28, A29: sixteen processes that want more and more, a quota of 500, on both databases."""
     async with make_bing() as bing:

@@ -73,6 +73,7 @@ async def wait_until_mirrored(database: Database, feishu: SandboxBitable) -> Non
     await wait_until(is_mirrored)
 
 
+@pytest.mark.thorough
 async def test_a_keyword_becomes_rows_in_the_tables_and_in_feishu_and_one_id_leads_from_end_to_end(
     terminal: Terminal, service: Served, feishu: SandboxBitable
 ) -> None:
@@ -112,6 +113,7 @@ CURL = f"""curl 'https://m.weibo.cn/api/config' \\
 WATCHED = "咖啡"
 
 
+@pytest.mark.thorough
 async def test_from_a_pasted_curl_and_a_row_in_feishu_to_a_table_in_excel(tmp_path: Path) -> None:
     """C19, C21, C27, C28, C31: every step is a command that people type; each cell equals what the platform shows."""
     async with SandboxBitable(tables={}) as feishu, SandboxWeibo() as weibo:

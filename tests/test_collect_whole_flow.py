@@ -50,6 +50,7 @@ async def run(terminal: Terminal, words: str) -> str:
     return ended.out
 
 
+@pytest.mark.thorough
 async def test_a_pasted_cookie_and_a_keyword_in_feishu_become_notes_in_feishu_and_in_a_spreadsheet(
     terminal: Terminal, feishu: SandboxBitable
 ) -> None:

@@ -31,6 +31,7 @@ FAULTS = {
 CASES = [(None, "well"), *((channel, name) for channel in Channel for name in FAULTS)]
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 @pytest.mark.parametrize(("channel", "fault"), CASES, ids=[f"{channel} {name}" for channel, name in CASES])
 async def test_a_channel_that_fails_harms_no_other(make_bench: BenchMaker, channel: Channel | None, fault: str) -> None:

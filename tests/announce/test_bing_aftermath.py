@@ -157,6 +157,7 @@ async def test_trouble_and_a_correction_do_not_get_in_each_others_way(
         assert (await stage.read_quota()).used == 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", [faults.INVALID_URL, faults.INVALID_URL_DOCUMENTED], ids=["live", "documented"])
 @pytest.mark.parametrize("numbers", [(50,), (1, 50, 51, 100)], ids=["one", "four"])
 async def test_a_bad_url_is_found_and_all_others_go_through(
@@ -187,6 +188,7 @@ async def test_a_bad_url_is_found_and_all_others_go_through(
         assert await stage.list_failed() == []
 
 
+@pytest.mark.thorough
 async def test_a_batch_of_bad_urls_is_not_taken_apart_without_end(make_bench: BenchMaker) -> None:
     """A31: sixty requests for a batch, then what is left of it has failed as a whole; nothing is charged."""
     async with open_bing_stage(make_bench, pages=100) as stage:

@@ -191,6 +191,7 @@ ROWS = {
 ANSWERS = pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 async def test_each_answer_that_is_no_success(
     make_bench: BenchMaker, client: HastyClient, events: Events, row: Row

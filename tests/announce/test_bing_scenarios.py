@@ -143,6 +143,7 @@ async def test_time_that_runs_out_after_the_last_of_the_quota_interrupts_nothing
         assert (report.status, report.warnings) == (SUCCEEDED, [])
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_new_day_has_a_new_quota_until_all_is_sent(make_bench: BenchMaker) -> None:
     """A28, A30, scenario "跨日配额重置": 250 pages in three days, the newest first, none twice."""
@@ -379,6 +380,7 @@ async def test_bing_switched_on_later_gets_every_page_of_files_that_did_not_chan
         assert (await enabled.announce()).files_unchanged == 3
 
 
+@pytest.mark.thorough
 async def test_a_file_is_not_read_again_once_both_channels_took_all_of_it(make_bench: BenchMaker) -> None:
     """A9: IndexNow took everything on the first day, Bing what its quota allowed: files with a rest are read again."""
     web = SandboxSite(pages=40, per_sitemap=5)

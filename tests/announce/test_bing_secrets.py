@@ -119,6 +119,7 @@ async def meet(stage: BingStage, fault: Fault) -> None:
         await connection.execute(delete(key_rests))
 
 
+@pytest.mark.thorough
 @KEYS
 async def test_no_answer_of_bing_brings_the_key_into_a_log_or_the_database(
     make_bench: BenchMaker, database: Database, tmp_path: Path, events: Events, key: str
@@ -147,6 +148,7 @@ async def plant(database: Database, key: str) -> None:
         await connection.execute(insert(key_rests).values(key_fingerprint="x", until=0, reason=hidden))
 
 
+@pytest.mark.thorough
 @KEYS
 async def test_an_answer_that_repeats_the_key_is_not_repeated(
     make_bench: BenchMaker, database: Database, tmp_path: Path, events: Events, key: str
@@ -216,6 +218,7 @@ asyncio.run(api.submit(site, api.build_request(site, ["https://example.com/"]), 
 """
 
 
+@pytest.mark.thorough
 @KEYS
 def test_an_uncaught_exception_on_the_way_to_bing_does_not_hold_the_key(key: str) -> None:
     """A4: it ends the process, with the key in its hands; and the same with a leak, which is found."""
@@ -289,6 +292,7 @@ async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) 
         assert "InvalidApiKey" in terminal.log
 
 
+@pytest.mark.thorough
 @KEYS
 async def test_a_bad_key_in_the_environment_is_not_repeated(terminal: Terminal, key: str) -> None:
     """A1, A4: the variable and the rule are named, not the value."""

@@ -201,6 +201,7 @@ def check_choice(case: Case, chosen: list[tuple[int, Candidate]], *, size: int, 
         assert all(c.lastmod == (NO_LASTMOD if ranks[h] == WITHOUT_LASTMOD else ranks[h]) for h, c in chosen)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 @pytest.mark.parametrize("shape", [*SHAPES, "each-file-its-own"])
 async def test_choice_is_that_of_a_model_that_reads_sorts_and_takes(database: Database, shape: str) -> None:
@@ -264,6 +265,7 @@ def test_nothing_that_could_be_chosen_is_passed_over_by_its_text(shape: str) -> 
         assert not in_order or ranks == sorted(ranks, reverse=True)
 
 
+@pytest.mark.thorough
 async def test_ledger_too_large_to_be_held_gives_the_same_choice(database: Database) -> None:
     """A10, A30: with more entries than are kept in memory, the ledger is asked for each block."""
     ledger = Ledger(database, site=1, channel=Channel.BING)
@@ -313,6 +315,7 @@ CHANCES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("priority", "lastmod"), CHANCES.values(), ids=CHANCES)
 async def test_chance_is_fair_to_every_page(empty_ledger: Ledger, priority: PagePriority, lastmod: str) -> None:
     """A30: 5 of 20 pages, a thousand times: each is chosen about 250 times.
@@ -360,6 +363,7 @@ def count_candidates() -> int:
     return sum(type(thing) is Candidate for thing in gc.get_objects())
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("new_heap")
 @pytest.mark.parametrize("priority", PagePriority)
 async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority: PagePriority) -> None:

@@ -97,6 +97,7 @@ def fail_at_engine(stage: ServiceStage) -> None:
         stage.engine.misbehave(Fault(status=REFUSED, matching=stage.web.url(number)))
 
 
+@pytest.mark.thorough
 async def test_many_failures_are_told_once_and_resolved_once(
     make_bench: BenchMaker, clock: StageClock, events: Events
 ) -> None:
@@ -127,6 +128,7 @@ async def test_a_tenth_that_failed_is_no_alert(make_bench: BenchMaker, clock: St
         assert await stage.list_told() == []
 
 
+@pytest.mark.thorough
 async def test_a_failed_execution_is_told_once_and_resolved_by_one_that_works(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
@@ -173,6 +175,7 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
         assert await stage.list_open() == set()
 
 
+@pytest.mark.thorough
 async def test_bing_switched_off_is_told_once_until_it_takes_something(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
@@ -250,6 +253,7 @@ async def test_a_child_that_cannot_be_read_is_no_shrinking(make_bench: BenchMake
         assert await stage.list_open() == set()
 
 
+@pytest.mark.thorough
 async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clock: StageClock) -> None:
     """A20, A40: it has not seen enough to say that anything is well again."""
     async with open_service(make_bench, clock=clock) as stage:

@@ -91,6 +91,7 @@ async def test_a_failure_is_an_attempt_and_its_retry_on_the_same_day_is_not_anot
     assert figures == [(20, 18), (20, 18), (20, 20)]
 
 
+@pytest.mark.thorough
 async def test_a_retry_on_the_next_day_is_an_attempt_of_that_day(open_engines: Opener, clock: StageClock) -> None:
     """A34: each day has its own figures, and yesterday's stay as they were."""
     stage = await open_engines(1)
@@ -120,6 +121,7 @@ async def test_what_one_engine_took_yesterday_and_another_takes_today_counts_on_
     assert await read_day(stage.bench.database, TOMORROW) == (1, 1)
 
 
+@pytest.mark.thorough
 async def test_a_changed_page_counts_once_a_day_however_often_it_is_sent(
     open_engines: Opener, clock: StageClock
 ) -> None:

@@ -255,6 +255,7 @@ def judge_naively(stamp: str, entry: Entry | None, *, rules: DueRules, now: int)
     return rules.judge(moment[1] if moment else None, entry, now=now)
 
 
+@pytest.mark.thorough
 async def test_random_listings_are_judged_as_one_page_after_another_would_be(database: Database) -> None:
     """A8, A12: no rough comparison of dates ever misses a changed page, in any form of stamp and any time zone."""
     chance = Chance(12)

@@ -32,6 +32,7 @@ async def test_each_day_of_the_calendar_has_its_own_quota(make_bench: BenchMaker
         assert dict(stage.bing.accepted) == dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.thorough
 async def test_a_clock_that_jumps_ahead_and_back_loses_no_page_and_passes_no_quota(make_bench: BenchMaker) -> None:
     """A12, A13, A29: for an hour this machine believes that it is the year after next; Bing knows better."""
     true = FakeClock(datetime(2026, 11, 15, 9, 0, tzinfo=UTC))

@@ -95,6 +95,7 @@ def order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["site"], row["channel"], row["url_hash"], row["engine"]))
 
 
+@pytest.mark.thorough
 async def test_everything_that_was_open_is_in_the_outbox(older: Database) -> None:
     """A13, A18, A41: by site, channel and engine, with reason, attempts and time; what was delivered is not."""
     delivered = make_row(99, delivered_in=7)
@@ -121,6 +122,7 @@ async def test_everything_that_was_open_is_in_the_outbox(older: Database) -> Non
     assert list(claimed.keys.lastmods)[list(claimed.keys.hashes).index(-1)] == 5
 
 
+@pytest.mark.thorough
 async def test_a_page_that_another_engine_took_is_known_as_entered(older: Database) -> None:
     """A11, A37: taken by the slower engine after the migration, it is not counted as new."""
     await insert(older, "undelivered", ROWS)
@@ -134,6 +136,7 @@ async def test_a_page_that_another_engine_took_is_known_as_entered(older: Databa
     assert [bin(state.entered).count("1") for state in states] == [1]
 
 
+@pytest.mark.thorough
 async def test_the_way_back_restores_every_row(older: Database) -> None:
     """A41: the release of before goes on where this one stopped; files are read in full once, as it expects."""
     await insert(older, "undelivered", ROWS)

@@ -185,6 +185,7 @@ async def test_bings_quota_is_that_of_the_day(make_bench: BenchMaker, clock: Sta
         assert tomorrow["bing"]["lastSubmission"] <= submitted
 
 
+@pytest.mark.thorough
 async def test_bing_switched_off_breaks_a_site_until_it_has_another_key_or_no_bing(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:

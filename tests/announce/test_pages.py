@@ -305,6 +305,7 @@ def test_the_ends_of_the_range_are_counted(distinct: DistinctCount, hashes: list
     assert distinct.count() == len(hashes)
 
 
+@pytest.mark.thorough
 def test_counting_many_takes_little_memory(distinct: DistinctCount) -> None:
     """A5, A8: a tenth at most of what a set of them takes."""
     chance, blocks = random.Random(5), 30

@@ -31,6 +31,7 @@ async def assert_the_next_execution_sends_just_the_rest(stage: Stage) -> None:
         assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", ["budget", "signal"])
 async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_rest(
     make_bench: BenchMaker, open_stage: StageMaker, why: str
@@ -80,6 +81,7 @@ async def test_a_stop_while_the_sitemap_is_read_loses_nothing(open_stage: StageM
     await assert_the_next_execution_sends_just_the_rest(stage)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_many_short_executions_come_to_the_same_as_one_long(open_stage: StageMaker) -> None:
     """A20: each does a little, none does anything twice, and in the end everything is done."""
@@ -103,6 +105,7 @@ async def test_many_short_executions_come_to_the_same_as_one_long(open_stage: St
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_an_engine_that_hangs_does_not_hold_a_stop_beyond_the_grace(open_stage: StageMaker) -> None:
     """A20: requests under way get five seconds; what has no answer then is sent next time."""

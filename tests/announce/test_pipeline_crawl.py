@@ -187,6 +187,7 @@ async def test_a_page_in_several_files_and_several_sitemaps_counts_and_is_sent_o
     assert (report.total, report.new, report.submitted) == (2, 2, 2)
 
 
+@pytest.mark.thorough
 async def test_more_urls_than_the_protocol_allows_are_sent_with_a_warning(open_stage: StageMaker) -> None:
     """A7, A16: 50,001 URLs in one file; they go in batches of at most 10,000."""
     stage = await open_stage(SandboxSite(pages=50_001, layout=Layout.URLSET), submit_method=SubmitMethod.POST)

@@ -17,6 +17,7 @@ RESET = Fault(FaultKind.RESET)
 ONE_BAD = Fault(status=422, matching="/0000003/")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "missed"),
     [(DOWN, range(1, 21)), (RESET, range(1, 21)), (ONE_BAD, [3]), (NOT_VERIFIED, range(1, 21))],
@@ -51,6 +52,7 @@ async def test_an_engine_that_fails_harms_no_other_and_gets_its_pages_first_next
     assert await stage.list_failed() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", [SubmitMethod.GET, SubmitMethod.POST])
 async def test_a_page_that_no_engine_took_is_not_entered_and_is_counted_once(
     open_stage: StageMaker, method: SubmitMethod
@@ -93,6 +95,7 @@ async def test_an_engine_in_its_rate_limit_does_not_hold_up_another(
     assert beta.requests[-1].at < alpha.requests[1].at
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_an_engine_that_does_not_answer_delays_no_other_engine(
     make_bench: BenchMaker, open_stage: StageMaker
@@ -118,6 +121,7 @@ async def test_an_engine_that_does_not_answer_delays_no_other_engine(
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_stage: StageMaker) -> None:
     """A13, A18: after ten failures in a row the rest waits for the next execution, in which all of it is sent."""
@@ -133,6 +137,7 @@ async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_st
     assert dict(alpha.accepted) == dict(beta.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(open_stage: StageMaker) -> None:
     """A13, A14: the page is back before the second engine hears that it went; both know it then, and it stays known."""
@@ -166,6 +171,7 @@ async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(op
     assert (after.new, [len(engine.requests) for engine in stage.engines]) == (0, asked)
 
 
+@pytest.mark.thorough
 async def test_an_engine_that_is_down_for_long_keeps_no_change_from_another(open_stage: StageMaker) -> None:
     """A12, A13, A18: a page that is open at one engine is planned again for the other alone; both get everything."""
     stage = await open_stage(SandboxSite(pages=6, layout=Layout.URLSET), engines=2)

@@ -22,6 +22,7 @@ def keep(event: Any, *names: str) -> dict[str, Any]:
     return {name: event[name] for name in names}
 
 
+@pytest.mark.thorough
 async def test_each_batch_and_each_engine_is_told_with_its_figures(open_stage: StageMaker, events: Events) -> None:
     """A23: batch number, URLs, engine, status and time; total, succeeded, failed and mean time; all of it INFO."""
     stage = await open_stage(SandboxSite(pages=102, layout=Layout.URLSET), submit_method=SubmitMethod.GET)

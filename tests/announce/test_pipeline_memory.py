@@ -18,6 +18,7 @@ def list_children(stage: Stage, *, since: int) -> dict[str, Recorded]:
     return {request.path: request for request in stage.web.requests[since:] if "/sitemaps/" in request.path}
 
 
+@pytest.mark.thorough
 async def test_unchanged_children_cost_one_request_and_only_a_changed_one_is_read(open_stage: StageMaker) -> None:
     """A9: once all is accepted, children are asked for with their ETag and answer 304; a changed one answers 200."""
     stage = await open_stage(SandboxSite(pages=30, per_sitemap=10), engines=2)

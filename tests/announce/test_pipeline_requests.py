@@ -63,6 +63,7 @@ async def test_a_post_carries_host_key_and_key_location(open_stage: StageMaker) 
     assert request.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_progress_is_saved_and_logged_after_each_batch(
     make_bench: BenchMaker, open_stage: StageMaker, events: Events
@@ -101,6 +102,7 @@ async def test_progress_is_saved_after_each_post(make_bench: BenchMaker, open_st
     assert saved == [0, 10_000, 20_000]
 
 
+@pytest.mark.thorough
 async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
     make_bench: BenchMaker, open_stage: StageMaker
 ) -> None:
@@ -128,6 +130,7 @@ async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
     assert {url.partition("/pages/")[0] for url in engine.accepted} == {first.web.origin, second.web.origin}
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMaker, open_stage: StageMaker) -> None:
     """A17: three at an engine, for two sites together, and each engine by itself."""
@@ -144,6 +147,7 @@ async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMake
     assert [len(engine.accepted) for engine in first.engines] == [30, 30]
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_after_a_rate_limit_the_engine_is_asked_half_as_often(
     make_bench: BenchMaker, open_stage: StageMaker

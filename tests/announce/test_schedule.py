@@ -257,6 +257,7 @@ async def test_a_time_that_never_comes_is_never_due_nor_late(
     assert await planned.find_next_due() is None
 
 
+@pytest.mark.thorough
 async def test_two_that_begin_at_once_share_200_due_sites(database_url: str, clock: FakeClock) -> None:
     """A38, A39: each site is begun by one of them; a list is no longer than it may be, the longest due first."""
     async with open_several(database_url, 2) as databases:
@@ -322,6 +323,7 @@ async def store_overdue(url: str, count: int) -> None:
     await database.close()
 
 
+@pytest.mark.thorough
 def test_two_processes_begin_each_due_site_once(pool: Pool, database_url: str) -> None:
     """A38, A39: the same with real processes."""
     asyncio.run(store_overdue(database_url, 200))
@@ -512,6 +514,7 @@ async def count_runs(database: Database) -> int:
         return (await connection.execute(found)).scalar_one()
 
 
+@pytest.mark.thorough
 async def test_each_look_at_10_000_sites_goes_by_an_index(
     database: Database, planned: Schedules, clock: FakeClock
 ) -> None:

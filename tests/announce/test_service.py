@@ -492,6 +492,7 @@ async def test_triggers_beyond_the_slots_wait_and_stay_alive_for_as_long_as_it_t
         assert stage.engine.max_in_flight <= 3
 
 
+@pytest.mark.thorough
 async def test_a_stop_interrupts_what_runs_and_the_next_run_sends_the_rest_and_nothing_twice(
     make_bench: BenchMaker,
 ) -> None:

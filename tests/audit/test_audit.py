@@ -67,6 +67,7 @@ async def test_clean_installation_passes_every_check_without_a_warning(anywhere:
     assert covered[CheckName.DATABASE].startswith(anywhere.database.dialect)
 
 
+@pytest.mark.thorough
 async def test_nothing_is_changed_or_made(planted: Planted) -> None:
     """C25: no key, table, or log line; also where there is no installation at all."""
     before = {path: path.read_bytes() for path in planted.data_dir.rglob("*") if path.is_file()}
@@ -90,6 +91,7 @@ async def test_every_secret_in_a_text_column_is_found(planted: Planted) -> None:
     assert wanted <= set(tell(check))
 
 
+@pytest.mark.thorough
 async def test_secret_in_bytes_in_text_or_in_an_unknown_table_is_found(anywhere: Planted) -> None:
     """C25: all columns of all tables, on both databases; a row that is named after a cookie is named redacted."""
     also = {CheckName.DATABASE_FILES} if anywhere.database.dialect == "sqlite" else ()
@@ -104,6 +106,7 @@ async def test_secret_in_bytes_in_text_or_in_an_unknown_table_is_found(anywhere:
     assert ("stray.name, row web_session=***REDACTED***", "a cookie of the name web_session") in tell(check)
 
 
+@pytest.mark.thorough
 async def test_note_that_mentions_a_cookie_passes_unless_it_is_ours(anywhere: Planted, tmp_path: Path) -> None:
     """C25: a collected text is not our secret, in the database, in its file and in a backup; our cookie in it is."""
     note = await anywhere.add_note(f"my web_session={STRANGER} was stolen, SESSDATA=1 too")
@@ -146,6 +149,7 @@ async def test_secret_in_a_log_is_found_in_every_spelling(planted: Planted) -> N
     assert {what.partition(",")[0] for _, what in found} == {"the cookie one"}
 
 
+@pytest.mark.thorough
 async def test_master_key_in_a_log_is_found(planted: Planted) -> None:
     """C25."""
     assert planted.subject.master_key is not None
@@ -153,6 +157,7 @@ async def test_master_key_in_a_log_is_found(planted: Planted) -> None:
     assert tell(await planted.fail(CheckName.LOGS)) == [(f"{path}, line 1", "a master key")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("secret", [COOKIE, f"web_session={STRANGER}"], ids=["known", "unknown"])
 @pytest.mark.parametrize("column", ["origin", "bing_key"])
 async def test_secret_in_a_backup_is_found(planted: Planted, column: str, secret: str) -> None:
@@ -257,6 +262,7 @@ async def test_secret_in_a_checkout_is_found_where_git_has_or_would_take_it(plan
     }
 
 
+@pytest.mark.thorough
 async def test_what_is_not_published_or_meant_to_be_is_no_finding(planted: Planted) -> None:
     """C25: environments, large binaries, private settings, and IndexNow's own key file."""
     work = planted.subject.repository
@@ -307,6 +313,7 @@ async def test_data_directory_that_a_group_can_look_into_is_a_warning(planted: P
     assert [each.where for each in find_check(report, CheckName.FILE_MODES).warnings] == [str(planted.data_dir)]
 
 
+@pytest.mark.thorough
 async def test_named_backup_that_others_can_read_is_found(planted: Planted) -> None:
     """C25: `cp` gives it the mode of the day."""
     copied = planted.data_dir.with_name("copied.backup")
@@ -322,6 +329,7 @@ async def test_weak_master_key_is_found(planted: Planted, key: str) -> None:
     assert tell(check)[0][0] == "COOKIE_MASTER_KEY"
 
 
+@pytest.mark.thorough
 async def test_key_beside_the_data_is_pointed_out(planted: Planted) -> None:
     """C25, design 6: a warning; one that others can read is a fault, and is still looked for."""
     assert planted.subject.master_key is not None

@@ -38,6 +38,7 @@ def planted(tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) ->
     return planted
 
 
+@pytest.mark.thorough
 def test_script_passes_a_clean_installation_and_fails_on_a_planted_cookie(planted: Planted) -> None:
     """C7, C25, C27: JSON with `passed` and one entry per check, exit code 0 or 1, and never the cookie."""
     clean = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, timeout=60)
@@ -55,6 +56,7 @@ def test_script_passes_a_clean_installation_and_fails_on_a_planted_cookie(plante
     assert CANARY not in found.stdout + found.stderr
 
 
+@pytest.mark.thorough
 def test_command_says_the_same_in_words(planted: Planted) -> None:
     """C25: with a named backup and folder."""
     terminal = CliRunner()

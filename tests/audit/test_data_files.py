@@ -63,6 +63,7 @@ def test_folder_that_cannot_be_read_does_not_pass(
         assert [(each, "Permission denied" in what) for each, what in tell(check)] == [(where, True)]
 
 
+@pytest.mark.thorough
 async def test_folder_that_cannot_be_reached_does_not_pass(planted: Planted) -> None:
     """C25: folders within folders, until the way is too long to be named."""
     folder = planted.data_dir
@@ -78,6 +79,7 @@ async def test_folder_that_cannot_be_reached_does_not_pass(planted: Planted) -> 
     assert what == "it was not searched (File name too long)"
 
 
+@pytest.mark.thorough
 async def test_link_to_a_folder_elsewhere_does_not_pass_unless_that_is_named(planted: Planted, tmp_path: Path) -> None:
     """C25: one that leads back into the folder, such as `latest`, is nothing."""
     elsewhere = tmp_path / "elsewhere"
@@ -102,6 +104,7 @@ def test_lost_and_found_that_cannot_be_read_is_ignored(tmp_path: Path, monkeypat
     assert check.passed
 
 
+@pytest.mark.thorough
 async def test_data_directory_in_the_working_folder_is_no_warning(planted: Planted) -> None:
     """C25: it has a check of its own, and may be a disk of its own."""
     report = await planted.audit(repository=planted.data_dir.parent)

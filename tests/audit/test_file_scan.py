@@ -231,6 +231,7 @@ def test_secret_across_the_edge_of_two_pieces_is_found_once_with_its_line(tmp_pa
             assert found == [(f"{tmp_path / 'x'}, line {position + 1:,}", "it")]
 
 
+@pytest.mark.thorough
 def test_large_file_and_many_secrets_need_little_memory(tmp_path: Path) -> None:
     """C25: 12 MB, a thousand secrets."""
     path = tmp_path / "large.db"

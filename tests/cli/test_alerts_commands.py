@@ -9,6 +9,7 @@ from tidings.sandbox.webhook_sink import SandboxSink
 pytestmark = pytest.mark.one_database
 
 
+@pytest.mark.thorough
 async def test_a_test_message_reaches_every_destination_and_says_which_failed(terminal: Terminal) -> None:
     """A24: exit 0 if all took it, 1 if one did not, 2 if there is none; nothing is stored."""
     none = await terminal.run("alerts", "test")

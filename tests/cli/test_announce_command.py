@@ -132,6 +132,7 @@ async def test_the_environment_alone_decides_how_its_site_is_sent(
         assert [request.method for request in engine.requests] == verbs
 
 
+@pytest.mark.thorough
 async def test_dry_run_lists_what_is_due_and_sends_and_saves_nothing(terminal: Terminal) -> None:
     """A12: the list is on standard output, what it means on standard error; the real run then sends it all."""
     async with make_sandbox(pages=3) as sandbox:
@@ -171,6 +172,7 @@ async def test_name_with_a_private_address_is_refused_and_the_setting_named(term
         assert not sandbox.site.requests
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_signal_ends_a_run_in_good_order_and_the_next_repeats_nothing(
     terminal: Terminal, number: signal.Signals
@@ -287,6 +289,7 @@ async def test_data_directory_that_cannot_be_made_is_named_in_one_line(terminal:
         assert not sandbox.engines[0].requests
 
 
+@pytest.mark.thorough
 async def test_full_disk_ends_with_one_line_and_the_next_run_completes(terminal: Terminal) -> None:
     """A11, design decision 5: what could not be recorded is sent again, at most what was in flight; nothing is lost."""
     async with make_sandbox() as sandbox:
@@ -319,6 +322,7 @@ def _fill_disk_at(sandbox: Sandbox, count: int, *, pid: int) -> None:
     engine.on_request = fill
 
 
+@pytest.mark.thorough
 async def test_a_dry_run_and_a_check_leave_nothing_behind_and_the_first_execution_says_so(terminal: Terminal) -> None:
     """A12, A25: no database, no key, no folder; a run in a new place says that every page counts as new, once."""
     async with make_sandbox(pages=3) as sandbox:

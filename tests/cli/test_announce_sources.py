@@ -125,6 +125,7 @@ async def test_the_key_file_is_written_once_and_never_over_something_else(termin
     assert not terminal.data_dir.exists()
 
 
+@pytest.mark.thorough
 async def test_a_dry_run_leaves_a_new_postgresql_empty(terminal: Terminal, postgres_url: str) -> None:
     """A25: no table, no folder; and the list is the same."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:

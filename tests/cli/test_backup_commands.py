@@ -48,6 +48,7 @@ async def start_service(terminal: Terminal) -> Command:
     return process
 
 
+@pytest.mark.thorough
 async def test_backup_is_made_while_the_service_runs_and_restored_when_it_does_not(terminal: Terminal) -> None:
     """A41: the refusal says what to do; nothing is announced again after the restore."""
     async with make_sandbox() as sandbox:
@@ -88,6 +89,7 @@ async def test_backup_is_private_and_holds_no_key_in_clear(terminal: Terminal) -
     assert terminal.variables["COOKIE_MASTER_KEY"].rstrip("=") not in text
 
 
+@pytest.mark.thorough
 async def test_restore_does_not_replace_anything_unasked(terminal: Terminal) -> None:
     """A41: without --replace it is refused, without --yes it asks; then, and only then, it replaces all."""
     await add_site(terminal)
@@ -128,6 +130,7 @@ def flip_byte(file: Path) -> None:
     file.write_bytes(whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -177,6 +180,7 @@ async def test_backup_of_a_mistyped_data_directory_is_refused(terminal: Terminal
     assert not terminal.data_dir.exists()
 
 
+@pytest.mark.thorough
 async def test_restore_says_whether_the_stored_keys_can_be_read(terminal: Terminal) -> None:
     """A4, A41: with no master key, a wrong one, and the right one; none is made that would stand in its way."""
     await add_site(terminal, COOKIE_MASTER_KEY=None)
@@ -198,6 +202,7 @@ async def test_restore_says_whether_the_stored_keys_can_be_read(terminal: Termin
     assert await list_sites(terminal, **moved) == ["mine"]
 
 
+@pytest.mark.thorough
 async def test_what_is_paused_stays_paused(terminal: Terminal) -> None:
     """A41: whoever paused before the restore wants to look before anything runs; and `resume` ends it."""
     await add_site(terminal)
@@ -291,6 +296,7 @@ async def read_ledger(database: Database) -> set[tuple[object, ...]]:
         return {tuple(row) for row in await connection.execute(select(ledger))}
 
 
+@pytest.mark.thorough
 async def test_backup_without_the_ledger_has_everything_else(terminal: Terminal) -> None:
     """A41: the largest table can be left out; after a restore it is empty, and the sites are there."""
     async with make_sandbox(pages=3) as sandbox:

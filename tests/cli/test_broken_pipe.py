@@ -30,6 +30,7 @@ async def run_unread(terminal: Terminal, *words: str) -> str:
     return said.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [
@@ -48,6 +49,7 @@ async def test_a_reader_that_is_gone_causes_no_message(terminal: Terminal, words
     assert await run_unread(terminal, *words) == ""
 
 
+@pytest.mark.thorough
 async def test_a_long_list_that_nobody_reads_causes_no_message(terminal: Terminal, tmp_path: Path) -> None:
     """A12: `announce --dry-run | head -1` ends at once; the next command finds everything in order."""
     async with make_sandbox(pages=900) as sandbox:

@@ -76,6 +76,7 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
     assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows the sites"
 
 
+@pytest.mark.thorough
 async def test_google_is_asked_about_the_sitemap_and_told_of_it(terminal: Terminal, tmp_path: Path) -> None:
     """A43: credentials from a file; check, run, status and forget know the channel, and show no key."""
     google, site = SandboxGoogle(), SandboxSite(pages=3)

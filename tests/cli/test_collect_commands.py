@@ -77,6 +77,7 @@ def read_rows(ended: Ended) -> list[list[str]]:
     return [line.split() for line in ended.out.splitlines()[1:]]
 
 
+@pytest.mark.thorough
 async def test_a_keyword_is_watched_paused_resumed_and_removed(terminal: Terminal) -> None:
     """C19: what is watched can be seen; a paused one is not searched for."""
     added = await terminal.run(*WATCH, "--pages", "3")
@@ -123,6 +124,7 @@ async def test_bad_input_ends_with_2_and_one_line(terminal: Terminal, words: tup
     assert (ended.code, rule in ended.complaint) == (2, True)
 
 
+@pytest.mark.thorough
 async def test_from_a_keyword_to_the_table(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C19, C27: discover, run, and the second time there is nothing left to do."""
     await prepare(terminal, discover=False)
@@ -147,6 +149,7 @@ async def test_from_a_keyword_to_the_table(terminal: Terminal, weibo: SandboxWei
     assert sum(request.path == SHOW_PATH for request in weibo.requests) == 10
 
 
+@pytest.mark.thorough
 async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C10, C15: with its reason; a person decides to try it again."""
     await prepare(terminal)
@@ -173,6 +176,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
     assert (second.code, after.out) == (0, "No candidate was given up.\n")
 
 
+@pytest.mark.thorough
 async def test_without_a_cookie_a_person_is_told_what_to_do(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C24: on the terminal, and at the destination of alerts, also where no service runs."""
     async with SandboxSink() as sink:
@@ -217,6 +221,7 @@ async def test_ctrl_c_gives_back_what_was_being_read(terminal: Terminal, weibo: 
     assert rows == [("pending", 0, None)]
 
 
+@pytest.mark.thorough
 async def test_what_a_killed_process_held_is_recovered(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C5: by the next command that looks, for the process is surely dead."""
     await prepare(terminal)
@@ -248,6 +253,7 @@ async def test_two_discoveries_at_once_are_one(terminal: Terminal, weibo: Sandbo
     assert (second.code, "discover is already running as exec-" in second.complaint) == (1, True)
 
 
+@pytest.mark.thorough
 async def test_the_mirror_is_brought_up_to_date(terminal: Terminal) -> None:
     """C21: what was collected stands there once, however often it is delivered; the status has a line for it."""
     async with SandboxBitable() as bitable:

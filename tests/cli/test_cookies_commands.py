@@ -15,6 +15,7 @@ COOKIE = f"web_session={CANARY}; a1=1"
 ADD = ("cookies", "add", "mine", "--platform", "xiaohongshu")
 
 
+@pytest.mark.thorough
 async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) -> None:
     """C7, C9: from the pipe to the table; no command shows it, and neither do the log and the data directory."""
     added = await terminal.pipe(*ADD, "--priority", "3", "--daily-limit", "50", given=f"{COOKIE}\n")
@@ -71,6 +72,7 @@ async def test_a_broken_row_is_listed_and_can_be_removed(terminal: Terminal) -> 
     assert (removed.out, [each["name"] for each in left.document["cookies"]]) == ("Removed mine.\n", ["other"])
 
 
+@pytest.mark.thorough
 async def test_a_terminal_is_asked_without_showing_what_is_typed(terminal: Terminal) -> None:
     """C7: nothing of it comes back, from the question to the end."""
     code, shown = await asyncio.to_thread(type_cookie, terminal, COOKIE)

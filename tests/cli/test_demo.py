@@ -39,6 +39,7 @@ class Step:
     accepted: list[int]
 
 
+@pytest.mark.thorough
 async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> None:
     """A11, A12, A13, A18, A28, C19: three steps, nothing twice in the second, exactly the changed page in the third;
     Bing gets as much as its quota allows, once. Then notes are collected, and none twice."""

@@ -47,6 +47,7 @@ def test_fixed_commands_have_their_names(line: str) -> None:
     assert set(names.split()) <= set(list_commands(*group.split()))
 
 
+@pytest.mark.thorough
 def test_every_help_fits_into_80_columns_and_no_summary_is_cut() -> None:
     """Interfaces: a summary that ends in dots says nothing."""
     found = list(walk())

@@ -102,6 +102,7 @@ async def test_announce_says_its_summary_in_chinese(terminal: Terminal) -> None:
     assert (unknown.code, "没有站点 'nowhere.example'" in unknown.err) == (2, True)
 
 
+@pytest.mark.thorough
 async def test_collect_says_its_results_in_chinese(terminal: Terminal) -> None:
     """C21, C24: from the setup of Feishu to the status; JSON and settings stay as they are."""
     base = {"tblDefault": {"文本": BitableFieldType.TEXT}}
@@ -139,6 +140,7 @@ async def test_collect_says_its_results_in_chinese(terminal: Terminal) -> None:
     assert document["candidates"]["weibo"]["collected"] == 10
 
 
+@pytest.mark.thorough
 async def test_commands_of_collect_speak_chinese_throughout(terminal: Terminal) -> None:
     """Interfaces: TIDINGS_LANGUAGE=zh. Cookies, keywords, candidates and notes: no English sentence is left."""
     async with SandboxWeibo() as weibo:

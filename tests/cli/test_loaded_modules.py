@@ -77,6 +77,7 @@ async def test_completion_loads_nothing_heavy(terminal: Terminal) -> None:
     assert modules & HEAVY == set()
 
 
+@pytest.mark.thorough
 async def test_announcing_loads_neither_the_service_nor_collect(terminal: Terminal) -> None:
     """Interfaces: `announce` and `run`; only where the database is new, collect's tables are defined, too."""
     async with make_sandbox(pages=3) as sandbox:

@@ -44,6 +44,7 @@ async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -
         assert "there is no site 'mine'" in again.complaint
 
 
+@pytest.mark.thorough
 async def test_status_of_a_site_names_the_urls_that_failed_and_why(terminal: Terminal) -> None:
     """A13, A36, A37: the URL, the engine, its reason, and how often it was tried."""
     async with make_sandbox() as sandbox:
@@ -172,6 +173,7 @@ async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
 SHOWN = ("tidings announce", "tidings sites", "tidings run")
 
 
+@pytest.mark.thorough
 async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -> None:
     """C33: the lines it shows work as they stand, in another terminal."""
     process = await terminal.start("sandbox", "--port", "0", "--pages", "3")

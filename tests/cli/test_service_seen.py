@@ -10,6 +10,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.one_database
 
 
+@pytest.mark.thorough
 async def test_status_promises_a_run_only_while_a_service_was_seen(terminal: Terminal) -> None:
     """A33, A38: before a service ever ran, nobody runs the site; a living one is seen, and its next run is named."""
     async with make_sandbox(pages=1) as sandbox:

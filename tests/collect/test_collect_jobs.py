@@ -133,6 +133,7 @@ async def test_what_is_watched_is_collected_at_once(stage: RunnerStage, process_
     assert await stage.count_statuses() == {"collected": 10}
 
 
+@pytest.mark.thorough
 async def test_each_job_is_done_again_when_its_time_has_come(
     stage: RunnerStage, process_lock: ProcessLock, clock: WaitingClock
 ) -> None:
@@ -150,6 +151,7 @@ async def test_each_job_is_done_again_when_its_time_has_come(
     assert await count_ended(stage, "collect:web") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_of_several_processes_one_does_each_job(
     stage: RunnerStage, process_lock: ProcessLock, clock: WaitingClock

@@ -418,6 +418,7 @@ async def test_a_change_in_the_table_is_seen_within_a_second(
     assert [await use(pool) for _ in range(2)] == ["one", "one"]
 
 
+@pytest.mark.thorough
 async def test_rotating_the_master_key_fails_no_request(
     database: Database, pool_of: PoolMaker, clock: FakeClock
 ) -> None:

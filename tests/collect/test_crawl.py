@@ -217,6 +217,7 @@ async def test_a_batch_gives_what_it_has_when_its_time_ends(stage: CrawlStage, w
     assert len(weibo.requests) == 3
 
 
+@pytest.mark.thorough
 async def test_fifty_items_are_read_with_all_cookies_in_parallel(stage: CrawlStage, weibo: SandboxWeibo) -> None:
     """C16, C18: five cookies read five notes at a time, ten notes each, and never two with one cookie."""
     await stage.add(*ACCOUNTS)
@@ -333,6 +334,7 @@ async def test_the_crawlers_database_cannot_be_written_to(database_url: str, key
             writable.make()
 
 
+@pytest.mark.thorough
 def test_what_crawls_knows_neither_the_writing_half_nor_the_mirror() -> None:
     """C1: in a process that has loaded all of it, and by the grep."""
     source = Path(tidings.__file__).parent

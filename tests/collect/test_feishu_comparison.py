@@ -105,6 +105,7 @@ async def test_a_comparison_asks_nothing_of_feishu_and_marks_nothing_twice(
     assert await count_waiting(database) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_long_table_is_compared_block_by_block(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, make_mirror: MirrorMaker, clock: FakeClock
@@ -322,6 +323,7 @@ async def test_an_update_that_may_have_been_done_is_written_again(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.thorough
 async def test_no_request_and_no_page_is_too_large_for_the_loop(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:

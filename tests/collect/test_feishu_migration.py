@@ -109,6 +109,7 @@ async def fill(database: Database, service: SandboxBitable) -> None:
     await insert_rows(database, "mirror_intents", {**intent, "created_at": NOW})
 
 
+@pytest.mark.thorough
 async def test_a_mirror_of_two_tables_goes_on_with_four(older: Database, make_old: MirrorMaker) -> None:
     """C21: no record is doubled or lost; new fields are created, and a number goes on in place of a date."""
     async with make_service() as service:

@@ -166,6 +166,7 @@ async def test_many_changes_of_a_row_are_one_request(
     assert await count_waiting(database) == 0
 
 
+@pytest.mark.thorough
 async def test_batches_are_as_large_as_feishu_takes_and_no_larger(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:

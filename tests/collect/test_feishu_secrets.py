@@ -45,6 +45,7 @@ async def read_database(database: Database) -> str:
     return "\n".join(rows)
 
 
+@pytest.mark.thorough
 async def test_no_secret_gets_out_whatever_happens(
     database: Database,
     make_mirror: MirrorMaker,

@@ -95,6 +95,7 @@ async def read_feed(crawler: Crawler, url: str) -> ErrorCode | None:
 READERS = {**dict.fromkeys(PAGES, read_page), **dict.fromkeys(FEEDS, read_feed)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", READERS)
 async def test_a_hostile_page_costs_its_own_answer_and_nothing_else(
     site: SandboxOpenWeb, crawler: Crawler, name: str

@@ -162,6 +162,7 @@ async def test_a_cookie_of_another_master_key_is_notified(stage: RunnerStage) ->
 # --- P1: the success rate ---
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_bad_rate_is_notified_after_ten_minutes_and_is_over_when_it_is_good(
     stage: RunnerStage, clock: StageClock
@@ -249,6 +250,7 @@ async def test_a_bad_rate_is_not_over_because_nothing_is_tried(stage: RunnerStag
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 
+@pytest.mark.thorough
 async def test_one_bad_minute_is_notified_to_nobody(stage: RunnerStage, clock: StageClock) -> None:
     """C24: under 90 % for ten minutes; five failures and then silence are less than that."""
     await count(stage, succeeded=0, failed=5)

@@ -93,6 +93,7 @@ async def count_failures(stage: RunnerStage) -> int:
     return sum(row.retry_count for row in (await stage.read_candidates()).values())
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_network_that_is_down_for_14_minutes_loses_nothing(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
@@ -119,6 +120,7 @@ async def test_a_network_that_is_down_for_14_minutes_loses_nothing(
     assert await count_failures(stage) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mood", "cause"),
     [
@@ -159,6 +161,7 @@ async def test_a_batch_that_fails_as_a_whole_pauses_its_platform_for_1_5_15_and_
     assert await find_pause(stage) is None
 
 
+@pytest.mark.thorough
 async def test_a_block_of_this_address_costs_few_requests_and_no_cookie(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
 ) -> None:
@@ -241,6 +244,7 @@ async def test_a_captcha_for_one_cookie_of_two_pauses_nothing(stage: RunnerStage
     assert (await stage.find_cookie("one")).state.status == "cooling"
 
 
+@pytest.mark.thorough
 async def test_a_slow_pace_gives_up_none_of_30_healthy_candidates(
     open_stage: OpenStage, platform: MoodyPlatform
 ) -> None:
@@ -295,6 +299,7 @@ async def test_a_long_crawl_delay_loses_nothing(open_stage: OpenStage) -> None:
         assert await count_failures(stage) == 0
 
 
+@pytest.mark.thorough
 async def test_a_site_that_asks_for_a_rest_gets_it(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
 ) -> None:
@@ -313,6 +318,7 @@ async def test_a_site_that_asks_for_a_rest_gets_it(
     assert len(platform.asked) == before
 
 
+@pytest.mark.thorough
 async def test_a_note_that_fails_alone_while_the_platform_answers_is_given_up(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
 ) -> None:

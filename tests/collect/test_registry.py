@@ -78,6 +78,7 @@ def test_each_built_in_platform_is_one(client: GuardedClient, name: str) -> None
     assert set(BUILT_IN) <= set(platforms.names)
 
 
+@pytest.mark.thorough
 async def test_the_package_of_the_documentation_works_as_installed(
     client: GuardedClient, installed: Path, on_path: Callable[[Path], None]
 ) -> None:

@@ -200,6 +200,7 @@ async def test_all_candidates_are_collected_in_batches(stage: RunnerStage) -> No
     assert json.loads(rows[0].content)["platform"] == "weibo"
 
 
+@pytest.mark.thorough
 async def test_a_request_id_leads_from_the_log_to_the_record(
     stage: RunnerStage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -222,6 +223,7 @@ async def test_a_request_id_leads_from_the_log_to_the_record(
     assert all(line["request_id"] != "-" for line in lines if line["event"].startswith(("crawl", "workflow")))
 
 
+@pytest.mark.thorough
 async def test_the_platforms_are_collected_at_the_same_time(stage: RunnerStage) -> None:
     """C19: one that is slow does not keep another waiting."""
     await stage.add_cookies("one")

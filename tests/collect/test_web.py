@@ -147,6 +147,7 @@ async def test_the_feeds_of_a_search_are_read_at_the_same_time(
     ]
 
 
+@pytest.mark.thorough
 async def test_a_slow_feed_does_not_sink_the_search(
     site: SandboxOpenWeb, client: GuardedClient, open_web: OpenWeb
 ) -> None:
@@ -189,6 +190,7 @@ async def test_a_search_is_given_up_for_good_only_if_every_feed_is(
     assert raised.value.code == code
 
 
+@pytest.mark.thorough
 async def test_the_crawler_tells_the_web_how_long_a_search_may_take_and_closes_it(
     site: SandboxOpenWeb, sqlite_url: str, tmp_path: Path
 ) -> None:
@@ -504,6 +506,7 @@ async def test_a_page_made_to_take_long_is_given_up_at_once(site: SandboxOpenWeb
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.thorough
 async def test_whatever_a_page_holds_there_is_a_note_or_an_error_of_ours(
     site: SandboxOpenWeb, client: GuardedClient, platform: Web
 ) -> None:

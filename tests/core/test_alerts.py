@@ -241,6 +241,7 @@ async def test_what_is_rolled_back_leaves_nothing(database: Database, alerts: Al
     assert first.story == ["fired"]
 
 
+@pytest.mark.thorough
 async def test_processes_that_hold_fire_and_end_at_once_tell_it_once(
     databases: list[Database], clock: FakeClock
 ) -> None:
@@ -324,6 +325,7 @@ async def test_whoever_was_asleep_beyond_the_lease_changes_nothing_of_what_came_
     assert await list_rows(database) == [("first", "fired", "delivered")]
 
 
+@pytest.mark.thorough
 async def test_a_destination_that_is_down_for_hours_gets_everything_when_it_is_back(
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder, second: Recorder
 ) -> None:
@@ -370,6 +372,7 @@ async def test_an_event_waits_for_the_one_before_it(
     assert first.story == ["fired", "fired", "resolved"]
 
 
+@pytest.mark.thorough
 async def test_an_event_is_tried_for_three_days_and_then_kept_as_given_up(
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder, second: Recorder, events: Events
 ) -> None:
@@ -445,6 +448,7 @@ async def test_what_a_failure_says_decides_when_it_is_tried_again(
     assert "canary" not in f"{events} {rows}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale", [0.001, 0])
 async def test_a_rehearsal_waits_less_and_tries_as_often(database: Database, clock: FakeClock, scale: float) -> None:
     """Alerts: the scale of the retry rules shortens the waits and the three days with them."""

@@ -255,6 +255,7 @@ def test_several_apprise_urls_stand_in_one_setting(text: str, urls: list[str]) -
     assert [each.reveal() for each in split_urls(Secret(text))] == urls
 
 
+@pytest.mark.thorough
 def test_apprise_is_not_loaded_before_it_is_needed() -> None:
     """Alerts: plain commands stay light."""
     check = "import sys, tidings.core.alerts; sys.exit('apprise' in sys.modules)"

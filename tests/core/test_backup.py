@@ -209,6 +209,7 @@ async def test_a_restore_puts_everything_back_as_it_was(database: Database, desk
     assert await find_revision(database) == newest_revision()
 
 
+@pytest.mark.thorough
 async def test_a_backup_is_one_moment_although_others_write_meanwhile(
     database: Database, database_url: str, desk: Desk
 ) -> None:
@@ -300,6 +301,7 @@ async def test_what_ran_when_the_backup_was_made_is_interrupted(
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("revision", [EVERY_REVISION[0], EVERY_REVISION[-2]])
 async def test_a_backup_of_any_older_revision_is_brought_up_to_date(
     database: Database, desk: Desk, revision: str
@@ -523,6 +525,7 @@ def list_files(folder: Path) -> set[Path]:
     return set(folder.iterdir())
 
 
+@pytest.mark.thorough
 async def test_kill_during_a_backup_leaves_the_older_one(
     database: Database, database_url: str, desk: Desk, tmp_path: Path
 ) -> None:
@@ -540,6 +543,7 @@ async def test_kill_during_a_backup_leaves_the_older_one(
     await desk.restore(database)
 
 
+@pytest.mark.thorough
 async def test_kill_during_a_restore_leaves_everything_as_it_was(
     database: Database, database_url: str, desk: Desk, tmp_path: Path
 ) -> None:
@@ -561,6 +565,7 @@ async def test_kill_during_a_restore_leaves_everything_as_it_was(
     assert len((await read_all(database))["ledger"]) == 5
 
 
+@pytest.mark.thorough
 async def test_another_process_on_the_data_directory_keeps_a_restore_away(
     database: Database, database_url: str, desk: Desk, tmp_path: Path
 ) -> None:

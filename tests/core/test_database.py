@@ -136,6 +136,7 @@ SLOW = {
 }
 
 
+@pytest.mark.thorough
 async def test_a_write_cancelled_within_a_statement_blocks_nobody(database: Database, database_url: str) -> None:
     """Decision 2: neither this process nor another one waits for the lock of a task that is gone."""
     other = open_database(database_url)
@@ -260,6 +261,7 @@ def count_up(url: str, barrier: Any) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_two_processes_write_sqlite_at_once_and_nothing_is_lost(sqlite_url: str) -> None:
     """Decision 2: BEGIN IMMEDIATE keeps a check and its write together; whoever comes second waits its turn."""
     database = open_database(sqlite_url)

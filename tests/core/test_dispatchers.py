@@ -182,6 +182,7 @@ async def test_a_call_that_ended_is_dead_and_so_is_the_holder_of_a_free_process_
     assert living in await bench.dispatcher.find_dead([living])
 
 
+@pytest.mark.thorough
 async def test_a_broken_call_is_logged_and_the_others_go_on(bench: Bench) -> None:
     """Decision 1: an error of one job is not the others' matter."""
     with capture_logs() as events:

@@ -106,6 +106,7 @@ async def test_workflows_do_not_wait_for_each_other(running: Executions) -> None
     assert one.id != two.id
 
 
+@pytest.mark.thorough
 async def test_acquiring_while_the_holder_finishes_gets_it_or_is_told_who_holds_it(
     database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
@@ -183,6 +184,7 @@ def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
     return asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_of_eight_processes_exactly_one_wins(pool: Pool, database_url: str, tmp_path: Path) -> None:
     """A39, C3: over all processes; the seven others all name the winner."""
     answers = pool.starmap(acquire_in_process, [(database_url, str(tmp_path))] * PROCESSES, chunksize=1)
@@ -261,6 +263,7 @@ async def look_until(condition: Callable[[], bool], running: Executions, executi
             await running.find(execution.public_id)
 
 
+@pytest.mark.thorough
 async def test_a_kept_alive_execution_is_not_taken_for_dead(
     running: Executions, clock: FakeClock, database: Database
 ) -> None:

@@ -824,6 +824,7 @@ LEAKS: dict[str, Scene] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", LEAKS)
 @pytest.mark.parametrize("body", [None, b"x" * 3_000_000])
 async def test_no_failure_shows_the_query(

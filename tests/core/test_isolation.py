@@ -63,6 +63,7 @@ async def test_a_child_stays_warm_and_knows_no_secret(pool: ChildPool, monkeypat
     assert await pool.run(f"{HERE}:show_limits", b"") == [0, 0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("function", "error"),
     [("spin", ChildLimitError), ("fill", ChildLimitError), ("crash", ChildLimitError), ("fail", ChildError)],
@@ -77,6 +78,7 @@ async def test_a_call_that_breaks_its_limits_is_an_error_and_the_next_one_works(
     assert (await pool.run(f"{HERE}:describe", b"", name="next"))["name"] == "next"
 
 
+@pytest.mark.thorough
 async def test_cpu_time_of_earlier_calls_does_not_count(pool: ChildPool) -> None:
     """C16: a warm child has the whole limit for each call."""
     pids = {(await pool.run(f"{HERE}:work", b"", seconds=0.4))["pid"] for _ in range(4)}
@@ -100,6 +102,7 @@ async def test_a_cancelled_call_kills_its_child(pool: ChildPool) -> None:
     await wait_for_no_reader()
 
 
+@pytest.mark.thorough
 async def test_a_child_that_somebody_kills_is_replaced(pool: ChildPool) -> None:
     """C16: a call that it was killed under fails and may be repeated."""
     calling = asyncio.create_task(pool.run(f"{HERE}:spin", b""))

@@ -132,6 +132,7 @@ FROM pg_proc WHERE pronamespace = 'public'::regnamespace
 """
 
 
+@pytest.mark.thorough
 async def test_a_new_database_equals_one_made_by_the_migrations(make_empty: Callable[[], str]) -> None:
     """Decision 2: tables, columns, types, nullability, defaults, keys, indexes, partitions are the same both ways."""
     prepared = await describe_after(make_empty(), prepare_database)
@@ -177,6 +178,7 @@ def list_differences(connection: Connection) -> list[Any]:
     return differences
 
 
+@pytest.mark.thorough
 async def test_every_step_down_and_up_again_leaves_the_tables_of_its_revision(make_empty: Callable[[], str]) -> None:
     """A41, decision 2: a release can be taken back as far as it goes, and any older database is brought up to date."""
     database = open_database(make_empty())
@@ -195,6 +197,7 @@ async def test_every_step_down_and_up_again_leaves_the_tables_of_its_revision(ma
     await database.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("revision", ["base", EVERY_REVISION[-2]])
 async def test_a_start_brings_an_older_database_up_to_date(make_empty: Callable[[], str], revision: str) -> None:
     """A41, decision 2: also one that was taken back to nothing and still knows of Alembic; twice does no harm."""

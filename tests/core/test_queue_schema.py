@@ -21,6 +21,7 @@ def test_the_sql_that_we_keep_is_that_of_the_installed_package() -> None:
     assert SchemaManager.get_schema() == CREATE_QUEUE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["new", "migrated"])
 async def test_the_queue_is_made_with_our_tables_and_goes_with_them(postgres_server: Server, way: str) -> None:
     """Migrations run both ways."""

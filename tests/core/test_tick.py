@@ -115,6 +115,7 @@ async def test_a_backlog_is_worked_off_job_by_job_without_a_wait(database: Datab
     assert bench.prepared == 1
 
 
+@pytest.mark.thorough
 async def test_the_next_tick_comes_when_the_next_site_is_due_and_within_seconds(bench: TickBench) -> None:
     """A38: a site runs at its time, and what another process left is found soon."""
     bench.next_due, bench.enough = bench.clock.now() + timedelta(seconds=2), 2

@@ -132,6 +132,7 @@ async def test_text_sitemap_has_one_url_a_line(client: ClientSession) -> None:
             assert f"Sitemap: {site.origin}/sitemap.txt" in await response.text()
 
 
+@pytest.mark.thorough
 async def test_a_large_site_costs_little_memory(client: ClientSession) -> None:
     """A5: what is kept of rendered files stays under its bound, and the pages themselves cost next to nothing."""
     bound = 8 * 1024 * 1024

@@ -46,6 +46,7 @@ def pick(families: dict[str, Metric], family: str, sample: str = "", **labels: s
     return found[0] if found else None
 
 
+@pytest.mark.thorough
 async def test_executions_are_counted_by_channel_engine_and_reason(api: ApiStage) -> None:
     """A45: read, due, accepted and failed pages, requests with their times, quota, backlog and its age; every process
     reads the same numbers, since they are in the database."""

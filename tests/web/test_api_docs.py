@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from starlette.types import Message
 
 from tests.web.api_stage import ApiStage, open_api, serve
@@ -71,6 +72,7 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.thorough
 async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) -> None:
     """A33–A36: in the order of the page, on a site that can be announced."""
     driven = CollectSettings(runs=False)

@@ -137,6 +137,7 @@ def find_body(path: str, method: str) -> list[object]:
     return [bodies[name]] if name in bodies else []
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_hostile_names_in_paths_find_nothing(api: ApiStage) -> None:
     """Attack cases "API": on every route with a name in its path; 4xx, and the site is as it was."""
@@ -155,6 +156,7 @@ async def test_hostile_names_in_paths_find_nothing(api: ApiStage) -> None:
     assert await api.read("/api/sites") == before
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
     """Attack cases "API": on every parameter of every route: 4xx, or an empty answer, never a 5xx."""
@@ -178,6 +180,7 @@ async def test_hostile_values_in_queries_find_nothing(api: ApiStage) -> None:
     assert asked > 200
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_wrong_types_in_bodies_are_refused_everywhere(api: ApiStage) -> None:
     """Attack cases "API": in place of the body, and in place of each of its fields."""
@@ -204,6 +207,7 @@ async def test_wrong_types_in_bodies_are_refused_everywhere(api: ApiStage) -> No
     assert await api.read("/api/sites") == before
 
 
+@pytest.mark.thorough
 async def test_body_of_100_mb_is_refused_before_it_is_read(api: ApiStage) -> None:
     """Attack cases "API": 413 over a socket, whether its length is told or not."""
     head = f"POST /api/sites HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
@@ -217,6 +221,7 @@ async def test_body_of_100_mb_is_refused_before_it_is_read(api: ApiStage) -> Non
         assert b"body_too_large" in answer
 
 
+@pytest.mark.thorough
 async def test_nobody_is_waited_for_whose_request_is_refused_anyway(api: ApiStage) -> None:
     """Attack cases "API": route, method and scope are checked before a byte of the body is read."""
     metrics = (await api.installation.tokens.make(Scope.METRICS, name="m")).reveal()
@@ -238,6 +243,7 @@ async def test_nobody_is_waited_for_whose_request_is_refused_anyway(api: ApiStag
             assert b"connection: close" in answer.lower()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "body",
     [
@@ -291,6 +297,7 @@ async def test_flood_of_wrong_tokens_is_slowed_down(api: ApiStage, events: list[
     assert [each for each in events if each["event"] == "http.request" and each["log_level"] != "debug"] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "target", [f"/api/sites/{SITE}", f"/api/sites/{SITE}/executions", "/status", "/trigger", "/api/stats/daily"]
 )
@@ -334,6 +341,7 @@ def list_wrong_uses(
             yield method, target, (wrong,), ADMIN
 
 
+@pytest.mark.thorough
 async def test_no_key_and_no_token_gets_out(api: ApiStage, log: io.StringIO) -> None:
     """A4, attack cases "Secrets": a canary sent through every route, right and wrong: in no answer, log or problem."""
     redactor = api.installation.redactor

@@ -43,6 +43,7 @@ async def fill(api: ApiStage) -> None:
     await installation.collect.writer.finish(execution)
 
 
+@pytest.mark.thorough
 async def test_status_executions_and_cookies_are_read_without_a_secret(api: ApiStage) -> None:
     """C30, C7: GET /api/collect/status, /api/collect/executions, /api/cookies; the workflow token may read."""
     await fill(api)
@@ -61,6 +62,7 @@ async def test_status_executions_and_cookies_are_read_without_a_secret(api: ApiS
     assert [each["workflow"] for each in answers["collect/executions"].json["executions"]] == ["collect", "store_notes"]
 
 
+@pytest.mark.thorough
 async def test_keywords_are_added_paused_resumed_and_removed(api: ApiStage) -> None:
     """C30, C32: by an admin; a keyword that cannot be watched is refused with its rule."""
     body = {"platform": "bilibili", "keyword": " 咖啡 ", "pages": 2}
@@ -85,6 +87,7 @@ async def test_keywords_are_added_paused_resumed_and_removed(api: ApiStage) -> N
         assert (answer.status, answer.json["errors"][0]["field"]) == (400, field)
 
 
+@pytest.mark.thorough
 async def test_a_keyword_that_cannot_work_is_refused_and_one_that_needs_too_much_is_taken_with_a_warning(
     api: ApiStage,
 ) -> None:
@@ -103,6 +106,7 @@ async def test_a_keyword_that_cannot_work_is_refused_and_one_that_needs_too_much
     assert [each["keyword"] for each in (await api.read("/api/keywords"))["keywords"]] == ["tea"]
 
 
+@pytest.mark.thorough
 async def test_a_paused_platform_is_shown_with_its_cause_and_end(api: ApiStage) -> None:
     """C30, C34: GET /api/collect/status, from the first failure to the pause's end."""
     writer = api.installation.collect.writer
@@ -123,6 +127,7 @@ async def test_a_paused_platform_is_shown_with_its_cause_and_end(api: ApiStage) 
     assert (await api.read("/api/collect/status"))["pauses"] == []
 
 
+@pytest.mark.thorough
 async def test_candidates_are_listed_retried_and_added_by_url(api: ApiStage) -> None:
     """C30: pages by cursor, also with ids that hold a colon; a deleted note stays deleted."""
     await fill(api)
@@ -165,6 +170,7 @@ def test_address_names_its_note() -> None:
             find_note(wrong)
 
 
+@pytest.mark.thorough
 async def test_metrics_tell_how_collect_is(api: ApiStage) -> None:
     """C30, A37: candidates, tries by code, cookies, the oldest pending candidate, notes per keyword with few labels."""
     await fill(api)

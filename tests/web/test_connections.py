@@ -42,6 +42,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pieces", [[], [b"GET /health/live HTTP/1.1\r\nHo"], [LIVE, b"GET /hea"]])
 async def test_a_head_that_does_not_come_ends_the_connection(stage: Stage, pieces: list[bytes]) -> None:
     """Attack cases "API": a silent connection, half a head, half a head after a whole request."""

@@ -231,6 +231,7 @@ def run_cases(bridge: Bridge, *, examples: int, **phases: Any) -> int:
     return cases
 
 
+@pytest.mark.thorough
 def test_every_answer_is_as_it_is_described(bridge: Bridge) -> None:
     """Attack cases "API": all checks; no failure of our own, no undocumented status, at least 2,000 cases."""
     assert run_cases(bridge, examples=FEW_EXAMPLES, stateful={"enabled": False}) >= LEAST_CASES

@@ -66,6 +66,7 @@ async def _has_workers(api: ApiStage) -> bool:
     return bool(await api.installation.dispatcher.list_workers())
 
 
+@pytest.mark.thorough
 async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiStage, tmp_path: Path) -> None:
     """C35: at every route, with every token, and in the envelope as retryable; nothing says why in detail."""
     await wait_until(lambda: _has_workers(api))
@@ -88,6 +89,7 @@ def _take_away(folder: Path) -> None:
     database.mkdir()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["discover", "collect:weibo", "mirror"])
 async def test_names_of_the_services_own_workflows_cannot_be_taken(api: ApiStage, name: str) -> None:
     """C35: while the built-in runner uses them; a driver's own names are free."""

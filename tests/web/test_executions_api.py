@@ -18,6 +18,7 @@ HEADERS = {"Authorization": f"Bearer {ADMIN}"}
 FIGURES = {"total", "new", "cached", "submitted", "failed", "engines", "bingStats", "errors", "durationMs"}
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_history_is_told_page_by_page_the_newest_first(api: ApiStage) -> None:
     """A36, A37: each execution once; the last page says that it is the last."""
@@ -61,6 +62,7 @@ async def test_execution_is_kept_with_its_times_and_figures(api: ApiStage) -> No
     assert (await api.read(f"/api/sites/{name}/executions"))["executions"] == [execution]
 
 
+@pytest.mark.thorough
 async def test_error_of_bing_is_kept_in_its_words(api: ApiStage) -> None:
     """A31, A37: code and message, as an answer had them."""
     await api.add_site(bingEnabled=True, bingApiKey=BING_KEY)
@@ -72,6 +74,7 @@ async def test_error_of_bing_is_kept_in_its_words(api: ApiStage) -> None:
     assert str(result["bingStats"]["errorCode"]) == "14"
 
 
+@pytest.mark.thorough
 async def test_progress_can_be_read_while_it_runs(sqlite_url: str, tmp_path: Path) -> None:
     """A19, A36: what one engine has taken shows before the other has answered."""
     async with open_api(sqlite_url, tmp_path, engines=2) as api:
@@ -120,6 +123,7 @@ async def read_events(port: int, target: str, *, told: asyncio.Queue[dict[str, A
                 told.put_nowait(json.loads(line.removeprefix(b"data:")))
 
 
+@pytest.mark.thorough
 async def test_execution_can_be_watched_to_its_end(api: ApiStage) -> None:
     """A36: server-sent events over a socket: how it stands now, each change, the result, and the end."""
     name = (await api.add_site())["id"]
@@ -140,6 +144,7 @@ async def test_execution_can_be_watched_to_its_end(api: ApiStage) -> None:
     assert last == await api.read_execution(name, running)
 
 
+@pytest.mark.thorough
 async def test_watching_one_that_has_ended_tells_its_result_and_ends(api: ApiStage) -> None:
     """A36: one event."""
     name = (await api.add_site())["id"]
@@ -151,6 +156,7 @@ async def test_watching_one_that_has_ended_tells_its_result_and_ends(api: ApiSta
     assert told.get_nowait() == await api.read_execution(name, execution)
 
 
+@pytest.mark.thorough
 async def test_stream_ends_where_its_site_is_removed(api: ApiStage) -> None:
     """A36: the execution that runs is watched to its end all the same."""
     name = (await api.add_site())["id"]
@@ -167,6 +173,7 @@ async def test_stream_ends_where_its_site_is_removed(api: ApiStage) -> None:
     assert last["status"] == "succeeded"
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_failed_urls_are_listed_with_why_and_how_often(api: ApiStage) -> None:
     """A13, A36: on each channel; gone once they are taken."""
@@ -190,6 +197,7 @@ async def test_failed_urls_are_listed_with_why_and_how_often(api: ApiStage) -> N
     assert (await api.ask("GET", "/api/sites/none/failed")).status == 404
 
 
+@pytest.mark.thorough
 async def test_an_execution_can_be_stopped_and_the_workers_are_listed(sqlite_url: str, tmp_path: Path) -> None:
     """A20, A36: it ends in good order, 409 after that; the list says who does it."""
     async with open_api(sqlite_url, tmp_path) as api:

@@ -35,6 +35,7 @@ async def call(api: ApiStage, *headers: tuple[str, str], body: bytes = BODY, sit
     return await api.stage.ask("POST", f"/hooks/{site}", token=None, headers=[JSON, *headers], body=body)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sign", [sign_github, sign_netlify])
 async def test_a_signed_hook_begins_an_execution_once(api: ApiStage, sign: Callable[[bytes], tuple[str, str]]) -> None:
     """A35: as /trigger does, without a token; the same request again begins nothing."""
@@ -51,6 +52,7 @@ async def test_a_signed_hook_begins_an_execution_once(api: ApiStage, sign: Calla
     )
 
 
+@pytest.mark.thorough
 async def test_a_hook_that_is_not_signed_with_the_secret_is_refused(api: ApiStage) -> None:
     """A35: another secret, body, algorithm or issuer; an unknown site and one without a secret answer the same."""
     await api.add_site(id="shop", hookSecret=SECRET)

@@ -220,6 +220,7 @@ async def test_mask_is_not_taken_for_a_key(api: ApiStage) -> None:
     assert stored.secrets == (Secret(KEY), Secret(BING_KEY))
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_keys_are_encrypted_at_rest(api: ApiStage) -> None:
     """A4: nothing of a key in any table, also after a change and in keyLocation."""
@@ -310,6 +311,7 @@ async def test_unknown_site_is_404_and_a_taken_id_409(api: ApiStage) -> None:
     assert (await api.read("/api/sites"))["sites"] == [before]
 
 
+@pytest.mark.thorough
 async def test_removed_site_is_gone_with_its_keys_and_can_come_back(api: ApiStage) -> None:
     """A2, A10: it is listed nowhere; once it is back, nothing is sent twice."""
     name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]

@@ -140,6 +140,7 @@ async def test_disabled_site_is_paused_with_its_reason(api: ApiStage) -> None:
     assert (status["status"], status["reason"], status["nextRun"]) == ("paused", "the site is disabled", None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["/status", "/trigger"])
 async def test_site_has_to_be_named_where_there_are_several_or_none(api: ApiStage, target: str) -> None:
     """A33, A35: 404, as for one that is not there."""
@@ -183,6 +184,7 @@ async def test_days_without_work_are_told_too_the_oldest_first(api: ApiStage) ->
     assert (await api.ask("GET", "/api/stats/daily?site=none")).status == 404
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_url_that_fails_and_is_sent_again_the_same_day_counts_once(api: ApiStage) -> None:
     """A34: first as attempted, then as successful; on both channels."""
@@ -199,6 +201,7 @@ async def test_url_that_fails_and_is_sent_again_the_same_day_counts_once(api: Ap
     assert (await count_today(api), await count_today(api, "bing")) == ((20, 20), (20, 20))
 
 
+@pytest.mark.thorough
 async def test_url_that_two_engines_take_counts_once(sqlite_url: str, tmp_path: Path) -> None:
     """A34: also where one of them refuses it, and takes it later."""
     async with open_api(sqlite_url, tmp_path, engines=2) as api:
@@ -212,6 +215,7 @@ async def test_url_that_two_engines_take_counts_once(sqlite_url: str, tmp_path: 
         assert await count_today(api) == (20, 20)
 
 
+@pytest.mark.thorough
 async def test_url_that_changes_and_is_sent_twice_a_day_counts_once(api: ApiStage) -> None:
     """A12, A34."""
     await api.add_site(**WITH_BING)
@@ -222,6 +226,7 @@ async def test_url_that_changes_and_is_sent_twice_a_day_counts_once(api: ApiStag
     assert (await count_today(api), await count_today(api, "bing")) == ((20, 20), (20, 20))
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_alerts_show_what_needs_a_person_until_it_is_over(api: ApiStage) -> None:
     """A24: reason, count and what to do."""

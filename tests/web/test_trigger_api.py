@@ -16,6 +16,7 @@ AT_ONCE = 50
 WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_trigger_answers_at_once_with_the_executions_id(api: ApiStage, method: str) -> None:
     """A35: 202; the execution goes on by itself."""
@@ -37,6 +38,7 @@ async def test_trigger_that_waits_answers_with_the_result(api: ApiStage) -> None
     assert recorded["result"] == answer.json["result"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("channel", "indexnow", "bing"), [("all", 20, 20), ("indexnow", 20, 0), ("bing", 0, 20)], ids=str
 )
@@ -68,6 +70,7 @@ async def test_unknown_channel_is_refused_with_those_there_are(api: ApiStage) ->
     ]
 
 
+@pytest.mark.thorough
 async def test_run_in_progress_is_409_with_its_id(api: ApiStage) -> None:
     """A35, A39: whatever else would be done with the site's ledger, too."""
     name = (await api.add_site())["id"]
@@ -86,6 +89,7 @@ async def test_run_in_progress_is_409_with_its_id(api: ApiStage) -> None:
     assert (await api.wait_for_end(name, running))["status"] == "succeeded"
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_of_many_triggers_at_once_one_runs(api: ApiStage) -> None:
     """A39: 50 identical requests, one execution, 49 times its id; each URL is sent once."""
@@ -100,6 +104,7 @@ async def test_of_many_triggers_at_once_one_runs(api: ApiStage) -> None:
     assert dict(api.engine.accepted) == dict.fromkeys(api.web.urls(), 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_page_of_another_site_cannot_trigger(api: ApiStage, method: str) -> None:
     """Attack cases "Dashboard", A35: 403 even with a right token, and nothing runs."""
@@ -110,6 +115,7 @@ async def test_page_of_another_site_cannot_trigger(api: ApiStage, method: str) -
     assert (await api.ask("GET", "/status", headers=[("Sec-Fetch-Site", "cross-site")])).status == 200
 
 
+@pytest.mark.thorough
 async def test_sites_token_opens_its_own_trigger_urls_and_history_and_nothing_else(api: ApiStage) -> None:
     """A35, design 8: for CI/CD; shown once, by nobody else."""
     one, two = (await api.add_site(id="one"))["id"], (await api.add_site(id="two"))["id"]
@@ -146,6 +152,7 @@ async def test_sites_token_opens_its_own_trigger_urls_and_history_and_nothing_el
     assert (await api.read(f"/api/sites/{two}/executions"))["executions"] == []
 
 
+@pytest.mark.thorough
 async def test_revoked_token_stops_at_once(api: ApiStage) -> None:
     """Design 8: also one that was just used, one that was replaced, and that of a site that is gone."""
     name = (await api.add_site())["id"]
@@ -165,6 +172,7 @@ async def test_revoked_token_stops_at_once(api: ApiStage) -> None:
     assert (await api.ask("POST", "/trigger?wait=true", token=ADMIN)).status == 200
 
 
+@pytest.mark.thorough
 async def test_given_urls_are_announced_now_and_nothing_else(api: ApiStage) -> None:
     """On all channels; those of other hosts are dropped and counted."""
     name = (await api.add_site(**WITH_BING))["id"]
@@ -181,6 +189,7 @@ async def test_given_urls_are_announced_now_and_nothing_else(api: ApiStage) -> N
     assert (api.engine.accepted[given[0]], api.bing.accepted[given[0]]) == (2, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_requeued_urls_are_sent_again(api: ApiStage) -> None:
     """A36: these and no others, on the channel that is named."""
@@ -194,6 +203,7 @@ async def test_requeued_urls_are_sent_again(api: ApiStage) -> None:
     assert set(api.bing.accepted.values()) == {1}
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_forgotten_run_is_made_again(api: ApiStage) -> None:
     """A36, A41: what was announced since then, on one channel or all; what came before stays."""
@@ -210,6 +220,7 @@ async def test_forgotten_run_is_made_again(api: ApiStage) -> None:
     assert (await api.ask("POST", target, {"since": "2026-01-01T00:00:00+02:00"})).json == {"forgotten": 40}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("since", ["yesterday", "", "2026-13-01", "1794764670127"])
 async def test_moment_that_is_none_is_refused(api: ApiStage, since: str) -> None:
     """A36: nothing is forgotten by mistake."""

@@ -26,6 +26,7 @@ async def read_ids(api: ApiStage, target: str, token: str) -> list[str]:
     return [site["id"] for site in answer.json["sites"]]
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_the_overview_has_a_page_of_sites_with_their_condition(api: ApiStage) -> None:
     """A33: condition, last execution and quota of each site in one request; filters, order and pages."""
@@ -86,6 +87,7 @@ async def test_a_viewer_of_one_group_sees_no_other(api: ApiStage) -> None:
         assert (answer.status, answer.json["code"]) == (403, "other_group"), target
 
 
+@pytest.mark.thorough
 async def test_the_dashboard_shows_a_viewer_its_sites_and_no_buttons(api: ApiStage) -> None:
     """A33: the pages of a group's sites without their forms; other sites and pages are not there."""
     await add_fleet(api)
@@ -100,6 +102,7 @@ async def test_the_dashboard_shows_a_viewer_its_sites_and_no_buttons(api: ApiSta
         assert (await browser.get(target)).status == status, target
 
 
+@pytest.mark.thorough
 async def test_bing_is_asked_for_its_quota_once_a_day(api: ApiStage) -> None:
     """A32: with bingDailyQuota "auto" Bing's own number counts, above the 500 that can be set; one question a day."""
     api.bing.daily_quota = 700

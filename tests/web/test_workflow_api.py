@@ -54,6 +54,7 @@ async def small(sqlite_url: str, tmp_path: Path) -> AsyncIterator[Driver]:
         yield opened
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver: Driver, weibo: SandboxWeibo) -> None:
     """C19, C20, C8: the crawl API's answers go back as they came; what failed is tried later, the rest is written."""
@@ -167,6 +168,7 @@ async def acquire(driver: Driver, **asked: str) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.thorough
 async def test_a_lost_answer_to_acquire_may_be_asked_for_again(driver: Driver) -> None:
     """C3: the same call has the same execution for as long as that runs; also where the first is still under way."""
     first, *again = await asyncio.gather(*(acquire(driver) for _ in range(4)))
@@ -186,6 +188,7 @@ async def test_a_lost_answer_to_acquire_may_be_asked_for_again(driver: Driver) -
     assert (await acquire(driver))["execution_id"] not in (first["execution_id"], after["execution_id"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("headers", [{}, {"X-Request-ID": "no id"}])
 async def test_a_call_without_an_id_of_its_own_is_no_repeat(small: Driver, headers: Mapping[str, str]) -> None:
     """C3: the id that is made here for such a call is nobody's."""
@@ -200,6 +203,7 @@ async def test_a_call_without_an_id_of_its_own_is_no_repeat(small: Driver, heade
     assert locked == [True, False]
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_repeated_write_is_skipped_and_changes_nothing(driver: Driver) -> None:
     """C2, C20: an answer that got lost may be asked for again, by either route."""
@@ -229,6 +233,7 @@ async def test_a_repeated_write_is_skipped_and_changes_nothing(driver: Driver) -
     assert cookie.daily_used == 3
 
 
+@pytest.mark.thorough
 async def test_every_other_post_may_be_repeated_too(driver: Driver) -> None:
     """C2: nothing is there twice, nothing is counted twice against a candidate, and an end stays the end."""
     execution = await driver.begin_with("n1")
@@ -259,6 +264,7 @@ async def test_every_other_post_may_be_repeated_too(driver: Driver) -> None:
     assert await driver.read_all() == before
 
 
+@pytest.mark.thorough
 async def test_a_stale_execution_can_do_nothing_more(driver: Driver) -> None:
     """C5: no route writes for a holder whose lock was taken away, whoever holds it now."""
     await driver.add_account()
@@ -296,6 +302,7 @@ async def test_a_record_that_was_taken_away_cannot_be_written(driver: Driver) ->
     assert await driver.read_all() == before
 
 
+@pytest.mark.thorough
 async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database_url: str, tmp_path: Path) -> None:
     """C5: whoever works from outside goes on after a restart; what the server itself ran is over with it."""
     async with open_driver(database_url, tmp_path) as driver:
@@ -312,6 +319,7 @@ async def test_an_execution_of_the_api_outlives_the_server_that_gave_it(database
         assert (await driver.do("sources", **list_requests(execution)["sources"]))["action"] == "created"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workflow_name", ["discover", "announce:example.com"])
 async def test_an_execution_that_this_server_runs_itself_is_nobody_elses(small: Driver, workflow_name: str) -> None:
     """C3: though a refused `acquire` tells its id; and a token for workflows reaches no site's execution."""
@@ -332,6 +340,7 @@ async def test_recovery_leaves_the_other_pipeline_to_itself(small: Driver) -> No
     assert [row.status for row in await small.read(executions)] == ["running"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["sources", "candidates/settle"])
 async def test_a_note_is_stored_by_the_name_of_its_candidate(small: Driver, path: str) -> None:
     """C12: a platform may know the note by another id (av170001 is BV17x411w7KC); what is in the note stays its own."""
@@ -345,6 +354,7 @@ async def test_a_note_is_stored_by_the_name_of_its_candidate(small: Driver, path
     assert [each.status for each in await small.read(candidates)] == ["collected"]
 
 
+@pytest.mark.thorough
 async def test_a_batch_of_long_articles_is_taken_as_it_came(small: Driver) -> None:
     """C19: a megabyte is too little for ten of them; there is an end to it all the same, and elsewhere it is nearer."""
     execution = await small.begin_with(*(f"n{number}" for number in range(10)))
@@ -356,6 +366,7 @@ async def test_a_batch_of_long_articles_is_taken_as_it_came(small: Driver) -> No
         check_refusal(answer, 413, "INVALID_INPUT")
 
 
+@pytest.mark.thorough
 async def test_the_rules_are_those_of_the_table(sqlite_url: str, tmp_path: Path) -> None:
     """C15, C26: one wait for each retry, as it is set."""
     async with open_driver(sqlite_url, tmp_path) as driver:
@@ -392,6 +403,7 @@ async def test_cookies_that_were_used_in_vain_are_counted(small: Driver) -> None
     assert [row.status for row in await small.read(cookies)] == ["cooling"]
 
 
+@pytest.mark.thorough
 async def test_a_failed_workflow_is_told_once_and_is_over_when_it_works_again(driver: Driver) -> None:
     """C24: `partial` is about candidates; an end as `failed` is none; recovery has no end but its own answer."""
     alerts = driver.api.installation.alerts
@@ -456,6 +468,7 @@ BAD_INPUT: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
 )
 
 
+@pytest.mark.thorough
 async def test_bad_input_is_a_422_that_says_what_is_allowed_and_repeats_nothing(small: Driver) -> None:
     """C13: INVALID_INPUT, and nothing was done."""
     good, before = list_requests(NOBODY), await small.read_all()
@@ -507,6 +520,7 @@ def log(driver: Driver) -> Iterator[io.StringIO]:
     configure_logging(format=LogFormat.JSON, level="info", redactor=Redactor(), quiet=True)
 
 
+@pytest.mark.thorough
 async def test_a_request_can_be_followed_and_no_cookie_is_seen(driver: Driver, log: io.StringIO) -> None:
     """C6, C7: the id from the header to the record and the log; the cookie in no answer, line, record or alert."""
     await driver.add_account("canary", before=f"{COOKIE}; ")

@@ -98,6 +98,7 @@ def test_gzip_of_very_many_members_is_refused() -> None:
     assert read_body(MANY_MEMBERS).refusal == "gzip of more than 10000 members"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("growth")
 def test_stream_holds_little_of_a_small_gzip_with_very_many_urls() -> None:
     """A5: memory does not grow with the size of the sitemap; all of these pairs at once would be 40 MB."""

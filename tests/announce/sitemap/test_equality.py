@@ -80,6 +80,7 @@ def test_documents_put_the_fast_path_to_use_and_to_the_test() -> None:
     assert sum(outcome.too_long for outcome in outcomes) > 20
 
 
+@pytest.mark.thorough
 def test_single_bytes_reach_the_fast_path_too() -> None:
     """A5: the byte-by-byte runs above do compare two paths."""
     outcomes = [read_chunks(cut_body(make_document(seed), size=1), block=1) for seed in range(1_000, 1_040)]

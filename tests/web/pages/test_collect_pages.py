@@ -47,6 +47,7 @@ async def browser(api: ApiStage) -> Browser:
     return opened
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cookie", "title"),
     [(DEMO_BILIBILI_COOKIE, "mine is logged in as "), ("SESSDATA=a-stale-session", "mine is not logged in")],

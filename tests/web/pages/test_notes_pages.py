@@ -95,6 +95,7 @@ async def test_a_note_shows_its_text_counts_and_image_addresses(api: ApiStage, b
     assert (await browser.get("/notes/bilibili/unknown")).status == 404
 
 
+@pytest.mark.thorough
 async def test_counts_over_time_are_a_line_and_a_table(api: ApiStage, browser: Browser) -> None:
     """C32: one series at a time, from the second reading on; the table has all of them."""
     await store(api.installation, NOTE)
@@ -112,6 +113,7 @@ async def test_counts_over_time_are_a_line_and_a_table(api: ApiStage, browser: B
     assert 'href="/notes/bilibili/BV1?count=likes" aria-current="true"' in likes
 
 
+@pytest.mark.thorough
 async def test_a_note_is_deleted_after_a_question(api: ApiStage, browser: Browser) -> None:
     await store(api.installation, NOTE)
     asked = (await browser.get("/notes/delete/confirm?platform=bilibili&note_id=BV1")).text

@@ -92,6 +92,7 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
         yield opened
 
 
+@pytest.mark.thorough
 async def test_every_page_is_small_and_asks_little(api: ApiStage) -> None:
     paths, browser = await fill(api), Browser(api)
     await browser.sign_in()

@@ -42,6 +42,7 @@ async def run_once(api: ApiStage) -> tuple[str, str]:
     return page, f"{page}/executions/{execution['executionId']}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, browser: Browser, language: str) -> None:
     browser.cookies["language"] = language
@@ -58,6 +59,7 @@ async def test_every_page_is_there_in_both_languages_and_small(api: ApiStage, br
         assert len(answer.body) < LARGEST_PAGE, path
 
 
+@pytest.mark.thorough
 async def test_the_first_site_goes_from_nothing_to_accepted_pages(api: ApiStage, browser: Browser) -> None:
     """A new person needs a sitemap's address and one file on the server, and no documentation."""
     step = await browser.get(f"/sites/new?sitemap={api.web.sitemap_url}")
@@ -79,6 +81,7 @@ async def test_the_first_site_goes_from_nothing_to_accepted_pages(api: ApiStage,
     assert ended["result"]["submitted"] == 20
 
 
+@pytest.mark.thorough
 async def test_a_field_with_an_error_keeps_what_was_typed_but_no_secret(api: ApiStage, browser: Browser) -> None:
     site, _ = await run_once(api)
     answer = await browser.post(
@@ -90,6 +93,7 @@ async def test_a_field_with_an_error_keeps_what_was_typed_but_no_secret(api: Api
     assert "typed-secret-key" not in answer.text
 
 
+@pytest.mark.thorough
 async def test_a_site_is_paused_and_resumed(api: ApiStage, browser: Browser) -> None:
     site, _ = await run_once(api)
     await browser.post(f"{site}/pause")
@@ -101,6 +105,7 @@ async def test_a_site_is_paused_and_resumed(api: ApiStage, browser: Browser) -> 
     assert f'action="{site}/pause"' in (await browser.get(site)).text
 
 
+@pytest.mark.thorough
 async def test_a_url_is_looked_up(api: ApiStage, browser: Browser) -> None:
     """A44: each channel says whether the page is due, and why; a URL of another host is refused."""
     bad = api.web.url(3)
@@ -114,6 +119,7 @@ async def test_a_url_is_looked_up(api: ApiStage, browser: Browser) -> None:
     assert "not a valid http" in (await browser.get(f"{site}/lookup?url=javascript:alert(1)")).text
 
 
+@pytest.mark.thorough
 async def test_all_failed_pages_are_requeued_by_one_button(api: ApiStage, browser: Browser) -> None:
     """A36: after the engine recovered, the next run sends them."""
     api.engine.misbehave(Fault(status=422, matching="/0000003/"))
@@ -126,6 +132,7 @@ async def test_all_failed_pages_are_requeued_by_one_button(api: ApiStage, browse
     assert "No failed URL" in (await browser.get(f"{site}/failed")).text
 
 
+@pytest.mark.thorough
 async def test_forgetting_asks_with_the_number_and_for_one_channel(api: ApiStage, browser: Browser) -> None:
     """A36, A41: the question names how many entries of which channel, and the form does just that."""
     site, _ = await run_once(api)
@@ -149,6 +156,7 @@ async def test_a_run_is_for_the_channel_that_was_chosen(api: ApiStage, browser: 
     assert (api.engine.accepted.total(), api.bing.accepted.total()) == (0, 20)
 
 
+@pytest.mark.thorough
 async def test_keys_are_masked_on_every_page_of_a_site(api: ApiStage, browser: Browser) -> None:
     """A4: neither key is on any page of the site."""
     site, execution = await run_once(api)
@@ -160,6 +168,7 @@ async def test_keys_are_masked_on_every_page_of_a_site(api: ApiStage, browser: B
         assert api.web.key not in text or path.endswith("/check"), path
 
 
+@pytest.mark.thorough
 async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser: Browser) -> None:
     site = (await api.add_site())["id"]
     page = f"/sites/{site.replace(':', '%3A')}"
@@ -217,6 +226,7 @@ async def test_the_form_of_keywords_refuses_what_cannot_work_and_warns_of_what_n
     assert (taken.status, "480 uses a day, and its cookies allow 100" in text) == (303, True)
 
 
+@pytest.mark.thorough
 async def test_what_others_write_is_text_and_never_markup(api: ApiStage, browser: Browser) -> None:
     """XSS: an engine's answer, an alert, a keyword and a search are shown as they came, escaped."""
     api.engine.misbehave(Fault(status=400, body=ATTACK))
@@ -256,6 +266,7 @@ async def test_an_alert_that_ended_stands_beside_the_open_ones(api: ApiStage, br
     assert "Over since" in past
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "english", "chinese"),
     [
@@ -283,6 +294,7 @@ async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser:
     assert listed == [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
 
 
+@pytest.mark.thorough
 async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: Browser) -> None:
     settings = read_settings({"TIDINGS_PORT": "9090", "COOKIE_MASTER_KEY": "k1:" + "A" * 43 + "="})
     by_name = {source.name: source for source in settings.sources}
