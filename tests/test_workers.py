@@ -137,7 +137,8 @@ async def test_a_worker_that_is_killed_is_replaced_by_another_machine(tmp_path: 
         house.engine.on_request = None
         took = await machines.wait_until(lambda: machines.have_ended(1))
         held.let_go()
-        assert took < 30
+        # Within half a minute, or a little more where PostgreSQL has just started: then nobody is judged for 30 s.
+        assert took < 45
         assert [status for _, status in await house.list_statuses()] == ["interrupted", "succeeded"]
         assert set(house.engine.accepted) == set(house.web.urls())
 
