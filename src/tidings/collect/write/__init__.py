@@ -18,9 +18,10 @@ from tidings.collect.write.values import (
     SearchedPlatform,
     Settled,
     SettledAction,
+    WorkflowNameError,
     WriterLimits,
 )
-from tidings.collect.write.writer import WorkflowNameError, Writer
+from tidings.collect.write.writer import Writer
 
 __all__ = [
     "BATCH_SIZE",

@@ -137,7 +137,7 @@ class NextStage:
                     rows = await lease_records(connection, SOURCES, execution, platform=name, limit=limit, at=at)
             leased = [_read_leased(row) for row in rows]
             keys = [(each.platform, each.idempotency_key) for each in leased]
-            await self._writer.record_changes(connection, sources.name, keys, at=at)
+            await self._writer.changes.record(connection, sources.name, keys, at=at)
         _log.info("sources.leased", count=len(leased), execution=execution.public_id)
         return leased
 
@@ -207,7 +207,7 @@ class NextStage:
             )
         await connection.execute(_set_settled, rows)
         keys = [(platform, each.idempotency_key) for each in settled]
-        await self._writer.record_changes(connection, sources.name, keys, at=at)
+        await self._writer.changes.record(connection, sources.name, keys, at=at)
 
 
 def _read_leased(row: Any) -> LeasedSource:

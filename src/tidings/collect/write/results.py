@@ -31,6 +31,9 @@ from tidings.collect.write.versions import StoredNotes, StoredVersion, find_late
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution
+from tidings.core.logs.logger import get_logger
+
+_log = get_logger(__name__)
 
 _MINUTE: Final = 60_000
 
@@ -276,3 +279,13 @@ def _describe_written(note_id: str, *, stored: StoredNotes, latest: Mapping[str,
         row_id = latest[note_id].id
         return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=row_id, source_key=changed)
     return Settled(note_id=note_id, action=SettledAction.LOST)
+
+
+def log_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
+    counts = {action: sum(each.action is action for each in settled) for action in SettledAction}
+    _log.info(
+        "candidates.settled",
+        platform=platform,
+        execution=execution.public_id,
+        **{action.value: count for action, count in counts.items() if count},
+    )

@@ -4,6 +4,7 @@ this package write the tables.
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -11,7 +12,7 @@ from typing import Final
 
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.tables import CandidateStatus
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus
 from tidings.core.backoff import Backoff
 from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
@@ -22,6 +23,7 @@ LONGEST_ERROR: Final = 500
 
 # PostgreSQL limits the length of a key.
 _LONGEST_NOTE_ID: Final = 256
+_WORKFLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
 _PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 # The pattern of a cookie's name; a cookie's value never matches it.
 _COOKIE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -275,3 +277,30 @@ def write_meta(execution: Execution | None, *, cookie_used: str | None = None) -
 def make_storable(text: str) -> str:
     """The text without characters that PostgreSQL cannot store: NUL and lone surrogates."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()
+
+
+class WorkflowNameError(ValueError):
+    """The name is not one that collect's workflows may have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a workflow's name has 1 to 100 of a-z 0-9 _ . : - and does not begin with a sign, "
+            f"nor with {OTHER_WORKFLOWS}"
+        )
+
+
+class WorkflowReservedError(WorkflowNameError):
+    """The name belongs to a workflow of this installation's own."""
+
+    def __init__(self, name: str) -> None:
+        ValueError.__init__(
+            self, f"{name} is a workflow of this service itself: choose another name, or set TIDINGS_COLLECT_RUNNER=off"
+        )
+
+
+def check_workflow_name(name: str, *, reserved: Collection[str]) -> None:
+    """Raises WorkflowNameError. A reserved name with a colon at its end reserves all that begin with it."""
+    if not _WORKFLOW_NAME.fullmatch(name) or name.startswith(OTHER_WORKFLOWS):
+        raise WorkflowNameError
+    if any(name == each or (each.endswith(":") and name.startswith(each)) for each in reserved):
+        raise WorkflowReservedError(name)

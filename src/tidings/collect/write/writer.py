@@ -6,7 +6,6 @@ execution has locked, and it records the changed rows for the mirror. Every meth
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,9 @@ from tidings.collect.candidate_counts import fold_counts
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
-from tidings.collect.tables import COLLECT, MIRROR, OTHER_WORKFLOWS, CandidateStatus, candidates, mirror_outbox, sources
+from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
 from tidings.collect.write.batches import BatchProgress, limit_batch
+from tidings.collect.write.changes import ChangeLog
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
 from tidings.collect.write.deletion import delete_note
 from tidings.collect.write.keywords import record_search
@@ -46,6 +46,7 @@ from tidings.collect.write.results import (
     count_tries,
     is_pause,
     list_uses,
+    log_settled,
     refuse,
     split_results,
     write_collected,
@@ -65,8 +66,9 @@ from tidings.collect.write.values import (
     Settled,
     SettledAction,
     WriterLimits,
+    check_workflow_name,
 )
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import (
     AlreadyRunningError,
@@ -78,7 +80,6 @@ from tidings.core.executions import (
 )
 from tidings.core.logs.logger import get_logger
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
 _DEFAULT_LIMITS: Final = WriterLimits()
 _DEFAULT_RULES: Final = CookieRules()
 # Errors of values that no column takes. They are possible because a platform may be a package of the user's own.
@@ -89,25 +90,6 @@ _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
 
 _log = get_logger(__name__)
-
-
-class WorkflowNameError(ValueError):
-    """The name is not one that collect's workflows may have."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a workflow's name has 1 to 100 of a-z 0-9 _ . : - and does not begin with a sign, "
-            f"nor with {OTHER_WORKFLOWS}"
-        )
-
-
-class WorkflowReservedError(WorkflowNameError):
-    """The name belongs to a workflow of this installation's own."""
-
-    def __init__(self, name: str) -> None:
-        ValueError.__init__(
-            self, f"{name} is a workflow of this service itself: choose another name, or set TIDINGS_COLLECT_RUNNER=off"
-        )
 
 
 class Writer:
@@ -132,7 +114,7 @@ class Writer:
         self._clock = clock
         self._limits = limits
         self._rules = rules
-        self._mirrored = frozenset(mirrored)
+        self.changes = ChangeLog(database, mirrored=mirrored)
         self._reserved = frozenset(reserved)
         self._pseudonyms = pseudonyms
         self.pauses = PlatformPauses(database, clock=clock)
@@ -145,10 +127,7 @@ class Writer:
         `remote`: a client of the API drives the execution, so it survives this process. `idempotency_key`: repeating
         the request while the execution runs returns the same execution.
         """
-        if not _NAME.fullmatch(workflow_name) or workflow_name.startswith(OTHER_WORKFLOWS):
-            raise WorkflowNameError
-        if remote and self._is_reserved(workflow_name):
-            raise WorkflowReservedError(workflow_name)
+        check_workflow_name(workflow_name, reserved=self._reserved if remote else ())
         # The holder before may have died with leased records.
         await self.recover()
         try:
@@ -203,7 +182,7 @@ class Writer:
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
-            await self.record_changes(connection, candidates.name, created, at=at)
+            await self.changes.record(connection, candidates.name, created, at=at)
         if created or code is not None:
             _log.info(
                 "candidates.added", found=len(new), created=len(created), code=code, execution=execution.public_id
@@ -227,7 +206,7 @@ class Writer:
             for name in due:
                 if name not in paused and not leased:
                     leased = await self._lease(connection, execution, name, limit=limit, progress=progress, at=at)
-            await self.record_changes(connection, candidates.name, _list_keys(leased), at=at)
+            await self.changes.record(connection, candidates.name, _list_keys(leased), at=at)
         if leased:
             _log.info(
                 "candidates.leased", platform=leased[0].platform, count=len(leased), execution=execution.public_id
@@ -293,10 +272,10 @@ class Writer:
             stored = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
             await self._store_progress(connection, execution, stored, before=progress)
             await self._count_uses(connection, list_uses(results, held=held), at=at)
-            await self._record_settled_changes(connection, platform, settled, held=held, at=at)
+            await self.changes.record_settled(connection, platform, settled, held=held, at=at)
             await count_tries(connection, platform, [each for each in results if each.note_id in held])
             await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)
-        _log_settled(execution, platform, settled)
+        log_settled(execution, platform, settled)
         return settled
 
     async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:
@@ -319,7 +298,7 @@ class Writer:
         async def release(connection: AsyncConnection) -> None:
             released.update(await release_leases(connection, execution, at=at))
             for table_name, keys in released.items():
-                await self.record_changes(connection, table_name, keys, at=at)
+                await self.changes.record(connection, table_name, keys, at=at)
             await fold_counts(connection)
 
         if status is None:
@@ -364,8 +343,8 @@ class Writer:
                 await take_back_records(connection, of, at=at, limits=self._limits) for of in LEASED_TABLES
             ]
             await count_minute(connection, at=at, succeeded=0, failed=len(freed))
-            await self.record_changes(connection, candidates.name, [key for key, _ in freed], at=at)
-            await self.record_changes(connection, sources.name, [key for key, _ in unlocked], at=at)
+            await self.changes.record(connection, candidates.name, [key for key, _ in freed], at=at)
+            await self.changes.record(connection, sources.name, [key for key, _ in unlocked], at=at)
         every = [*freed, *unlocked]
         records, failed = len(every), sum(status is CandidateStatus.FAILED for _, status in every)
         if records:
@@ -381,7 +360,7 @@ class Writer:
             at = self._clock.now()
             async with self._database.write() as connection:
                 keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform, note_ids=note_ids)
-                await self.record_changes(connection, candidates.name, keys, at=at)
+                await self.changes.record(connection, candidates.name, keys, at=at)
             freed = len(keys)
             count += freed
         _log.info("candidates.requeued", platform=platform, count=count)
@@ -392,7 +371,7 @@ class Writer:
         at = self._clock.now()
         async with self._database.write() as connection:
             created = await insert_candidates(connection, self._database, [new], execution=None, at=at)
-            await self.record_changes(connection, candidates.name, created, at=at)
+            await self.changes.record(connection, candidates.name, created, at=at)
         _log.info("candidate.given", platform=new.platform, note_id=new.note_id, created=len(created))
         return bool(created)
 
@@ -403,8 +382,8 @@ class Writer:
             versions = await delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
             if versions is None:
                 return False
-            await self.record_changes(connection, candidates.name, [(platform, note_id)], at=at)
-            await self.record_changes(connection, sources.name, [(platform, key) for key in versions], at=at)
+            await self.changes.record(connection, candidates.name, [(platform, note_id)], at=at)
+            await self.changes.record(connection, sources.name, [(platform, key) for key in versions], at=at)
         _log.info("note.deleted", platform=platform, note_id=note_id)
         return True
 
@@ -419,10 +398,7 @@ class Writer:
 
     async def _queue_refreshes(self, connection: AsyncConnection, *, at: datetime) -> None:
         queued = await queue_refreshes(connection, at=at, limit=_BLOCK)
-        await self.record_changes(connection, candidates.name, queued, at=at)
-
-    def _is_reserved(self, name: str) -> bool:
-        return any(name == each or (each.endswith(":") and name.startswith(each)) for each in self._reserved)
+        await self.changes.record(connection, candidates.name, queued, at=at)
 
     async def _judge_end(self, execution: Execution) -> ExecutionStatus:
         record = await self._executions.find(execution.public_id)
@@ -466,41 +442,6 @@ class Writer:
         # success rate, although it does not count against its candidate.
         await count_minute(connection, at=at, succeeded=succeeded, failed=failed + outages)
 
-    async def _record_settled_changes(
-        self,
-        connection: AsyncConnection,
-        platform: str,
-        settled: Sequence[Settled],
-        *,
-        held: Mapping[str, Any],
-        at: datetime,
-    ) -> None:
-        await self.record_changes(connection, candidates.name, [(platform, note_id) for note_id in held], at=at)
-        changed = [(platform, each.source_key) for each in settled if each.source_key is not None]
-        await self.record_changes(connection, sources.name, changed, at=at)
-
-    async def record_changes(
-        self, connection: AsyncConnection, table_name: str, keys: Sequence[Key], *, at: datetime
-    ) -> None:
-        """Record for the mirror that these rows changed, in the transaction that changes them.
-
-        A source is named by its platform and idempotency key.
-        """
-        if table_name in self._mirrored and keys:
-            common = {"table_name": table_name, "created_at": to_milliseconds(at)}
-            rows = [common | {"platform": platform, "note_id": note_id} for platform, note_id in keys]
-            await connection.execute(self._database.insert(mirror_outbox), rows)
-
 
 def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:
     return [(each.platform, each.note_id) for each in leased]
-
-
-def _log_settled(execution: Execution, platform: str, settled: Sequence[Settled]) -> None:
-    counts = {action: sum(each.action is action for each in settled) for action in SettledAction}
-    _log.info(
-        "candidates.settled",
-        platform=platform,
-        execution=execution.public_id,
-        **{action.value: count for action, count in counts.items() if count},
-    )
