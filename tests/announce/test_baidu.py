@@ -206,6 +206,7 @@ async def test_urls_that_are_not_taken_fail_with_baidus_reason_and_the_others_ar
         assert (again.status, stage.list_pushes()[2:]) == (SUCCEEDED, [2])
 
 
+@pytest.mark.thorough
 async def test_a_token_that_worked_lately_rests_when_it_is_refused(make_bench: BenchMaker) -> None:
     """A31, A42: Baidu says "token is not valid" also to a site that pushes too often; the channel stays on."""
     async with open_baidu_stage(make_bench) as stage:

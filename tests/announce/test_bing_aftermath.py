@@ -52,6 +52,7 @@ async def test_a_refused_key_switches_bing_off_until_there_is_another(make_bench
         assert await stage.list_failed() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["user", "host", "ip"])
 async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: BenchMaker, kind: str) -> None:
     """A31: a site with the same key asks nothing, one with another key is not concerned; after the hour all is sent.
@@ -200,6 +201,7 @@ async def test_a_batch_of_bad_urls_is_not_taken_apart_without_end(make_bench: Be
         assert (await stage.read_quota()).used == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_a_lost_answer_is_sent_again_and_charged_each_time(make_bench: BenchMaker) -> None:
     """A28, A31: Bing has counted both, and so do we; the second answer settles it."""
@@ -228,6 +230,7 @@ async def test_no_retry_where_the_quota_does_not_suffice_for_all_of_it(make_benc
         assert len(await stage.list_failed()) == 20
 
 
+@pytest.mark.thorough
 async def test_a_bing_that_is_not_there_costs_no_quota(make_bench: BenchMaker) -> None:
     """A28, A31: nothing can have been counted; waited for and tried again as with a server's error."""
     async with open_bing_stage(make_bench, pages=20) as stage:

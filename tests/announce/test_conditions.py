@@ -149,6 +149,7 @@ async def test_a_failed_execution_is_told_once_and_resolved_by_one_that_works(
         assert open_one.action
 
 
+@pytest.mark.thorough
 async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_taken(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:

@@ -72,6 +72,7 @@ async def test_a_page_counts_as_successful_where_one_engine_took_it(open_engines
     assert (first, await read_day(stage.bench.database)) == ((20, 20), (20, 20))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engines", [1, 2])
 async def test_a_failure_is_an_attempt_and_its_retry_on_the_same_day_is_not_another(
     open_engines: Opener, engines: int
@@ -196,6 +197,7 @@ async def test_a_page_of_several_engines_with_midnight_between_them_counts_once_
     assert await read_day(stage.bench.database, TOMORROW) == (5, 5)
 
 
+@pytest.mark.thorough
 async def test_bing_is_counted_by_itself_and_within_its_quota(make_bench: BenchMaker) -> None:
     """A10, A34: the other channel's figures are its own; what waits for quota was not tried."""
     async with open_bing_stage(make_bench, quota=12) as stage:
@@ -210,6 +212,7 @@ async def test_bing_is_counted_by_itself_and_within_its_quota(make_bench: BenchM
         assert await read_day(database, TOMORROW) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("later", "expected"), [(timedelta(hours=1), [(20, 20), (0, 0)]), (DAY, [(20, 0), (20, 20)])])
 async def test_what_bing_did_not_take_counts_again_only_on_another_day(
     make_bench: BenchMaker, later: timedelta, expected: list[tuple[int, int]]

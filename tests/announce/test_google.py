@@ -239,6 +239,7 @@ INDEXING_ROWS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("row", INDEXING_ROWS.values(), ids=INDEXING_ROWS)
 async def test_each_answer_about_a_page(make_bench: BenchMaker, row: IndexingRow) -> None:
     """A27, A31, A43: requests, waits, quota and ledger; the sitemap is told all the same."""

@@ -98,6 +98,7 @@ async def test_a_transaction_that_fails_enters_nothing(database: Database, ledge
     assert await ledger.find_entries([1]) == {}
 
 
+@pytest.mark.thorough
 async def test_random_use_agrees_with_a_dictionary(database: Database, ledger: Ledger) -> None:
     """A10, A11: thousands of hashes over the whole 64 bits, entered, looked up, taken out, forgotten and purged."""
     chance = random.Random(10)

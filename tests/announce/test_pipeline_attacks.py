@@ -71,6 +71,7 @@ async def stage(open_stage: StageMaker) -> Stage:
     return opened
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", REASONS)
 async def test_an_attack_is_one_line_in_the_report_and_sends_and_loses_nothing(stage: Stage, kind: str) -> None:
     """A7: the file is refused as a whole, its known pages are neither sent again nor taken for removed."""

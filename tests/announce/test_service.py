@@ -249,6 +249,7 @@ async def test_no_urls_or_too_many_are_refused_before_anything_begins(
         assert await stage.list_executions() == []
 
 
+@pytest.mark.thorough
 async def test_given_urls_do_not_make_the_others_count_as_removed(make_bench: BenchMaker, clock: StageClock) -> None:
     """A14: only a complete crawl tells what has left the sitemap; and it still does afterwards."""
     async with open_service(make_bench, clock=clock, announce_removed=True) as stage:
@@ -469,6 +470,7 @@ async def test_where_too_many_wait_no_more_are_taken_and_nothing_is_left_of_them
         assert (await stage.run(other)).status is ExecutionStatus.SUCCEEDED
 
 
+@pytest.mark.thorough
 async def test_triggers_beyond_the_slots_wait_and_stay_alive_for_as_long_as_it_takes(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:

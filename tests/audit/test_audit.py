@@ -54,6 +54,7 @@ SECRETS = {
 }
 
 
+@pytest.mark.thorough
 async def test_clean_installation_passes_every_check_without_a_warning(anywhere: Planted) -> None:
     """C7, C25, C27: with sites, cookies, tokens, a log and a backup, on both databases; and it was really looked at."""
     report = await anywhere.audit()
@@ -79,6 +80,7 @@ async def test_nothing_is_changed_or_made(planted: Planted) -> None:
     assert not nowhere.exists()
 
 
+@pytest.mark.thorough
 async def test_every_secret_in_a_text_column_is_found(planted: Planted) -> None:
     """C25, C23: wherever it stands in the value; the finding names table, column and row."""
     await planted.execute("CREATE TABLE stray (number INTEGER PRIMARY KEY, text TEXT)")
@@ -118,6 +120,7 @@ async def test_note_that_mentions_a_cookie_passes_unless_it_is_ours(anywhere: Pl
     assert tell(check) == [(f"tbl_source.content, row {note}", "the cookie one")]
 
 
+@pytest.mark.thorough
 async def test_secret_that_is_left_in_the_wal_alone_is_found_in_every_spelling(planted: Planted) -> None:
     """C25: it was deleted at once, so SQL no longer shows it, but the bytes are still on the disk."""
     path = Path(str(planted.database.url.database))
@@ -141,6 +144,7 @@ async def test_every_secret_in_a_log_is_found_with_its_line(planted: Planted, fi
     assert {(f"{path}, line {line}", what) for line, (_, what) in enumerate(SECRETS.values(), start=1)} <= found
 
 
+@pytest.mark.thorough
 async def test_secret_in_a_log_is_found_in_every_spelling(planted: Planted) -> None:
     """C25."""
     path = planted.write("tidings.log", "".join(f"before {spelled} after\n" for spelled in SPELLINGS.values()))
@@ -173,6 +177,7 @@ async def test_secret_in_a_backup_is_found(planted: Planted, column: str, secret
         assert {what for _, what in tell(found)} & {"the cookie one", "a cookie of the name web_session"}
 
 
+@pytest.mark.thorough
 async def test_no_folder_of_the_data_directory_or_of_backups_is_passed_over(planted: Planted) -> None:
     """C25: only a repository has folders of other people."""
     backups = planted.data_dir.with_name("backups")
@@ -196,6 +201,7 @@ def pack_gzip_in_zip(path: Path, content: bytes) -> None:
     pack_zip(path, gzip.compress(content))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "pack"),
     [
@@ -242,6 +248,7 @@ async def test_secret_in_the_working_folder_is_found(planted: Planted) -> None:
         assert ((f"{path}, line {line}", what) in found) is (len(secret) >= 16)
 
 
+@pytest.mark.thorough
 async def test_secret_in_a_checkout_is_found_where_git_has_or_would_take_it(planted: Planted) -> None:
     """C25: tracked and new files, from any folder of it; what git ignores is not published."""
     work = planted.subject.repository
@@ -343,6 +350,7 @@ async def test_key_beside_the_data_is_pointed_out(planted: Planted) -> None:
     await planted.fail(CheckName.FILE_MODES, also={CheckName.LOGS}, master_key=None)
 
 
+@pytest.mark.thorough
 async def test_rows_of_a_key_that_is_not_there_are_found(anywhere: Planted) -> None:
     """C25, C22: another ring, as after a restore without its key."""
     ring = Secret(f"k9:{new_master_key()}")
@@ -435,6 +443,7 @@ async def test_one_token_for_two_scopes_is_pointed_out(planted: Planted) -> None
     assert [each.where for each in find_check(report, CheckName.TOKENS).warnings] == ["TIDINGS_METRICS_TOKEN"]
 
 
+@pytest.mark.thorough
 async def test_many_findings_are_counted_and_not_all_listed(planted: Planted) -> None:
     """C25: a log full of them is still a report that can be read."""
     planted.write("tidings.log", "web_session=x\n" * 500)

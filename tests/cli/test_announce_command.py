@@ -199,6 +199,7 @@ async def test_signal_ends_a_run_in_good_order_and_the_next_repeats_nothing(
         assert dict(engine.accepted) == count_each_once(sandbox)
 
 
+@pytest.mark.thorough
 async def test_second_signal_ends_a_run_at_once_with_one_line(terminal: Terminal) -> None:
     """A20: nobody who presses Ctrl-C twice waits for an engine that hangs, and it is recorded as interrupted."""
     async with make_sandbox() as sandbox:
@@ -219,6 +220,7 @@ async def test_second_signal_ends_a_run_at_once_with_one_line(terminal: Terminal
         assert first.complaint.startswith("tidings: ")
 
 
+@pytest.mark.thorough
 async def test_second_announce_beside_a_running_one_ends_with_1_and_names_it(terminal: Terminal) -> None:
     """A39: one execution of a site at a time, over all processes."""
     async with make_sandbox() as sandbox:

@@ -60,6 +60,7 @@ async def test_a_local_sitemap_is_read_with_the_files_beside_it(terminal: Termin
         assert list_fetched(sandbox) == [f"/{sandbox.site.key}.txt"]
 
 
+@pytest.mark.thorough
 async def test_since_needs_no_state_and_sends_what_changed_lately(terminal: Terminal) -> None:
     """A12: for a CI that keeps nothing: only pages with a recent lastmod, and no data directory is made."""
     async with make_sandbox(pages=3) as sandbox:

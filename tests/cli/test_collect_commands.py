@@ -240,6 +240,7 @@ async def test_what_a_killed_process_held_is_recovered(terminal: Terminal, weibo
     assert collected.code == 0
 
 
+@pytest.mark.thorough
 async def test_two_discoveries_at_once_are_one(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C3: the other is told who has the right to run, and ends with 1."""
     await prepare(terminal, discover=False)

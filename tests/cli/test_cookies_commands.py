@@ -51,6 +51,7 @@ async def test_a_cookie_is_added_listed_enabled_and_removed(terminal: Terminal) 
     assert b"cookie.stored" in files
 
 
+@pytest.mark.thorough
 async def test_a_broken_row_is_listed_and_can_be_removed(terminal: Terminal) -> None:
     """C9: whatever another program wrote into the table, beside the cookies that are whole."""
     await terminal.pipe(*ADD, given=COOKIE.encode())
@@ -82,6 +83,7 @@ async def test_a_terminal_is_asked_without_showing_what_is_typed(terminal: Termi
     assert [cookie["name"] for cookie in listed.document["cookies"]] == ["mine"]
 
 
+@pytest.mark.thorough
 async def test_a_cookie_that_the_terminal_has_cut_off_is_refused(terminal: Terminal) -> None:
     """C9: half a cookie would only fail later; the line says how to give it whole."""
     code, shown = await asyncio.to_thread(type_cookie, terminal, f"{COOKIE}; long={'x' * 5_000}")

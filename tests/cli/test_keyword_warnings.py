@@ -18,6 +18,7 @@ async def test_a_keyword_for_a_platform_that_cannot_work_is_refused(terminal: Te
     assert "did you mean weibo?" in refused[1].err
 
 
+@pytest.mark.thorough
 async def test_keywords_that_need_more_than_the_cookies_allow_are_warned_of(terminal: Terminal) -> None:
     """C18: the defaults fit five keywords with two pages; twenty pages more do not."""
     await terminal.pipe("cookies", "add", "mine", "--platform", "bilibili", given=COOKIE)

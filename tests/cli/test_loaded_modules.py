@@ -46,6 +46,7 @@ async def list_modules(terminal: Terminal, *words: str, **variables: str) -> tup
     return process.returncode, set(json.loads((terminal.folder / "modules.json").read_text()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -55,6 +55,7 @@ async def test_list_is_readable_in_80_columns(filled: Terminal) -> None:
     assert (await filled.run("collect", "notes", "list", "-s", "没有")).out == "No note matches.\n"
 
 
+@pytest.mark.thorough
 async def test_note_is_shown_exported_and_deleted(filled: Terminal) -> None:
     """C28: the whole text without control characters; formats by the file's ending; delete asks first."""
     shown = await filled.run("collect", "notes", "show", "weibo", "n1")
@@ -92,6 +93,7 @@ async def test_bad_input_is_one_line(terminal: Terminal, words: tuple[str, ...],
     assert ended.code in (1, 2)
 
 
+@pytest.mark.thorough
 async def test_a_note_that_was_read_twice_shows_both(filled: Terminal) -> None:
     """C32: `--refresh 1d --for 7d`, and `notes show` has every version and the counts over time, in Chinese too."""
     watched = await filled.run("collect", "keywords", "add", "weibo", "tea", "--for", "7d")

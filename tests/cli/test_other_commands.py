@@ -19,6 +19,7 @@ ADDRESS = "https://site.example/sitemap.xml"
 MASK = "****...****"
 
 
+@pytest.mark.thorough
 async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -> None:
     """A2, A4, A37: from `sites add` to `sites remove`, with a run and its record in between."""
     async with make_sandbox() as sandbox:
@@ -102,6 +103,7 @@ async def test_bad_input_ends_with_2_and_one_line(
     assert rule in ended.complaint
 
 
+@pytest.mark.thorough
 async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal) -> None:
     """A4, design decision 6: `k2:NEW,k1:OLD` encrypts anew what k1 had encrypted; k2 alone reads it then, k1 does
     not."""
@@ -124,6 +126,7 @@ async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal
     assert "is encrypted with key 'k2', which is not in the key ring (k1)" in unreadable.complaint
 
 
+@pytest.mark.thorough
 async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
     """A36, A41, A44: a bad run is undone, also for files that have not changed since; a look-up shows it."""
     async with make_sandbox(pages=5) as sandbox:
@@ -155,6 +158,7 @@ async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
         assert dict(engine.accepted) == dict.fromkeys(sandbox.site.urls(), 2)
 
 
+@pytest.mark.thorough
 async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
     """A41: a rollback is a command, it asks first, and the way back works."""
     upgraded = await terminal.run("database", "upgrade")

@@ -57,6 +57,7 @@ async def test_the_numbers_follow_every_change(database: Database, writer: Write
     await check({})
 
 
+@pytest.mark.thorough
 async def test_a_restored_backup_has_the_right_numbers(
     database: Database, writer: Writer, clock: FakeClock, process_lock: ProcessLock, tmp_path: Path
 ) -> None:

@@ -176,6 +176,7 @@ async def test_a_clock_that_is_a_little_behind_gets_no_job_a_second_time(
     assert [await each.begin("collect.discover", every=HOUR) for each in jobs] == [True, False]
 
 
+@pytest.mark.thorough
 async def test_a_job_that_fails_is_reported_and_tried_the_next_time(
     stage: RunnerStage, process_lock: ProcessLock, clock: WaitingClock
 ) -> None:

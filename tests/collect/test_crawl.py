@@ -203,6 +203,7 @@ async def test_the_limits_hold_while_a_platform_drips(stage: CrawlStage, weibo: 
     await weibo.wait_until_idle()
 
 
+@pytest.mark.thorough
 async def test_a_batch_gives_what_it_has_when_its_time_ends(stage: CrawlStage, weibo: SandboxWeibo) -> None:
     """C14, C16: the rest are timeouts, which say that nothing was asked where no cookie came free."""
     await stage.add(ACCOUNTS[0])

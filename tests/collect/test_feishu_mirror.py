@@ -90,6 +90,7 @@ async def test_rows_are_created_updated_and_deleted_in_feishu(
     assert await count_waiting(database) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_cookies_and_executions_are_mirrored_without_being_announced(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, executions: Executions, clock: FakeClock
@@ -316,6 +317,7 @@ async def test_a_lost_map_makes_no_duplicates(
     assert read_mirrored(service) == await read_expected(database)
 
 
+@pytest.mark.thorough
 async def test_a_large_table_is_read_page_by_page(
     mirror: FeishuMirror, database: Database, service: SandboxBitable
 ) -> None:

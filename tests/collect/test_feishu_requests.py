@@ -161,6 +161,7 @@ async def test_a_base_that_is_behind_asks_for_no_retry(
     assert [(await read_status(database, name))[0] for name in "abc"] == ["failed"] * 3
 
 
+@pytest.mark.thorough
 async def test_nothing_else_that_people_change_has_an_effect(
     mirror: FeishuMirror, database: Database, service: SandboxBitable, clock: FakeClock, executions: Executions
 ) -> None:

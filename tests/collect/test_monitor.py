@@ -189,6 +189,7 @@ async def test_a_bad_rate_is_notified_after_ten_minutes_and_is_over_when_it_is_g
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 
+@pytest.mark.thorough
 async def test_a_rate_that_recovers_within_ten_minutes_is_not_notified(stage: RunnerStage, clock: StageClock) -> None:
     """C24: a short trouble is none."""
     await stage.add_cookies("one")

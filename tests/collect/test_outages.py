@@ -339,6 +339,7 @@ async def test_a_note_that_fails_alone_while_the_platform_answers_is_given_up(
     assert await stage.count_statuses() == {"failed": 1}
 
 
+@pytest.mark.thorough
 async def test_a_search_that_is_blocked_pauses_and_one_that_succeeds_ends_the_pause(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
 ) -> None:

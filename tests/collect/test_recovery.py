@@ -59,6 +59,7 @@ async def test_a_remote_execution_outlives_the_process_that_gave_it(
         await writer.resume(remote.execution_id)
 
 
+@pytest.mark.thorough
 async def test_many_who_lease_at_once_share_nothing(
     database_url: str, process_lock: ProcessLock, clock: FakeClock, writer: Writer
 ) -> None:
@@ -311,6 +312,7 @@ async def wait_until_done_or_waiting(task: "asyncio.Task[Any]", database: Databa
                         return
 
 
+@pytest.mark.thorough
 async def test_thousands_that_were_given_up_are_requeued_in_blocks(
     writer: Writer, database: Database, clock: FakeClock
 ) -> None:

@@ -245,6 +245,7 @@ async def test_the_platforms_are_collected_at_the_same_time(stage: RunnerStage) 
     }
 
 
+@pytest.mark.thorough
 async def test_only_the_platform_that_is_named_is_collected(stage: RunnerStage) -> None:
     """C19: the other's candidates stay as they are."""
     await stage.add_cookies("one")
@@ -254,6 +255,7 @@ async def test_only_the_platform_that_is_named_is_collected(stage: RunnerStage) 
     assert len(stage.list_asked()) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "code"), FAULTS)
 async def test_a_note_that_fails_is_repeated_by_the_table_while_the_others_are_kept(
     impatient: RunnerStage, clock: StageClock, fault: Fault, code: ErrorCode

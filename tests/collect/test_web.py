@@ -327,6 +327,7 @@ async def test_robots_txt_in_other_clothes_is_respected_too(
     assert paths(site) == ["/robots.txt"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("ending", "encoding", "compress"),
     [
@@ -379,6 +380,7 @@ async def test_robots_txt_that_cannot_be_unpacked_allows_nothing(
     assert paths(site) == ["/robots.txt"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -404,6 +406,7 @@ async def test_while_robots_txt_cannot_be_had_nothing_is_fetched(
     assert paths(site) == ["/robots.txt", "/robots.txt", openweb.article_path(5)]
 
 
+@pytest.mark.thorough
 async def test_a_redirect_asks_robots_txt_of_where_it_leads(
     site: SandboxOpenWeb, client: GuardedClient, platform: Web
 ) -> None:

@@ -174,6 +174,7 @@ async def both(sqlite_url: str, postgres_url: str) -> AsyncIterator[dict[str, Da
         yield {"sqlite": sqlite, "postgresql": postgresql}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("source", "target"), [("sqlite", "postgresql"), ("postgresql", "sqlite")])
 async def test_everything_moves_from_one_kind_of_database_to_the_other(
     both: dict[str, Database], desk: Desk, source: str, target: str
@@ -193,6 +194,7 @@ def test_every_column_is_of_a_kind_that_a_backup_can_hold() -> None:
     assert [str(c) for table in metadata.sorted_tables for c in table.columns if not isinstance(c.type, kinds)] == []
 
 
+@pytest.mark.thorough
 async def test_a_restore_puts_everything_back_as_it_was(database: Database, desk: Desk) -> None:
     """A41: rows that were added, changed and deleted since then, and nothing else."""
     await fill(database, rows=4)
@@ -274,6 +276,7 @@ async def end_all(database: Database) -> None:
         await connection.execute(text("UPDATE executions SET status = 'succeeded'"))
 
 
+@pytest.mark.thorough
 async def test_what_ran_when_the_backup_was_made_is_interrupted(
     database: Database, desk: Desk, process_lock: ProcessLock, clock: FakeClock
 ) -> None:
@@ -352,6 +355,7 @@ def write_by_hand(path: Path, *, rows: Mapping[str, list[list[Any]]], revision: 
         writer.finish({})
 
 
+@pytest.mark.thorough
 async def test_a_newer_release_s_database_gives_way_on_sqlite(
     sqlite_url: str, desk: Desk, process_lock: ProcessLock, clock: FakeClock
 ) -> None:

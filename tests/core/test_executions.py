@@ -550,6 +550,7 @@ async def test_the_history_lists_the_newest_first(running: Executions) -> None:
     assert await running.find("exec-0-00000000") is None
 
 
+@pytest.mark.thorough
 async def test_old_executions_are_deleted_but_the_newest_thirty_of_a_workflow(
     database: Database, clock: FakeClock, process_lock: ProcessLock
 ) -> None:

@@ -328,6 +328,7 @@ def prepare_in_process(url: str) -> str | None:
     return asyncio.run(run())
 
 
+@pytest.mark.thorough
 def test_two_processes_prepare_an_empty_database_at_once(pool: Pool, make_empty: Callable[[], str]) -> None:
     """Decision 2: one does it, the other finds it done; there is one set of tables and one revision."""
     url = make_empty()

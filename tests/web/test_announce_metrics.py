@@ -79,6 +79,7 @@ async def test_executions_are_counted_by_channel_engine_and_reason(api: ApiStage
     assert pick(families, "tidings_announce_oldest_delivery_age_seconds", channel="indexnow") == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_names_follow_prometheus_and_labels_are_bounded(api: ApiStage) -> None:
     """A45: base units, `_total` for counters, help for each; a hundred engines are thirty series and one for the
@@ -105,6 +106,7 @@ async def test_names_follow_prometheus_and_labels_are_bounded(api: ApiStage) -> 
     assert sum(sample.value for sample in timeouts) == 100
 
 
+@pytest.mark.thorough
 @pytest.mark.one_database
 async def test_every_alert_rule_asks_for_a_metric_that_the_service_has(api: ApiStage) -> None:
     """A45: a rule on a name that nobody exposes would never fire."""

@@ -177,6 +177,7 @@ async def test_without_a_cookie_nothing_can_be_asked(stage: Stage) -> None:
     assert (envelope["error"]["retryable"], envelope["meta"]["cookie_used"]) == (False, None)
 
 
+@pytest.mark.thorough
 async def test_three_asked_and_one_times_out(make_stage: StageMaker, crawl: CrawlStage, weibo: SandboxWeibo) -> None:
     """C8: two results and one error, over HTTP, when the batch's own time ends."""
     await crawl.add(ACCOUNT)

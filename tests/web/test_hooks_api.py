@@ -75,6 +75,7 @@ async def test_a_hook_that_is_not_signed_with_the_secret_is_refused(api: ApiStag
     assert api.engine.requests == []
 
 
+@pytest.mark.thorough
 async def test_a_hook_respects_a_pause_the_size_and_the_ping(api: ApiStage) -> None:
     """A35, A41: a deploy does not undo a pause; a large body is not read; GitHub's ping begins nothing."""
     await api.add_site(id="shop", hookSecret=SECRET)

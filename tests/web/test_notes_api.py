@@ -76,6 +76,7 @@ async def test_notes_are_exported_in_three_formats(filled: ApiStage) -> None:
     assert some.body.count(b"\n") == 1
 
 
+@pytest.mark.thorough
 async def test_note_is_deleted_by_an_admin_alone(filled: ApiStage) -> None:
     """C28, design 8: the workflow token reads; the crawl token does neither."""
     assert (await filled.ask("GET", "/api/notes/weibo/a", token=WORKFLOW)).status == 200
@@ -88,6 +89,7 @@ async def test_note_is_deleted_by_an_admin_alone(filled: ApiStage) -> None:
     assert (await filled.ask("GET", "/api/notes/weibo/a")).status == 404
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "cursor=x", "since=soon", "kind=poem", "wrong=1"])
 async def test_bad_input_is_named(api: ApiStage, query: str) -> None:
     """C28, A33: each parameter has its rule."""

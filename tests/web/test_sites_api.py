@@ -385,6 +385,7 @@ async def test_one_page_is_looked_up_in_every_channel(api: ApiStage) -> None:
     assert (await api.ask("GET", f"/api/sites/{name}/ledger")).status == 400
 
 
+@pytest.mark.thorough
 async def test_a_sites_own_token_reads_its_status_and_executions(api: ApiStage) -> None:
     """A33, A36: of its own site, and of no other."""
     own, other = (await api.add_site(id="own"))["id"], (await api.add_site(id="other"))["id"]

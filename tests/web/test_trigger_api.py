@@ -29,6 +29,7 @@ async def test_trigger_answers_at_once_with_the_executions_id(api: ApiStage, met
     assert dict(api.engine.accepted) == dict.fromkeys(api.web.urls(), 1)
 
 
+@pytest.mark.thorough
 async def test_trigger_that_waits_answers_with_the_result(api: ApiStage) -> None:
     """A35: 200, with what the history has of it."""
     name = (await api.add_site())["id"]
@@ -49,6 +50,7 @@ async def test_trigger_runs_the_channels_that_are_named(api: ApiStage, channel: 
     assert (api.engine.accepted.total(), api.bing.accepted.total()) == (indexnow, bing)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_trigger_of_bing_on_a_site_without_it_is_refused(api: ApiStage, method: str) -> None:
     """A35: 400 with these words, and no execution."""
@@ -60,6 +62,7 @@ async def test_trigger_of_bing_on_a_site_without_it_is_refused(api: ApiStage, me
     assert (answer.status, answer.json["detail"]) == (400, BING_OFF)
 
 
+@pytest.mark.thorough
 async def test_unknown_channel_is_refused_with_those_there_are(api: ApiStage) -> None:
     """A35."""
     await api.add_site()

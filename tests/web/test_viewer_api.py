@@ -66,6 +66,7 @@ async def test_a_viewer_reads_and_changes_nothing(api: ApiStage) -> None:
         assert (await api.ask(method, target, *body, token=token)).status == 403, target
 
 
+@pytest.mark.thorough
 async def test_a_viewer_of_one_group_sees_no_other(api: ApiStage) -> None:
     """A33: lists are filtered; another site, and what is about all sites, is refused."""
     await add_fleet(api)

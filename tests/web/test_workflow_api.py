@@ -107,6 +107,7 @@ async def test_the_whole_way_from_a_keyword_to_the_tables_with_one_token(driver:
     assert (watched.last_found, watched.last_created, watched.last_error_code) == (count, count, None)
 
 
+@pytest.mark.thorough
 async def test_a_search_that_failed_is_noted_on_its_keyword_and_its_cookie(driver: Driver) -> None:
     """C9, C19: without hits; the next good search clears it."""
     await driver.add_account()
@@ -148,6 +149,7 @@ async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver)
     assert await tell() == (0, 0, None)
 
 
+@pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) -> None:
     """C3, C20: the others are told who holds it, and may come back when it is free."""
@@ -384,6 +386,7 @@ async def test_the_rules_are_those_of_the_table(sqlite_url: str, tmp_path: Path)
     assert {each["code"]: each["backoff_seconds"] for each in rules}["NETWORK_ERROR"] == [1, 1, 1]
 
 
+@pytest.mark.thorough
 async def test_a_lease_is_as_large_as_is_set_unless_it_says_more(sqlite_url: str, tmp_path: Path) -> None:
     """C26: BATCH_SIZE."""
     async with open_driver(sqlite_url, tmp_path, collect=CollectSettings(runs=False, batch_size=2)) as driver:
@@ -394,6 +397,7 @@ async def test_a_lease_is_as_large_as_is_set_unless_it_says_more(sqlite_url: str
         assert [each["locked_count"] for each in sizes] == [2, 1]
 
 
+@pytest.mark.thorough
 async def test_cookies_that_were_used_in_vain_are_counted(small: Driver) -> None:
     """C9, C15: after three errors in a row, all told at once, the cookie rests; an unknown cookie is no error."""
     await small.add_account()
@@ -498,6 +502,7 @@ async def test_each_token_opens_what_it_is_for(small: Driver) -> None:
     assert (await small.api.ask("GET", "/api/sites", token=made)).status == 403
 
 
+@pytest.mark.thorough
 async def test_one_token_that_is_set_for_both_opens_both(sqlite_url: str, tmp_path: Path) -> None:
     """Design 8: the stronger scope counts."""
     same = Secret("one for both")

@@ -50,6 +50,7 @@ def test_fast_path_and_parser_give_the_same_whatever_the_document_and_the_cuts(s
         assert read_in_random_cuts(body, chance, fast=True) == expected, seed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [range(start, start + 20) for start in range(1_000, 1_080, 20)], ids=lambda s: s[0])
 def test_fast_path_and_parser_give_the_same_byte_by_byte(seeds: range) -> None:
     """A5, A7, A8: the hardest cuts of all."""

@@ -20,6 +20,7 @@ async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
         yield opened
 
 
+@pytest.mark.thorough
 async def test_a_browser_is_led_to_sign_in_and_back(api: ApiStage) -> None:
     browser = Browser(api)
     answer = await browser.get("/sites?state=paused")
@@ -43,6 +44,7 @@ async def test_the_session_cookie_is_strict_and_holds_no_token(api: ApiStage) ->
     assert ADMIN not in cookie
 
 
+@pytest.mark.thorough
 async def test_a_wrong_token_opens_nothing_and_too_many_are_refused(api: ApiStage) -> None:
     browser = Browser(api)
     for _ in range(10):
@@ -70,6 +72,7 @@ async def test_a_session_ends_with_its_token(api: ApiStage) -> None:
     assert (await browser.get("/")).status == 303
 
 
+@pytest.mark.thorough
 async def test_signing_in_makes_a_new_session_id(api: ApiStage) -> None:
     """A session id that somebody planted in the browser is worth nothing."""
     browser = Browser(api)
@@ -100,6 +103,7 @@ async def test_a_session_reads_the_api_and_changes_nothing_there(api: ApiStage) 
     assert refused.json["code"] == "token_needed"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "elsewhere", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )

@@ -84,6 +84,7 @@ async def test_a_paused_platform_says_why_and_is_resumed(api: ApiStage, browser:
     assert await writer.pauses.list_names() == set()
 
 
+@pytest.mark.thorough
 async def test_the_overview_shows_how_far_the_mirror_is_behind(api: ApiStage, browser: Browser) -> None:
     """C23: rows that wait for Feishu, and for how long."""
     await store(api.installation, NOTE)

@@ -66,6 +66,7 @@ async def browser(api: ApiStage) -> Browser:
     return opened
 
 
+@pytest.mark.thorough
 async def test_notes_are_searched_filtered_and_exported(api: ApiStage, browser: Browser) -> None:
     """C28: a word of two characters is found and marked; filters keep the search; the export has the same notes."""
     tea = replace(
@@ -84,6 +85,7 @@ async def test_notes_are_searched_filtered_and_exported(api: ApiStage, browser: 
     assert "手冲咖啡入门" in exported.text
 
 
+@pytest.mark.thorough
 async def test_a_note_shows_its_text_counts_and_image_addresses(api: ApiStage, browser: Browser) -> None:
     """Images are text with a copy button: the page loads nothing from elsewhere."""
     await store(api.installation, NOTE)
@@ -146,6 +148,7 @@ async def test_what_a_platform_writes_is_text_and_never_markup(api: ApiStage, br
         assert 'href="javascript' not in text, path
 
 
+@pytest.mark.thorough
 async def test_a_candidate_that_was_given_up_is_tried_again_alone(api: ApiStage, browser: Browser) -> None:
     """C30: its last error is shown, and its button asks for it alone."""
     await store(api.installation, failed="a note")

@@ -145,6 +145,7 @@ async def test_forgetting_asks_with_the_number_and_for_one_channel(api: ApiStage
     assert (await browser.get(f"{site}/forget/confirm?since=yesterday")).status == 400
 
 
+@pytest.mark.thorough
 async def test_a_run_is_for_the_channel_that_was_chosen(api: ApiStage, browser: Browser) -> None:
     """A35: Bing alone leaves IndexNow out; a channel that is off cannot be chosen."""
     site = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
@@ -191,6 +192,7 @@ async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser:
     assert '"ended": true' in stream.text
 
 
+@pytest.mark.thorough
 async def test_a_running_execution_is_stopped_by_its_button(api: ApiStage, browser: Browser) -> None:
     """A20: it ends in good order, and a second press says that it has ended."""
     site = (await api.add_site(submitMethod="get"))["id"]
@@ -205,6 +207,7 @@ async def test_a_running_execution_is_stopped_by_its_button(api: ApiStage, brows
     assert "has ended already" in (await browser.get(again.headers["location"])).text
 
 
+@pytest.mark.thorough
 async def test_removing_a_site_asks_for_its_name(api: ApiStage, browser: Browser) -> None:
     site, _ = await run_once(api)
     await browser.post(f"{site}/remove", name="another.example")
@@ -286,6 +289,7 @@ async def test_each_reason_has_its_own_advice_in_both_languages(
     assert chinese in (await browser.get(f"{site}/failed")).text
 
 
+@pytest.mark.thorough
 async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser: Browser) -> None:
     """Interfaces: /docs opens in a browser that has signed in."""
     page = (await browser.get("/docs")).text
@@ -306,6 +310,7 @@ async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: 
     assert (await browser.get("/settings")).status == 200
 
 
+@pytest.mark.thorough
 async def test_findings_and_reasons_are_told_in_chinese(api: ApiStage, browser: Browser) -> None:
     browser.cookies["language"] = "zh"
     site = (await api.add_site())["id"]
@@ -319,12 +324,14 @@ async def test_findings_and_reasons_are_told_in_chinese(api: ApiStage, browser: 
     assert "读取失败：服务器返回 404，而不是站点地图" in (await browser.get(page)).text
 
 
+@pytest.mark.thorough
 async def test_a_problem_is_a_page(browser: Browser) -> None:
     answer = await browser.get("/sites/unknown.example")
     assert answer.status == 404
     assert "There is nothing at this address." in answer.text
 
 
+@pytest.mark.thorough
 async def test_a_cookie_is_added_and_never_shown(api: ApiStage, browser: Browser) -> None:
     """C7: the pasted value is encrypted, and no page repeats it."""
     value = "session=canary-cookie-3f81"
