@@ -6,6 +6,7 @@ import pytest
 
 from tests.announce.bing_stage import MORNING, BingStage, open_bing_stage
 from tests.conftest import BenchMaker
+from tidings.announce.channels.enabled_channels import list_page_channels
 from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.corrections import requeue_failed
 from tidings.announce.ledger.ledger import Channel
@@ -16,7 +17,14 @@ RULES = DueRules()
 
 
 async def look_up(stage: BingStage, url: str) -> PageLookup:
-    return await find_page(stage.site, url, database=stage.bench.database, clock=stage.clock, rules=RULES)
+    return await find_page(
+        stage.site,
+        url,
+        database=stage.bench.database,
+        clock=stage.clock,
+        rules=RULES,
+        channels=list_page_channels(stage.site),
+    )
 
 
 async def look_up_channels(stage: BingStage, url: str) -> dict[Channel, ChannelLookup]:

@@ -97,8 +97,11 @@ async def test_since_with_state_does_not_hide_older_pages_from_the_next_executio
         (["https://a.example/sitemap.xml", "--url", "https://a.example/1"], "name either a sitemap, or pages"),
         (["--url", "https://a.example/1", "--since", "1d"], "pages that are named count as changed just now"),
         (["https://a.example/s.xml", "--since", "yesterday"], "--since: it must be a number of days"),
+        (["--urls-from", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["."], ". cannot be read: Is a directory"),
         (["--urls-from", "/dev/null"], "there are no URLs to announce: the list is empty"),
         (["https://a.example/s.xml", "--since", "1d", "--announce-removed"], "needs the whole sitemap"),
+        (["https://a.example/s.xml", "--since", "1d", "--channel", "bing"], "would spend the daily quota again"),
         (["https://a.example/s.xml", "--channel", "bing"], "Bing submission is not enabled for this site"),
     ],
 )

@@ -60,6 +60,7 @@ async def test_an_export_with_secrets_sets_up_another_machine(terminal: Terminal
         ([{"id": "shop", "sitemapUrl": "https://shop.example/s.xml"}], "shop: indexnowKey: it is required"),
         ([make_document("shop", schedule="never")], "shop: schedule: it must be a cron expression"),
         ([make_document("shop", colour="red")], "site 1 (shop): colour: Extra inputs are not permitted"),
+        ([make_document("shop"), make_document("shop", schedule="@daily")], "names shop more than once"),
         ("no list", "it must be JSON such as"),
     ],
 )
@@ -67,6 +68,8 @@ async def test_a_mistake_in_the_file_changes_nothing(terminal: Terminal, documen
     """A2: one line names the site and the rule, and the good sites before it are not stored either."""
     good = [make_document("good")] if isinstance(documents, list) else []
     (terminal.folder / "fleet.json").write_text(json.dumps({"sites": [*documents, *good] if good else documents}))
+    missing = await terminal.run("sites", "import", "nowhere.json")
+    assert (missing.code, "nowhere.json cannot be read" in missing.err) == (2, True)
     ended = await terminal.run("sites", "import", "fleet.json")
     assert (ended.code, rule in ended.err) == (2, True)
     assert (await terminal.run("sites", "list", "--json")).document["sites"] == []

@@ -116,3 +116,5 @@ async def test_bing_is_asked_for_its_quota_once_a_day(api: ApiStage) -> None:
     assert (quota["todayQuotaUsed"], quota["todayQuotaRemaining"]) == (20, 680)
     overview = (await api.read("/api/overview"))["sites"][0]
     assert overview["quotas"] == {"bing": {"used": 20, "limit": 700, "full": False}}
+    metrics = (await api.ask("GET", "/metrics")).text
+    assert 'quota_left{channel="bing"} 680.0' in metrics

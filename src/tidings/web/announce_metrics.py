@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -14,7 +14,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, read_limit, select_allowed
+from tidings.announce.channels.quota.quota import channel_quota, select_allowed
 from tidings.announce.execution_metrics import (
     EXECUTION_BUCKETS,
     INFINITY,
@@ -144,16 +144,11 @@ class AnnounceMetrics:
             sums = [0, 0]
             for row in await connection.execute(statement):
                 sums[0] += row.used or 0
-                sums[1] += _count_left(row, json.loads(row.settings), kind.fields, learns=kind.terms.learns)
+                limit = kind.find_limit(json.loads(row.settings), allowed=row.allowed_lately)
+                sums[1] += 0 if row.full else max(0, limit - (row.used or 0))
             used.add_metric([str(kind.channel)], sums[0])
             left.add_metric([str(kind.channel)], sums[1])
         return [used, left]
-
-
-def _count_left(row: Any, settings: Mapping[str, Any], fields: Any, *, learns: bool) -> int:
-    configured = settings.get(fields.daily_quota, fields.default_quota)
-    limit = read_limit(row.allowed_lately if learns else None, configured=configured)
-    return 0 if row.full else max(0, limit - (row.used or 0))
 
 
 def _make_counters(counters: Mapping[str, Values]) -> Iterable[Metric]:

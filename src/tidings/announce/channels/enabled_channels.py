@@ -17,16 +17,21 @@ class ChannelDisabledError(ValueError):
         self.channel = channel
 
 
+def list_page_channels(site: Site) -> frozenset[Channel]:
+    """The channels that get pages of this site."""
+    return frozenset({Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))})
+
+
 def choose_channels(site: Site, choice: ChannelChoice, *, given: bool = False) -> frozenset[Channel]:
     """The channels of an execution of this site. Raises ChannelDisabledError.
 
     `given`: it is about pages that somebody names, so the sitemap is not told to Google.
     """
-    enabled = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
+    enabled = list_page_channels(site)
     if site.google.key is not None and not given:
-        enabled.add(Channel.GOOGLE)
+        enabled |= {Channel.GOOGLE}
     if choice is ChannelChoice.ALL:
-        return frozenset(enabled)
+        return enabled
     channel = Channel[choice.name]
     if channel not in enabled:
         raise ChannelDisabledError(channel)

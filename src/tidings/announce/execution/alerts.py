@@ -45,7 +45,11 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
     succeeded = told or any(line.succeeded for line in report.lines)
     if (report.is_empty or _is_lost(report)) and not succeeded:
         return ExecutionStatus.FAILED, None
-    ranked_failed = any(each.trouble or each.engine.broken or each.engine.failed for each in report.ranked.values())
+    # Beside IndexNow, a channel whose quota is used up is trouble worth a look; asked for alone, it did what it could.
+    ranked_failed = any(
+        (each.trouble and (report.engines or not each.met_quota)) or each.engine.broken or each.engine.failed
+        for each in report.ranked.values()
+    )
     if (
         report.is_empty
         or crawl.troubles
@@ -212,4 +216,9 @@ def _raise(kind: AlertKind, subject: str, *, reason: str, action: str, count: in
 
 
 def _gather_reasons(report: Report) -> str:
-    return "; ".join(f"{engine.engine}: {engine.reason}" for engine in report.lines if engine.reason)
+    return "; ".join(
+        [
+            *(f"{engine.engine}: {engine.reason}" for engine in report.lines if engine.reason),
+            *(f"google: {each.failure}" for each in report.sitemaps if each.failure),
+        ]
+    )

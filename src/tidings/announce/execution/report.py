@@ -241,8 +241,9 @@ class Report:
         return not (self.total or self.errors or self.cut_short) and (self.crawled or self.dropped.total > 0)
 
     def list_refusals(self) -> list[str]:
-        """A line for each engine or channel that did not take pages, or refuses the key."""
-        return [
+        """A line for each engine or channel that did not take pages, refuses the key, or did not take a sitemap."""
+        sitemaps = [f"Google did not take the sitemap: {each.failure}" for each in self.sitemaps if each.failure]
+        return sitemaps + [
             f"{line.engine}: {line.failed:,} of {line.attempted:,} URLs failed: {line.reason}"
             if line.failed
             else f"{line.engine}: {line.reason}"

@@ -201,8 +201,6 @@ def _fold_sitemap(report: Report, told: SitemapTold) -> Report:
         told.sitemap, told.submitted, told.warnings, told.errors, told.failure, told.advice, told.lasting
     )
     warnings = []
-    if told.failure:
-        warnings.append(f"Google did not take the sitemap: {told.failure}")
     if told.errors:
         warnings.append(f"Google found {told.errors:,} errors in {told.sitemap}; Search Console names them")
     return replace(report, sitemaps=[*report.sitemaps, line], warnings=[*report.warnings, *warnings])

@@ -1,5 +1,6 @@
 """Looks up one page: per channel, when it was last accepted, by which rule it is due or not, and what is open."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -125,9 +126,12 @@ async def find_page(
     database: Database,
     clock: Clock,
     rules: DueRules,
-    channels: tuple[Channel, ...] = tuple(Channel),
+    channels: Collection[Channel],
 ) -> PageLookup:
-    """Was this page announced? Reads ledger and outbox, and nothing from the site."""
+    """Was this page announced? Reads ledger and outbox, and nothing from the site.
+
+    `channels`: those that the site has switched on. A channel that took the page before is named as well.
+    """
     pages = PageFilter(site)
     listing = pages.read([(url.strip().encode("utf-8", "replace"), b"")])
     if not listing.urls:
@@ -135,7 +139,8 @@ async def find_page(
     url_hash, now = listing.hashes[0], to_milliseconds(clock.now())
     entries = await _find_entries(database, url_hash, site=site.number)
     waiting = await _find_deliveries(database, url_hash, site=site.number)
-    found = [_judge(each, entries.get(each), waiting.get(each, []), rules=rules, now=now) for each in channels]
+    named = [each for each in Channel if each in channels or each in entries or each in waiting]
+    found = [_judge(each, entries.get(each), waiting.get(each, []), rules=rules, now=now) for each in named]
     return PageLookup(listing.urls[0].decode(), channels=tuple(found))
 
 

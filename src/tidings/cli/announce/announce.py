@@ -67,6 +67,9 @@ async def announce(
     with find_source(sitemap, urls=url or (), urls_from=urls_from, since=since, host=host) as source:
         # Engines of the command line are the operator's own, as those of the settings are.
         settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
+        keeps_data = settings.database_url is not None or settings.data_dir.exists()
+        if since and channel is not ChannelChoice.INDEXNOW and not keeps_data:
+            fail("--since keeps no data, so each run would spend the daily quota again; leave --channel out")
         site = make_site(
             sitemap_urls=[source.sitemap_url],
             key=require_key(key, settings),

@@ -74,6 +74,7 @@ async def find(
 
     Exit code 0: a site announces this page. 1: none does.
     """
+    from tidings.announce.channels.enabled_channels import list_page_channels
     from tidings.announce.ledger.lookup import find_page
 
     installation = await session.open()
@@ -81,7 +82,12 @@ async def find(
     if not sites:
         fail("no site has the host of this URL; `tidings sites list` shows the sites")
     database, clock, rules = installation.database, installation.clock, installation.announcer.rules
-    found = {each.id: await find_page(each, url, database=database, clock=clock, rules=rules) for each in sites}
+    found = {
+        each.id: await find_page(
+            each, url, database=database, clock=clock, rules=rules, channels=list_page_channels(each)
+        )
+        for each in sites
+    }
     if as_json:
         print_json({"sites": [{"site": name, **lookup.to_json()} for name, lookup in found.items()]})
     else:

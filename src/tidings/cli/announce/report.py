@@ -11,7 +11,7 @@ from rich.table import Table
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
 _MOST_LINES = 10
@@ -137,6 +137,10 @@ def _describe(report: Report) -> Iterator[str]:
     for sitemap in report.sitemaps:
         if sitemap.submitted:
             yield say("Google was told that {sitemap} changed.", sitemap=escape(sitemap.sitemap))
+        if sitemap.failure:
+            failure = say("Google did not take the sitemap: {failure}", failure=translate(sitemap.failure))
+            yield f"[red]{escape(failure)}[/]"
+            yield escape(translate(sitemap.advice))
     yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
     yield from (f"[yellow]{escape(line)}[/]" for line in report.page_check.list_lines())
     yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
@@ -153,6 +157,6 @@ def _describe_quotas(report: Report) -> Iterator[str]:
         title = find_kind(channel).title
         if ranked.quota is not None:
             yield describe_quota_line(title, ranked.quota)
-        if ranked.engine.left:
+        if ranked.engine.left and ranked.quota is not None and not ranked.quota.remaining:
             count = f"{ranked.engine.left:,}"
             yield say("{count} pages wait for {title}'s quota of the next days.", count=count, title=title)

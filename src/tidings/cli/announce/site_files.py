@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,9 @@ async def import_sites(
     documents = _read_documents(file)
     installation = await session.open(leaves_nothing=dry_run)
     planned = [await _plan(installation, document) for document in documents]
+    twice = [site_id for site_id, count in Counter(site.id for _, site in planned).items() if count > 1]
+    if twice:
+        fail(f"{file} names {', '.join(sorted(twice))} more than once; nothing was changed")
     added = [site for old, site in planned if old is None]
     changed = {new.id: describe_changes(old, new) for old, new in planned if old is not None}
     changed = {site_id: changes for site_id, changes in changed.items() if changes}
@@ -106,7 +110,10 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
 
     from tidings.web.models.announce import NewSiteBody
 
-    text = sys.stdin.buffer.read(_LARGEST_FILE + 1) if file == "-" else Path(file).read_bytes()
+    try:
+        text = sys.stdin.buffer.read(_LARGEST_FILE + 1) if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}")
     try:
         found = json.loads(text[: _LARGEST_FILE + 1])
         documents = found["sites"] if isinstance(found, dict) else found

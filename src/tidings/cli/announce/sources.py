@@ -104,6 +104,8 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
         first = find_first_url(path)
     except RefusedSitemapError as error:
         fail(f"{path}: {error}")
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}")
     if first is None and host is None:
         fail(f"{path} lists no URLs; --host would say whose sitemap it is")
     return Source(f"{_find_origin(first or '', host=host)}/{quote(path.name)}", path=path, since=since)
@@ -122,7 +124,11 @@ def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
         yield None
         return
     if urls_from != "-":
-        with Path(urls_from).open("rb") as file:
+        try:
+            file = Path(urls_from).open("rb")  # noqa: SIM115 - closed below; only opening it may fail for a person
+        except OSError as error:
+            fail(f"{urls_from} cannot be read: {error.strerror}")
+        with file:
             yield file
         return
     with tempfile.TemporaryFile() as spool:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from tidings.announce.channels.enabled_channels import list_page_channels
 from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.failed_pages import FailedPages
@@ -33,7 +34,9 @@ def make_ledger_router(
     ) -> LookupAnswer:
         """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
         site = await lookup.require(await lookup.require_readable(site_id, grant))
-        found = await find_page(site, url, database=database, clock=clock, rules=rules)
+        found = await find_page(
+            site, url, database=database, clock=clock, rules=rules, channels=list_page_channels(site)
+        )
         if found.refusal is LookupRefusal.INVALID:
             raise ProblemError(refuse_input([FieldError("url", "it is not an http or https URL")]))
         return LookupAnswer.model_validate(found.to_json())
