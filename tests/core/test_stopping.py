@@ -55,10 +55,10 @@ async def test_a_reason_given_in_time_is_not_replaced_by_the_budget(clock: FakeC
 @pytest.mark.parametrize("how", ["signal", "budget"])
 async def test_a_sleep_is_cut_short(how: str) -> None:
     """A20: a stop signal, and a budget that ends during the wait, end an hour's sleep at once."""
+    began = time.monotonic()
     stop = Stop(clock=SystemClock(), budget=timedelta(milliseconds=50) if how == "budget" else None)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, stop.request, "signal")
-    began = time.monotonic()
     try:
         async with asyncio.timeout(SOON):
             if how == "signal":

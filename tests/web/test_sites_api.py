@@ -372,14 +372,16 @@ async def test_of_sites_set_up_at_once_under_one_id_one_is_stored(api: ApiStage)
 
 
 async def test_one_page_is_looked_up_in_every_channel(api: ApiStage) -> None:
-    """A44: accepted at one channel, never sent to the others; a foreign URL is refused with a reason."""
-    name = (await api.add_site())["id"]
-    await api.ask("POST", f"/trigger?site={name}&wait=true")
+    """A44: accepted at one channel, never sent to another, and nothing about channels that are off; a foreign URL is
+    refused with a reason."""
+    name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
+    await api.ask("POST", f"/trigger?site={name}&channel=indexnow&wait=true")
     found = await api.read(f"/api/sites/{name}/ledger?url={quote(api.web.url(1), safe='')}")
     assert (found["url"], found["refusal"]) == (api.web.url(1), None)
     channels = {each["channel"]: each for each in found["channels"]}
     assert channels["indexnow"]["acceptedAt"].endswith("Z")
-    assert (channels["indexnow"]["due"], channels["baidu"]["rule"], channels["baidu"]["due"]) == (False, "new", True)
+    assert (channels["indexnow"]["due"], channels["bing"]["rule"], channels["bing"]["due"]) == (False, "new", True)
+    assert channels.keys() == {"indexnow", "bing"}
     foreign = await api.read(f"/api/sites/{name}/ledger?url=https%3A%2F%2Fother.example%2F")
     assert (foreign["refusal"], foreign["channels"]) == ("foreign_host", [])
     assert (await api.ask("GET", f"/api/sites/{name}/ledger")).status == 400
