@@ -8,6 +8,7 @@ import typer
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.cli.announce.sources import Source, find_source
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, VerboseOption
 from tidings.cli.output import make_console, print_answer, print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is_watched, require_site, stop_on_signals
@@ -160,7 +161,9 @@ async def announce_site(
         print_report(report, console=make_console())
         if installation.is_new and report.new and (source is None or source.since is None):
             place = installation.settings.data_dir.absolute()
-            typer.echo(f"This was the first execution in {place}: without history, every page counted as new.")
+            typer.echo(
+                say("This was the first execution in {place}: without history, every page counted as new.", place=place)
+            )
     await deliver_alerts(installation)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
@@ -182,9 +185,10 @@ async def _show_due(installation: "Installation", site: Site, *, source: Source,
     if as_json:
         print_json({**report.to_json(), "urls": urls})
     else:
-        typer.echo(f"{report.new:,} of {report.total:,} pages are due. Nothing was sent.", err=True)
+        counts = {"due": f"{report.new:,}", "total": f"{report.total:,}"}
+        typer.echo(say("{due} of {total} pages are due. Nothing was sent.", **counts), err=True)
         for line in (*report.warnings, *report.errors, *report.list_emptiness()):
-            typer.echo(line, err=True)
+            typer.echo(translate(line), err=True)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED
 
 
