@@ -23,7 +23,9 @@ DAY = timedelta(days=1)
 TODAY = MORNING.date()
 TOMORROW = TODAY + DAY
 MIDNIGHT = datetime.combine(TOMORROW, time(), UTC)
-MOMENT = timedelta(seconds=5)
+# An execution's sleeps move the clock, so it begins well before midnight; a request may take 30 s.
+EVENING = MIDNIGHT - timedelta(seconds=20)
+MORNING_AFTER = MIDNIGHT + timedelta(seconds=5)
 # No engine is asked again for this one.
 REFUSED = 422
 
@@ -158,11 +160,11 @@ async def test_an_execution_over_midnight_counts_each_page_on_the_day_it_was_tri
 ) -> None:
     """A34: nine before, eleven after, and none on both days."""
     stage = await open_engines(1, concurrency=1, submit_method=SubmitMethod.GET)
-    clock.set(MIDNIGHT - MOMENT)
+    clock.set(EVENING)
 
     def strike_midnight(_: Recorded) -> None:
         if len(stage.engines[0].requests) == 10:
-            clock.set(MIDNIGHT + MOMENT)
+            clock.set(MORNING_AFTER)
 
     stage.engines[0].on_answer = strike_midnight
     report = await stage.announce()
@@ -179,7 +181,7 @@ async def test_a_page_of_several_engines_with_midnight_between_them_counts_once_
 ) -> None:
     """A34: on no day are more URLs successful than were tried."""
     stage = await open_engines(3, pages=5)
-    clock.set(MIDNIGHT - MOMENT)
+    clock.set(EVENING)
     first, *others = stage.engines
     first.misbehave(Fault(status=status))
 
@@ -187,7 +189,7 @@ async def test_a_page_of_several_engines_with_midnight_between_them_counts_once_
         """The others answer once what the first one said is on record, and the day is over."""
         while (await read_day(stage.bench.database))[0] < 5:
             pass
-        clock.set(max(clock.now(), MIDNIGHT + MOMENT))
+        clock.set(max(clock.now(), MORNING_AFTER))
 
     for engine in others:
         engine.on_answer = wait_for_midnight
