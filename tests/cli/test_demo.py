@@ -54,6 +54,7 @@ async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> No
         assert (repeated.status, repeated.accepted) == ("succeeded", [0, REFUSED, 0])
         assert changed.heading == "3. Page 2718 changes. Only that page is sent."
         assert (changed.status, changed.accepted) == ("succeeded", [1, 1, 0])
+        assert ended.out.count("This was the first execution") == 1
         assert "page 2718 twice, and Bing's quota used up: as it should be." in ended.out
         assert "4. Watch 咖啡 on both." in ended.out
         assert re.findall(r"succeeded discover: (\d+) found, (\d+) new", ended.out) == [("22", "22"), ("22", "0")]

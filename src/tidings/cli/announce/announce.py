@@ -159,7 +159,7 @@ async def announce_site(
         print_json(report.to_json())
     else:
         print_report(report, console=make_console())
-        if installation.is_new and report.new and (source is None or source.since is None):
+        if installation.is_new and 0 < report.new == report.total and (source is None or source.since is None):
             place = installation.settings.data_dir.absolute()
             typer.echo(
                 say("This was the first execution in {place}: without history, every page counted as new.", place=place)
