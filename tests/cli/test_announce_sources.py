@@ -99,6 +99,7 @@ async def test_since_with_state_does_not_hide_older_pages_from_the_next_executio
         (["https://a.example/s.xml", "--since", "yesterday"], "--since: it must be a number of days"),
         (["--urls-from", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["."], ". cannot be read: Is a directory"),
+        (["--url", "news/tea.html"], "is not a URL; a list names one page a line"),
         (["--urls-from", "/dev/null"], "there are no URLs to announce: the list is empty"),
         (["https://a.example/s.xml", "--since", "1d", "--announce-removed"], "needs the whole sitemap"),
         (["https://a.example/s.xml", "--since", "1d", "--channel", "bing"], "would spend the daily quota again"),

@@ -83,6 +83,8 @@ def find_source(
         first = next(lines, None)
         if first is None:
             fail("there are no URLs to announce: the list is empty")
+        if not urlsplit(first).netloc:
+            fail(f"{first[:80]!r} is not a URL; a list names one page a line, such as https://example.com/page")
         yield Source(f"{_find_origin(first, host=host)}/sitemap.xml", lines=chain([first], lines))
 
 
