@@ -1,14 +1,13 @@
 """What an engine's answer means, in the same words for every channel, and the exchange that brings one."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import escape_text
-from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
-from tidings.core.secrets.redaction import Redactor
+from tidings.core.net.client import Answer, GuardedClient
 from tidings.core.secrets.secret import Secret
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -116,20 +115,3 @@ def clean_text(text: str) -> str:
 
 def shorten_text(text: str) -> str:
     return text[:_LONGEST_DETAIL]
-
-
-def hide_secret(answer: Answer, secret: Secret) -> Answer:
-    """An answer may repeat the key, and the reason is stored and shown."""
-    text = Redactor([secret]).redact(answer.body.decode(errors="replace"))
-    return replace(answer, body=text.encode())
-
-
-def judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed: timedelta) -> Outcome:
-    """The outcome of a request that got no answer. The reason has no address, because that may hold a key."""
-    verdict, reason = Verdict.UNAVAILABLE, error.reason
-    if not isinstance(error, NetworkError):
-        verdict = Verdict.REFUSED
-    elif error.sent:
-        verdict, reason = Verdict.UNCERTAIN, f"no answer: {error.reason}"
-    timed_out = isinstance(error, FetchTimeoutError)
-    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed, timed_out=timed_out)

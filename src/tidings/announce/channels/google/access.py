@@ -12,21 +12,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from tidings.announce.channels.answer import (
-    ChannelRequest,
-    Outcome,
-    Verdict,
-    clean_text,
-    exchange,
-    hide_secret,
-    judge_failure,
-    shorten_text,
-)
-from tidings.announce.channels.google.answers import ADVICE, CHECK_CREDENTIALS, judge_google, read_document
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, shorten_text
+from tidings.announce.channels.google.answers import ADVICE, CHECK_CREDENTIALS, judge_google
+from tidings.announce.channels.quota.api import ChannelApi, hide_secrets, read_document
 from tidings.announce.site.google_settings import GoogleSettings, ServiceAccount
 from tidings.announce.site.site import find_origin
-from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, GuardedClient
+from tidings.core.net.client import Answer
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
@@ -38,7 +29,6 @@ TOKEN_ORIGINS: Final = frozenset(
     {"https://oauth2.googleapis.com", "https://accounts.google.com", "https://www.googleapis.com"}
 )
 GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-LONGEST_REQUEST: Final = 8_192
 
 _CLAIM_LASTS = timedelta(minutes=50)
 _TOKEN_LASTS = timedelta(hours=1)
@@ -65,12 +55,9 @@ class GoogleTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class GoogleAccess:
+class GoogleAccess(ChannelApi):
     """Requests to Google's APIs, signed in."""
 
-    client: GuardedClient
-    clock: Clock
-    # The address of the APIs, without a slash at the end.
     base: str = DEFAULT_GOOGLE_BASE
     tokens: GoogleTokens = field(default_factory=GoogleTokens)
 
@@ -118,15 +105,10 @@ class GoogleAccess:
     async def _send(
         self, request: ChannelRequest, *, secrets: tuple[Secret, ...], reads_token: bool = False
     ) -> tuple[Outcome, Answer | None]:
-        started = self.clock.monotonic()
-        try:
-            answer = await exchange(request, client=self.client, clock=self.clock, url_limit=LONGEST_REQUEST)
-        except FetchError as error:
-            elapsed = timedelta(seconds=self.clock.monotonic() - started)
-            return judge_failure(error, advice=ADVICE, elapsed=elapsed), None
-        shown = answer
-        for secret in secrets:
-            shown = hide_secret(shown, secret)
+        answer = await self.send(request, advice=ADVICE)
+        if isinstance(answer, Outcome):
+            return answer, None
+        shown = hide_secrets(answer, *secrets)
         if reads_token:
             return judge_token(shown), answer
         return judge_google(shown, now=self.clock.now()), answer

@@ -1,22 +1,15 @@
 """What an answer of Google's APIs means. All of them have the same form of errors."""
 
-import json
 from datetime import datetime
 from typing import Any
 
-from tidings.announce.channels.answer import Outcome, Verdict, clean_text, shorten_text
+from tidings.announce.channels.answer import Outcome, Verdict
+from tidings.announce.channels.quota.api import clean_detail, judge_error, make_advice, read_document
 from tidings.core.net.client import Answer
-from tidings.core.net.retry import parse_retry_after
 
-ADVICE = {
-    Verdict.ACCEPTED: "",
+ADVICE = make_advice("Google", midnight="Pacific time", setting="GOOGLE_API_BASE") | {
     Verdict.BAD_URLS: "Check that the URL belongs to the property in Search Console.",
     Verdict.FORBIDDEN: "Make the service account an owner of the property in Search Console, and enable the API.",
-    Verdict.QUOTA_FULL: "Nothing to do: the rest follows when the quota is new, at midnight Pacific time.",
-    Verdict.RATE_LIMITED: "Google is asked too often; it is sent again next time.",
-    Verdict.UNAVAILABLE: "Google has trouble; what failed is sent again next time.",
-    Verdict.UNCERTAIN: "Google may have taken it; it is sent again next time, and stays counted against the quota.",
-    Verdict.REFUSED: "Look at the reason; where it is not Google's own answer, check GOOGLE_API_BASE.",
 }
 
 CHECK_CREDENTIALS = "Check googleCredentials, and that this machine's clock is right."
@@ -41,25 +34,7 @@ def judge_google(answer: Answer, *, now: datetime) -> Outcome:
     else:
         message = _clean(answer.body.decode(errors="replace"))
     verdict = _classify(answer.status, code=code, message=message, is_google=isinstance(error, dict))
-    return Outcome(
-        verdict,
-        f"HTTP {answer.status}" + (f": {message}" if message else ""),
-        ADVICE[verdict],
-        status=answer.status,
-        code=code,
-        message=message,
-        elapsed=answer.elapsed,
-        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
-    )
-
-
-def read_document(body: bytes) -> dict[str, Any] | None:
-    """A JSON object, or None."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    return judge_error(answer, verdict, message, advice=ADVICE, now=now, code=code, message=message)
 
 
 def _find_code(error: dict[str, Any]) -> str | None:
@@ -70,7 +45,7 @@ def _find_code(error: dict[str, Any]) -> str | None:
 
 
 def _clean(value: object) -> str | None:
-    return shorten_text(clean_text(value)) or None if isinstance(value, str) else None
+    return clean_detail(value) or None if isinstance(value, str) else None
 
 
 def _classify(status: int, *, code: str | None, message: str | None, is_google: bool) -> Verdict:

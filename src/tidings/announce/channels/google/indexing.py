@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, tzinfo
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.google.access import DEFAULT_GOOGLE_BASE, GoogleAccess
+from tidings.announce.channels.quota.api import CLOSED_AT_ONCE
 from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
@@ -20,15 +21,6 @@ GOOGLE = Engine(endpoint="google", host="google")
 
 _INDEXING_BASE = "https://indexing.googleapis.com"
 _BATCH = 100
-_FAILURES_UNTIL_CLOSED = {
-    Verdict.RATE_LIMITED: 1,
-    Verdict.UNAVAILABLE: 1,
-    Verdict.UNCERTAIN: 1,
-    Verdict.QUOTA_FULL: 1,
-    Verdict.FORBIDDEN: 1,
-    # One refusal may be about the page, two in a row are not.
-    Verdict.REFUSED: 2,
-}
 
 
 class PacificTime(tzinfo):
@@ -74,7 +66,8 @@ class GoogleIndexingApi:
     urls_per_request = 1
     # A request has one URL: nothing can be halved.
     most_split_requests = 1
-    failures_until_closed = _FAILURES_UNTIL_CLOSED
+    # One refusal may be about the page, two in a row are not.
+    failures_until_closed = CLOSED_AT_ONCE | {Verdict.REFUSED: 2}
 
     @property
     def clock(self) -> Clock:

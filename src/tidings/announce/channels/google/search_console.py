@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.google.access import GoogleAccess
-from tidings.announce.channels.google.answers import read_document
+from tidings.announce.channels.quota.api import read_document
 from tidings.announce.site.site import Site
 
 SEARCH_CONSOLE_SCOPE = "https://www.googleapis.com/auth/webmasters"

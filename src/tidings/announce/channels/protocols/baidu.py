@@ -5,32 +5,28 @@ takes today (`remain`); there is no other way to learn the quota. An error carri
 decides and the HTTP status only where it says nothing. The token is in the URL, so no URL of a request is ever shown.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
-from tidings.announce.channels.answer import (
-    LONGEST_ANSWER,
-    ChannelRequest,
-    Outcome,
-    Verdict,
-    clean_text,
-    exchange,
-    hide_secret,
-    judge_failure,
-    shorten_text,
+from tidings.announce.channels.answer import LONGEST_ANSWER, ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.quota.api import (
+    CLOSED_AT_ONCE,
+    ChannelApi,
+    clean_detail,
+    hide_secrets,
+    judge_error,
+    make_advice,
+    read_document,
 )
 from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BaiduSettings
-from tidings.announce.site.site import Engine, Site, find_origin
-from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, GuardedClient
-from tidings.core.net.retry import parse_retry_after
+from tidings.announce.site.site import Engine, Site
+from tidings.core.net.client import Answer
 
 # Baidu documents plain http; https works for some (BAIDU_API_BASE).
 DEFAULT_BAIDU_BASE = "http://data.zz.baidu.com"
@@ -62,48 +58,24 @@ _MESSAGES = {
     "internal error": Verdict.UNAVAILABLE,
 }
 _STATUSES = {401: Verdict.FORBIDDEN, 429: Verdict.RATE_LIMITED}
-_FAILURES_UNTIL_CLOSED = {
-    Verdict.RATE_LIMITED: 1,
-    Verdict.UNAVAILABLE: 1,
-    Verdict.UNCERTAIN: 1,
-    Verdict.QUOTA_FULL: 1,
-    Verdict.THROTTLED: 1,
-    Verdict.UNVERIFIED: 1,
-    Verdict.FORBIDDEN: 1,
-    # A request without an understandable answer costs quota for nothing.
-    Verdict.REFUSED: 1,
-}
-_ADVICE = {
-    Verdict.ACCEPTED: "",
+_ADVICE = make_advice("Baidu", midnight="UTC+8", setting="BAIDU_API_BASE") | {
     Verdict.FORBIDDEN: "Check baiduToken and baiduSite: the site must be verified at Baidu under exactly this name.",
     Verdict.UNVERIFIED: "Baidu has not finished verifying the site; it is sent again next time.",
-    Verdict.QUOTA_FULL: "Nothing to do: the rest follows when the quota is new, at midnight UTC+8.",
-    Verdict.RATE_LIMITED: "Baidu is asked too often; it is sent again next time.",
-    Verdict.UNAVAILABLE: "Baidu has trouble; what failed is sent again next time.",
-    Verdict.UNCERTAIN: "Baidu may have taken it; it is sent again next time, and stays counted against the quota.",
-    Verdict.REFUSED: "Look at the reason; where it is not Baidu's own answer, check BAIDU_API_BASE.",
 }
 REJECTED_ADVICE = "Compare the URLs with baiduSite: scheme, www. and port must be as they were verified at Baidu."
 
 
 @dataclass(frozen=True, slots=True)
-class BaiduApi:
+class BaiduApi(ChannelApi):
     """Baidu's API for pushing URLs."""
 
-    client: GuardedClient
-    clock: Clock
-    # Its address, without a slash at the end.
     base: str = DEFAULT_BAIDU_BASE
 
     batch_size = urls_per_request = MOST_URLS
     # Baidu names the URLs that it does not take: nothing is halved.
     most_split_requests = 1
-    failures_until_closed = _FAILURES_UNTIL_CLOSED
-
-    @property
-    def host(self) -> str:
-        """The host that requests are paced by."""
-        return find_origin(self.base).partition("://")[2]
+    # A request without an understandable answer costs quota for nothing.
+    failures_until_closed = CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.UNVERIFIED: 1, Verdict.REFUSED: 1}
 
     def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest:
         name = quote(site.baidu.site or site.origin, safe=":/")
@@ -112,44 +84,27 @@ class BaiduApi:
 
     async def submit(self, site: Site, request: ChannelRequest, *, count: int) -> Outcome:
         """Send one batch and judge the answer; a lost connection is judged too. Nothing is retried here."""
-        started = self.clock.monotonic()
-        try:
-            answer = await exchange(
-                request,
-                client=self.client,
-                clock=self.clock,
-                url_limit=LONGEST_REQUEST,
-                # It may repeat every URL of the request.
-                longest=LONGEST_ANSWER + len(request.body or b""),
-            )
-        except FetchError as error:
-            elapsed = timedelta(seconds=self.clock.monotonic() - started)
-            return judge_failure(error, advice=_ADVICE, elapsed=elapsed)
-        sent = (request.body or b"").decode().split("\n")
-        return judge_answer(hide_secret(answer, site.baidu.require_key()), sent=sent, now=self.clock.now())
+        sent = request.body or b""
+        # The answer may repeat every URL of the request.
+        answer = await self.send(request, advice=_ADVICE, longest=LONGEST_ANSWER + len(sent))
+        if isinstance(answer, Outcome):
+            return answer
+        shown = hide_secrets(answer, site.baidu.require_key())
+        return judge_answer(shown, sent=sent.decode().split("\n"), now=self.clock.now())
 
 
 def judge_answer(answer: Answer, *, sent: Sequence[str], now: datetime) -> Outcome:
     """Classify Baidu's answer to these URLs."""
-    document = _read_document(answer.body)
+    document = read_document(answer.body)
     if answer.status == 200 and document is not None and "error" not in document:
         return _judge_success(answer, document, sent=sent)
-    code, message = None, shorten_text(clean_text(answer.body.decode(errors="replace"))) or None
+    code, message = None, clean_detail(answer.body.decode(errors="replace")) or None
     if document is not None and "error" in document:
-        code = shorten_text(clean_text(str(document["error"])))
-        message = shorten_text(clean_text(str(document.get("message", "")))) or None
+        code = clean_detail(str(document["error"]))
+        message = clean_detail(str(document.get("message", ""))) or None
     verdict = _classify(int(code) if code and code.isdigit() and len(code) == 3 else answer.status, message, code)
-    found = ": ".join(part for part in (code and f"error {code}", message) if part)
-    return Outcome(
-        verdict,
-        f"HTTP {answer.status}" + (f": {found}" if found else ""),
-        _ADVICE[verdict],
-        status=answer.status,
-        code=code,
-        message=message,
-        elapsed=answer.elapsed,
-        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
-    )
+    words = (code and f"error {code}", message)
+    return judge_error(answer, verdict, *words, advice=_ADVICE, now=now, code=code, message=message)
 
 
 def _judge_success(answer: Answer, document: Mapping[str, Any], *, sent: Sequence[str]) -> Outcome:
@@ -183,14 +138,6 @@ def _classify(status: int, message: str | None, code: str | None) -> Verdict:
         return Verdict.UNAVAILABLE
     # Without Baidu's words, a 401 comes from something in between.
     return _STATUSES.get(status, Verdict.REFUSED) if code is not None or status == 429 else Verdict.REFUSED
-
-
-def _read_document(body: bytes) -> dict[str, Any] | None:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _read_count(value: object) -> int | None:

@@ -9,28 +9,25 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
-from tidings.announce.channels.answer import (
-    ChannelRequest,
-    Outcome,
-    Verdict,
-    clean_text,
-    exchange,
-    hide_secret,
-    judge_failure,
-    shorten_text,
-)
+from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.protocols.indexnow import encode_component
+from tidings.announce.channels.quota.api import (
+    CLOSED_AT_ONCE,
+    ChannelApi,
+    clean_detail,
+    hide_secrets,
+    judge_error,
+    make_advice,
+    read_document,
+)
 from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings
-from tidings.announce.site.site import Engine, Site, find_origin
-from tidings.core.clock import Clock
-from tidings.core.net.client import Answer, FetchError, GuardedClient
-from tidings.core.net.retry import parse_retry_after
+from tidings.announce.site.site import Engine, Site
+from tidings.core.net.client import Answer
 
 DEFAULT_BASE = "https://ssl.bing.com/webmaster/api.svc/json"
 # The engine's name in the outbox and in summaries.
@@ -43,17 +40,11 @@ _REMAINING = re.compile(r"quota remaining for today\s*:\s*(\d{1,9})")
 _CONSTANTS = re.compile(r"error_[a-z_]+")
 _EXCEEDED = re.compile(r"exceeded\b.*\bquota\b(?:\s*:\s*(?P<total>\d{1,9}))?|error_quota_exceeded")
 
-_ADVICE = {
-    Verdict.ACCEPTED: "",
+_ADVICE = make_advice("Bing", midnight="UTC", setting="BING_API_BASE") | {
     Verdict.BAD_URLS: "Check that the URL belongs to the site as Bing knows it.",
     Verdict.FORBIDDEN: "Check the key in Bing Webmaster Tools and that the site is in that account; then set it here.",
-    Verdict.QUOTA_FULL: "Nothing to do: the rest follows when the quota is new, at midnight UTC.",
     Verdict.QUOTA_REMAINING: "Something else uses the same quota; set bingDailyQuota to what is meant for Tidings.",
-    Verdict.RATE_LIMITED: "Bing is asked too often; it is sent again next time.",
     Verdict.THROTTLED: "Nothing to do: the key rests for an hour, on all its sites.",
-    Verdict.UNAVAILABLE: "Bing has trouble; what failed is sent again next time.",
-    Verdict.UNCERTAIN: "Bing may have taken it; it is sent again next time, and stays counted against the quota.",
-    Verdict.REFUSED: "Look at the reason; where it is not Bing's own answer, check BING_API_BASE.",
 }
 
 # Words in ErrorCode and Message, which say what the number does not.
@@ -70,40 +61,21 @@ _WORDS = {
 _STATUSES = {401: Verdict.FORBIDDEN, 403: Verdict.QUOTA_FULL, 429: Verdict.RATE_LIMITED}
 
 
-# A next batch would meet the same answer. One refusal may be about the batch, two in a row are not.
-_FAILURES_UNTIL_CLOSED = {
-    Verdict.RATE_LIMITED: 1,
-    Verdict.UNAVAILABLE: 1,
-    Verdict.UNCERTAIN: 1,
-    Verdict.QUOTA_FULL: 1,
-    Verdict.THROTTLED: 1,
-    Verdict.FORBIDDEN: 1,
-    Verdict.REFUSED: 2,
-}
-
-
 # Bing allows no site more than this a day.
 MOST_ASKED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class BingApi:
+class BingApi(ChannelApi):
     """Bing's Webmaster API."""
 
-    client: GuardedClient
-    clock: Clock
-    # Its address, without a slash at the end.
     base: str = DEFAULT_BASE
 
     batch_size = urls_per_request = MOST_URLS
     # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.
     most_split_requests = 60
-    failures_until_closed = _FAILURES_UNTIL_CLOSED
-
-    @property
-    def host(self) -> str:
-        """The host that requests are paced by."""
-        return find_origin(self.base).partition("://")[2]
+    # One refusal may be about the batch, two in a row are not.
+    failures_until_closed = CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.REFUSED: 2}
 
     def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest:
         body = json.dumps({"siteUrl": site.origin, "urlList": list(urls)}, ensure_ascii=False).encode()
@@ -120,17 +92,18 @@ class BingApi:
     async def ask_quota(self, site: Site) -> "AskedQuota | Outcome":
         """Bing's own numbers of the quota, or the answer that came instead."""
         url = self._make_url("GetUrlSubmissionQuota", site, siteUrl=site.origin)
-        outcome, text = await self._send(ChannelRequest("GET", url), site)
+        outcome, body = await self._send(ChannelRequest("GET", url), site)
         if not outcome.accepted:
             return outcome
         try:
-            found = json.loads(text)["d"]
+            found = json.loads(body)["d"]
             daily, monthly = int(found["DailyQuota"]), int(found["MonthlyQuota"])
             if daily < 0 or monthly < 0:
                 raise ValueError
             return AskedQuota(daily=daily, monthly=monthly)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return _judge(Verdict.REFUSED, "HTTP 200, but not with a quota", status=200, elapsed=outcome.elapsed)
+            reason, advice = "HTTP 200, but not with a quota", _ADVICE[Verdict.REFUSED]
+            return Outcome(Verdict.REFUSED, reason, advice, status=200, elapsed=outcome.elapsed)
 
     async def ask_limit(self, site: Site) -> int | None:
         """URLs of this day, by Bing's own word. None: it did not say."""
@@ -141,15 +114,12 @@ class BingApi:
         values = {**query, "apikey": site.bing.require_key().reveal()}
         return f"{self.base}/{name}?" + "&".join(f"{field}={encode_component(text)}" for field, text in values.items())
 
-    async def _send(self, request: ChannelRequest, site: Site) -> tuple[Outcome, str]:
-        started = self.clock.monotonic()
-        try:
-            answer = await exchange(request, client=self.client, clock=self.clock, url_limit=LONGEST_REQUEST)
-        except FetchError as error:
-            elapsed = timedelta(seconds=self.clock.monotonic() - started)
-            return judge_failure(error, advice=_ADVICE, elapsed=elapsed), ""
-        text = answer.body.decode(errors="replace")
-        return judge_answer(hide_secret(answer, site.bing.require_key()), now=self.clock.now()), text
+    async def _send(self, request: ChannelRequest, site: Site) -> tuple[Outcome, bytes]:
+        answer = await self.send(request, advice=_ADVICE)
+        if isinstance(answer, Outcome):
+            return answer, b""
+        shown = hide_secrets(answer, site.bing.require_key())
+        return judge_answer(shown, now=self.clock.now()), shown.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +130,6 @@ class AskedQuota:
     daily: int
     # URLs a month.
     monthly: int
-
-
-def _judge(verdict: Verdict, reason: str, **details: Any) -> Outcome:
-    return Outcome(verdict, reason, _ADVICE[verdict], **details)
 
 
 def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
@@ -177,17 +143,8 @@ def judge_answer(answer: Answer, *, now: datetime) -> Outcome:
         # Not Bing's own form: a page of a proxy may say anything, so only its constants count.
         words = " ".join(_CONSTANTS.findall(words))
     verdict, numbers = _classify(answer.status, words)
-    found = ": ".join(part for part in (code and f"ErrorCode {code}", message) if part)
-    return _judge(
-        verdict,
-        f"HTTP {answer.status}" + (f": {found}" if found and verdict is not Verdict.ACCEPTED else ""),
-        status=answer.status,
-        code=code,
-        message=message,
-        **numbers,
-        elapsed=answer.elapsed,
-        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
-    )
+    parts = () if verdict is Verdict.ACCEPTED else (code and f"ErrorCode {code}", message)
+    return judge_error(answer, verdict, *parts, advice=_ADVICE, now=now, code=code, message=message, **numbers)
 
 
 def _classify(status: int, words: str) -> tuple[Verdict, dict[str, int]]:
@@ -210,16 +167,10 @@ def _classify(status: int, words: str) -> tuple[Verdict, dict[str, int]]:
 
 def _read_error(body: bytes) -> tuple[str | None, str | None]:
     """ErrorCode and Message, where the body has them; else the start of what came, as the message."""
-    text = body.decode(errors="replace")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        return None, _clean(text) or None
-    code, message = document.get("ErrorCode"), document.get("Message")
-    return (None if code is None else _clean(str(code))), (None if message is None else _clean(str(message)))
-
-
-def _clean(text: str) -> str:
-    return shorten_text(clean_text(text))
+    document = read_document(body)
+    if document is None:
+        return None, clean_detail(body.decode(errors="replace")) or None
+    code, message = (
+        None if value is None else clean_detail(str(value)) for value in map(document.get, ("ErrorCode", "Message"))
+    )
+    return code, message

@@ -1,0 +1,123 @@
+"""What the APIs of channels with a quota share: sending a request, judging one that got no answer, making an outcome of
+an answer, and advice."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidings.announce.channels.answer import (
+    LONGEST_ANSWER,
+    ChannelRequest,
+    Outcome,
+    Verdict,
+    clean_text,
+    exchange,
+    shorten_text,
+)
+from tidings.announce.site.site import find_origin
+from tidings.core.clock import Clock
+from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, GuardedClient, NetworkError
+from tidings.core.net.retry import parse_retry_after
+from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
+
+# Of a request's URL.
+LONGEST_REQUEST = 8_192
+# A next batch would meet the same answer.
+CLOSED_AT_ONCE = {
+    Verdict.RATE_LIMITED: 1,
+    Verdict.UNAVAILABLE: 1,
+    Verdict.UNCERTAIN: 1,
+    Verdict.QUOTA_FULL: 1,
+    Verdict.FORBIDDEN: 1,
+}
+
+
+def clean_detail(text: str) -> str:
+    """An engine's words for a reason."""
+    return shorten_text(clean_text(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelApi:
+    """The API of a channel with a quota."""
+
+    client: GuardedClient
+    clock: Clock
+    # Its address, without a slash at the end.
+    base: str
+
+    @property
+    def host(self) -> str:
+        """The host that requests are paced by."""
+        return find_origin(self.base).partition("://")[2]
+
+    async def send(
+        self, request: ChannelRequest, *, advice: Mapping[Verdict, str], longest: int = LONGEST_ANSWER
+    ) -> Answer | Outcome:
+        """Send a request. Its answer, or the outcome where none came."""
+        started = self.clock.monotonic()
+        try:
+            return await exchange(
+                request, client=self.client, clock=self.clock, url_limit=LONGEST_REQUEST, longest=longest
+            )
+        except FetchError as error:
+            elapsed = timedelta(seconds=self.clock.monotonic() - started)
+            return _judge_failure(error, advice=advice, elapsed=elapsed)
+
+
+def hide_secrets(answer: Answer, *secrets: Secret) -> Answer:
+    """An answer may repeat the key, and the reason is stored and shown."""
+    text = Redactor(secrets).redact(answer.body.decode(errors="replace"))
+    return replace(answer, body=text.encode())
+
+
+def judge_error(
+    answer: Answer, verdict: Verdict, *parts: str | None, advice: Mapping[Verdict, str], now: datetime, **details: Any
+) -> Outcome:
+    """The outcome of an answer with this verdict; `parts` are the words of its reason."""
+    found = ": ".join(part for part in parts if part)
+    return Outcome(
+        verdict,
+        f"HTTP {answer.status}" + (f": {found}" if found else ""),
+        advice[verdict],
+        status=answer.status,
+        elapsed=answer.elapsed,
+        retry_after=parse_retry_after(answer.headers.get("Retry-After"), now=now),
+        **details,
+    )
+
+
+def _judge_failure(error: FetchError, *, advice: Mapping[Verdict, str], elapsed: timedelta) -> Outcome:
+    """The outcome of a request that got no answer. The reason has no address, because that may hold a key."""
+    verdict, reason = Verdict.UNAVAILABLE, error.reason
+    if not isinstance(error, NetworkError):
+        verdict = Verdict.REFUSED
+    elif error.sent:
+        verdict, reason = Verdict.UNCERTAIN, f"no answer: {error.reason}"
+    timed_out = isinstance(error, FetchTimeoutError)
+    return Outcome(verdict, reason, advice[verdict], elapsed=elapsed, timed_out=timed_out)
+
+
+def make_advice(name: str, *, midnight: str, setting: str) -> dict[Verdict, str]:
+    """What to do about each verdict, in the words that these channels share."""
+    again = "it is sent again next time"
+    return {
+        Verdict.ACCEPTED: "",
+        Verdict.QUOTA_FULL: f"Nothing to do: the rest follows when the quota is new, at midnight {midnight}.",
+        Verdict.RATE_LIMITED: f"{name} is asked too often; {again}.",
+        Verdict.UNAVAILABLE: f"{name} has trouble; what failed is sent again next time.",
+        Verdict.UNCERTAIN: f"{name} may have taken it; {again}, and stays counted against the quota.",
+        Verdict.REFUSED: f"Look at the reason; where it is not {name}'s own answer, check {setting}.",
+    }
+
+
+def read_document(body: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
