@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from tests.announce.stage import read_json
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
 from tidings.announce.channels.choice import ChannelChoice
@@ -160,7 +161,7 @@ async def check_indexnow(stage: BingStage, report: Report) -> None:
 
 
 def _describe_indexnow(report: Report) -> dict[str, Any]:
-    figures = {name: value for name, value in report.to_json().items() if name not in _OF_THE_RUN}
+    figures = {name: value for name, value in read_json(report).items() if name not in _OF_THE_RUN}
     figures["errors"] = [error for error in figures["errors"] if not error.startswith("bing: ")]
     engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in figures.pop("engines")]
     return {**figures, "engines": engines}

@@ -2,6 +2,7 @@
 also the few documents that the sandbox does not write by itself, and a clock that can be put forward."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,12 @@ Events = list[MutableMapping[str, Any]]
 
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _SPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+
+
+def read_json(report: Report) -> dict[str, Any]:
+    """The report as a client of the API reads it."""
+    document: dict[str, Any] = json.loads(json.dumps(report.to_json()))
+    return document
 
 
 class AdjustableClock:

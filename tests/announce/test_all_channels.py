@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.announce.bing_stage import KEY, MORNING
+from tests.announce.stage import read_json
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
 from tidings.announce.channels.quota.kinds import ApiBases
@@ -70,7 +71,7 @@ async def test_a_channel_that_fails_harms_no_other(make_bench: BenchMaker, chann
             assert stand_in.accepted == dict.fromkeys(urls if expected else (), 1), each
         assert report.submitted == PAGES
         assert report.status is (ExecutionStatus.SUCCEEDED if channel is None else ExecutionStatus.PARTIAL)
-        shown = report.to_json()
+        shown = read_json(report)
         stats = [shown[f"{each}Stats"]["success"] for each in Channel if each.has_quota]
         assert [shown["engines"][0]["succeeded"] == PAGES, *stats] == [each is not channel for each in Channel]
         told = [(each["submitted"], each["failure"] is None) for each in shown["googleSitemaps"]]

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from tests.announce.stage import Events, pick_events
+from tests.announce.stage import Events, pick_events, read_json
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
 from tidings.announce.channels.choice import ChannelChoice
@@ -144,12 +144,12 @@ async def test_each_documented_answer(make_bench: BenchMaker, events: Events, ro
         assert await stage.find_entered() == set()
         failed = await stage.list_failed()
         assert [(page.engine, page.attempts) for page in failed] == [("baidu", row.attempts)] * bool(row.attempts)
-        assert row.says in (report.to_json()["baiduStats"]["errorMessage"] or "")
+        assert row.says in (read_json(report)["baiduStats"]["errorMessage"] or "")
         assert all(row.says in page.reason for page in failed)
         assert ranked.engine.broken == row.off
         off = pick_events(events, "alert", kind="channel_off", subject=f"{stage.site.id} at baidu")
         assert len(off) == row.off
-        assert TOKEN not in json.dumps(report.to_json())
+        assert TOKEN not in json.dumps(read_json(report))
         stage.baidu.recover()
         stage.baidu.daily_quota += row.used
         asked = len(stage.list_pushes())
@@ -169,7 +169,7 @@ async def test_the_first_push_of_a_day_is_one_page_and_what_remains_counts_from_
         assert stage.list_pushes() == [1, 9, 40]
         state = await stage.read_quota()
         assert (state.used, state.limit, state.remaining, state.learned) == (50, 50, 0, True)
-        stats = report.to_json()["baiduStats"]
+        stats = read_json(report)["baiduStats"]
         assert (stats["urlCount"], stats["left"], stats["quota"]["remaining"]) == (50, 10, 0)
         assert len(await stage.find_entered()) == 50
         # Downwards: somebody else pushes 45 on the next day.
@@ -218,7 +218,7 @@ async def test_a_token_that_worked_lately_rests_when_it_is_refused(make_bench: B
         pushes = len(stage.list_pushes())
         rested = await stage.announce()
         assert len(stage.list_pushes()) == pushes
-        assert "the key rests until" in rested.to_json()["baiduStats"]["errorMessage"]
+        assert "the key rests until" in read_json(rested)["baiduStats"]["errorMessage"]
         stage.clock.advance(timedelta(hours=1))
         assert (await stage.announce()).status is SUCCEEDED
         assert await stage.find_entered() == set(stage.web.urls())

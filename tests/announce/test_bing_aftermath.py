@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.announce.bing_stage import KEY, MORNING, BingStage, check_indexnow, open_bing_stage, open_twin
-from tests.announce.stage import Events, pick_events
+from tests.announce.stage import Events, pick_events, read_json
 from tests.conftest import BenchMaker
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.execution.report import Report
@@ -114,7 +114,7 @@ async def test_a_batch_larger_than_what_remains_is_sent_again_as_large_as_that(
         assert set(stage.bing.accepted) == await stage.find_entered() == set(second)
         assert (await stage.read_quota()).used == stage.used_at_bing() == 150
         assert report.status is SUCCEEDED
-        stats = report.to_json()["bingStats"]
+        stats = read_json(report)["bingStats"]
         assert (stats["success"], stats["urlCount"], stats["failed"], stats["left"]) == (True, 27, 0, 123)
         assert (stats["statusCode"], stats["errorCode"]) == (200, "2")
         assert stats["errorMessage"] == "ERROR!!! Quota remaining for today: 27, Submitted: 100"
@@ -240,7 +240,7 @@ async def test_a_bing_that_is_not_there_costs_no_quota(make_bench: BenchMaker) -
         assert (await stage.read_quota()).used == 0
         failed = {(page.reason, page.attempts) for page in await stage.list_failed()}
         assert failed == {("no connection: Connection refused", 4)}
-        stats = report.to_json()["bingStats"]
+        stats = read_json(report)["bingStats"]
         assert (stats["statusCode"], stats["errorMessage"]) == (None, "no connection: Connection refused")
         await check_indexnow(stage, report)
         await stage.bing.start()
@@ -270,7 +270,7 @@ async def test_what_a_retry_got_over_is_no_failure(
         assert (await stage.read_quota()).used == 20
         assert await stage.list_failed() == []
         assert [event["log_level"] for event in pick_events(events, "batch.answer")] == ["warning"] * len(waits)
-        stats = report.to_json()["bingStats"]
+        stats = read_json(report)["bingStats"]
         assert (report.status, stats["success"], stats["urlCount"]) == (SUCCEEDED, True, 20)
 
 

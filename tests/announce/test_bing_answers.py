@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.announce.bing_stage import MORNING, BingStage, check_indexnow, open_bing_stage
-from tests.announce.stage import Events, pick_events
+from tests.announce.stage import Events, pick_events, read_json
 from tests.conftest import BenchMaker
 from tests.stage import LOOPBACK
 from tidings.announce.channels.answer import Verdict
@@ -226,7 +226,7 @@ async def check_sent(stage: BingStage, row: Row) -> None:
     """The next execution: with Bing well, everything goes through, in one batch."""
     asked, before = len(stage.batches()), stage.bing.accepted.copy()
     report = await stage.announce()
-    stats = report.to_json()["bingStats"]
+    stats = read_json(report)["bingStats"]
     assert (report.status, stats["success"], stats["urlCount"], stats["statusCode"]) == (SUCCEEDED, True, 20, 200)
     assert [len(urls) for urls in stage.batches()[asked:]] == [20]
     assert stage.bing.accepted - before == dict.fromkeys(stage.web.urls(), 1)
@@ -240,7 +240,7 @@ async def check_skipped(stage: BingStage, events: Events, row: Row, *, since: Re
     asked, failed = len(stage.batches()), await stage.list_failed()
     events.clear()
     report = await stage.announce()
-    stats = report.to_json()["bingStats"]
+    stats = read_json(report)["bingStats"]
     assert len(stage.batches()) == asked
     assert (stats["success"], stats["urlCount"], stats["statusCode"]) == (False, 0, None)
     assert stats["errorMessage"] == tell_skipped(row, answered_at=read_timestamp(since))
@@ -260,7 +260,7 @@ async def check_failed(stage: BingStage, row: Row) -> None:
 
 async def check_record(stage: BingStage, report: Report, row: Row) -> None:
     [saved] = await stage.list_executions()
-    assert (saved.status, saved.result) == (PARTIAL, report.to_json())
+    assert (saved.status, saved.result) == (PARTIAL, read_json(report))
     stats = saved.result["bingStats"]
     assert (stats["success"], stats["urlCount"], stats["due"]) == (False, 0, 20)
     assert stats["statusCode"] == (None if row.silent else row.fault.status)
@@ -299,7 +299,7 @@ def check_log(stage: BingStage, events: Events, row: Row) -> None:
 
 
 def read_timestamp(report: Report) -> datetime:
-    return datetime.fromisoformat(report.to_json()["bingStats"]["timestamp"])
+    return datetime.fromisoformat(read_json(report)["bingStats"]["timestamp"])
 
 
 def tell_skipped(row: Row, *, answered_at: datetime) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from tests.announce.bing_stage import MORNING, open_bing_stage
-from tests.announce.stage import Events, StageMaker, pick_events, write_urlset
+from tests.announce.stage import Events, StageMaker, pick_events, read_json, write_urlset
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
 from tidings.announce.channels.choice import ChannelChoice
@@ -27,12 +27,12 @@ async def test_every_page_that_anybody_took_counts_once_and_repeats_count(open_s
     stage.engines[1].misbehave(Fault(status=403, body="no"))
     first = await stage.announce()
     assert (first.submitted, first.failed) == (20, 0)
-    [error] = first.to_json()["errors"]
+    [error] = read_json(first)["errors"]
     assert error == f"{stage.engines[1].host}: 20 of 20 URLs failed: HTTP 403: no"
     stage.engines[1].recover()
     again = await stage.announce()
     assert (again.status, again.new, again.submitted, again.repeated) == (SUCCEEDED, 0, 20, 20)
-    shown = again.to_json()
+    shown = read_json(again)
     assert {
         name: shown[name] for name in ("total_urls", "new_urls", "cached_urls", "submitted_urls", "failed_urls")
     } == {
@@ -74,10 +74,10 @@ async def test_bing_alone_that_meets_its_quota_is_no_failure(make_bench: BenchMa
         assert (quota.used, quota.limit, quota.remaining) == (100, 50, 0)
         [logged] = pick_events(events, "bing.quota_exceeded", log_level="warning")
         assert (logged["used"], logged["quota"]) == (100, 50)
-        stats = met.to_json()["bingStats"]
+        stats = read_json(met)["bingStats"]
         assert (stats["statusCode"], stats["due"], stats["left"]) == (400, 20, 20)
         later = await stage.announce(channel=ChannelChoice.BING)
-        stats = later.to_json()["bingStats"]
+        stats = read_json(later)["bingStats"]
         assert (later.status, stats["due"], stats["left"], stats["urlCount"]) == (SUCCEEDED, 20, 20, 0)
         assert pick_events(events, "alert") == []
 
@@ -86,7 +86,7 @@ async def test_bings_last_answer_stands_beside_its_success(make_bench: BenchMake
     """A37: an error that was recovered from stays as the error, and the status is that of the last answer."""
     async with open_bing_stage(make_bench, pages=20) as stage:
         stage.bing.misbehave(Fault(status=503, times=1))
-        stats = (await stage.announce()).to_json()["bingStats"]
+        stats = read_json(await stage.announce())["bingStats"]
         assert (stats["success"], stats["statusCode"], stats["urlCount"]) == (True, 200, 20)
         assert stats["errorMessage"] == "HTTP 503"
 
@@ -106,7 +106,7 @@ async def test_a_site_without_a_page_to_announce_is_no_success(
     stage.web.serve("/sitemap.xml", write_urlset([url] if url else []))
     report = await stage.announce()
     assert report.status is FAILED
-    [error] = report.to_json()["errors"]
+    [error] = read_json(report)["errors"]
     assert words in error
     assert advice in error
     [alert] = pick_events(events, "alert")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.announce.stage import Events, pick_events
+from tests.announce.stage import Events, pick_events, read_json
 from tests.conftest import Bench, BenchMaker
 from tests.fakes import FakeClock, StageClock
 from tidings.announce.channels.choice import ChannelChoice
@@ -100,7 +100,7 @@ async def test_a_sitemap_is_submitted_when_it_changed_and_only_then(make_bench: 
         stage.google.findings[stage.web.sitemap_url] = {"warnings": "2", "errors": "1", "isPending": True}
         again = await stage.announce()
         assert (again.status, stage.count("PUT"), stage.count("GET")) == (SUCCEEDED, 1, 2)
-        assert again.to_json()["googleSitemaps"][0]["errors"] == 1
+        assert read_json(again)["googleSitemaps"][0]["errors"] == 1
         assert any("Google found 1 errors" in warning for warning in again.warnings)
         [stored] = await stage.list_sitemaps()
         assert (stored.google.warnings, stored.google.errors, stored.google.pending) == (2, 1, True)
@@ -167,7 +167,7 @@ async def test_each_answer_about_a_sitemap(
         report = await stage.announce()
         assert report.status is PARTIAL
         assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
-        [told] = report.to_json()["googleSitemaps"]
+        [told] = read_json(report)["googleSitemaps"]
         assert says in told["failure"]
         assert told["advice"]
         alerts = pick_events(events, "alert", kind="sitemap_refused", subject=f"{stage.site.id} at google")
@@ -179,7 +179,7 @@ async def test_each_answer_about_a_sitemap(
         kinds = {each.kind for each in await stage.bench.announcer.alerts.list_open()}
         assert "sitemap_refused" not in kinds
         private = json.loads(stage.google.credentials)["private_key"]
-        assert private[30:60] not in json.dumps([report.to_json(), again.to_json(), [str(event) for event in events]])
+        assert private[30:60] not in json.dumps([read_json(report), read_json(again), [str(event) for event in events]])
 
 
 async def test_one_claim_signs_in_for_less_than_an_hour_and_a_stale_token_is_replaced(
@@ -251,7 +251,7 @@ async def test_each_answer_about_a_page(make_bench: BenchMaker, row: IndexingRow
         quota = await open_quota(stage.site, GOOGLE_KIND, database=stage.bench.database, clock=stage.clock).read()
         assert (quota.used, quota.full) == (row.used, row.full)
         assert await stage.find_entered() == set()
-        assert row.says in report.to_json()["googleStats"]["errorMessage"]
+        assert row.says in read_json(report)["googleStats"]["errorMessage"]
         assert report.ranked[Channel.GOOGLE].engine.broken == row.off
         assert [each.submitted for each in report.sitemaps] == [True]
         stage.google.recover()
@@ -270,7 +270,7 @@ async def test_pages_go_one_by_one_within_the_quota_and_the_pace(make_bench: Ben
         assert len(stage.list_published()) == 3
         gaps = [each.total_seconds() for each in stage.clock.slept if each < timedelta(seconds=1)]
         assert max(gaps) > 0.14
-        stats = report.to_json()["googleStats"]
+        stats = read_json(report)["googleStats"]
         assert (stats["urlCount"], stats["left"]) == (3, 5)
         assert stats["quota"]["resetsAt"] == "2025-01-16T08:00:00.000Z"
         stage.clock.advance(datetime(2025, 1, 16, 8, tzinfo=UTC) - stage.clock.now())

@@ -10,6 +10,7 @@ from tests.announce.bing_stage import MORNING
 from tests.announce.service_stage import ServiceStage, open_service
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
+from tidings.announce.execution.report_json import ReportJson
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import parse_engines
 from tidings.announce.status import SiteOverview, describe_execution, read_overview
@@ -40,7 +41,7 @@ async def look(stage: ServiceStage, site_id: str | None = None) -> SiteOverview 
 async def read(stage: ServiceStage) -> dict[str, Any]:
     overview = await look(stage)
     assert overview is not None
-    return overview.to_json()
+    return {**overview.to_json()}
 
 
 async def test_a_new_site_runs_and_has_nothing_behind_it(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -232,7 +233,7 @@ async def test_an_execution_shows_its_progress_until_it_has_a_result(make_bench:
         assert results == [None, {"submitted": 1}, {"submitted": 2}]
 
 
-async def _describe(stage: ServiceStage, live: dict[str, Any] | None = None) -> Any:
+async def _describe(stage: ServiceStage, live: ReportJson | None = None) -> Any:
     (record,) = await stage.list_executions()
     described = describe_execution(record, live=live)
     assert (described["site"], described["status"]) == (stage.site.id, "running")

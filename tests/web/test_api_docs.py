@@ -3,8 +3,10 @@
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.types import Message
@@ -20,6 +22,8 @@ from tidings.web.errors import Problem, ProblemResponse
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
 SITE = "example.com"
+# As the release stored it that collected it.
+STORED_NOTE = ".data.records[].note"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) -> None:
-    """A33–A36: in the order of the page, on a site that can be announced."""
+    """A33–A36: in the order of the page, on a site that can be announced. The description knows every field."""
     driven = CollectSettings(runs=False)
     async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path, collect=driven) as api, serve(api):
         await api.add_site(id=SITE)
@@ -87,6 +91,7 @@ async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) ->
             # What was started here has ended by now, which the page says of a stop.
             is_over = line.target.endswith("/stop") and answer.status == 409
             assert is_over or 200 <= answer.status < 300, (line, answer.body)
+            assert is_over or list(_list_undescribed(api.stage.app.openapi(), line, answer)) == [], line
             if answer.status == 202:
                 execution = answer.json["executionId"]
                 await api.wait_for_end(SITE, execution)
@@ -142,6 +147,35 @@ async def _refuse(status: int) -> tuple[int, ErrorCode]:
 
     await ProblemResponse(Problem(status, "any", "any"))({"type": "http", "path": "/crawler/search"}, receive, send)
     return sent[0]["status"], ErrorCode(json.loads(sent[1]["body"])["error"]["code"])
+
+
+def _list_undescribed(document: dict[str, Any], line: Line, answer: Answer) -> Iterator[str]:
+    """The fields of an answer that the description does not have."""
+    for path, method, operation in list_operations(document):
+        if method == line.method.lower() and fits(path, line.target) and path != "/openapi.json":
+            content = operation["responses"][str(answer.status)].get("content", {}).get("application/json")
+            if content and answer.body:
+                yield from _list_unknown(document, content["schema"], answer.json, "")
+
+
+def _list_unknown(document: dict[str, Any], schema: dict[str, Any], value: Any, place: str) -> Iterator[str]:
+    schemas = [schema, *schema.get("anyOf", ())]
+    schemas = [
+        document["components"]["schemas"][each["$ref"].rpartition("/")[2]] if "$ref" in each else each
+        for each in schemas
+    ]
+    if isinstance(value, list):
+        items: dict[str, Any] = next((each["items"] for each in schemas if "items" in each), {})
+        for item in value:
+            yield from _list_unknown(document, items, item, f"{place}[]")
+    if isinstance(value, dict):
+        fields = {name: field for each in schemas for name, field in each.get("properties", {}).items()}
+        others: Any = next((each["additionalProperties"] for each in schemas if "additionalProperties" in each), None)
+        for name, field in value.items():
+            if name in fields or isinstance(others, dict):
+                yield from _list_unknown(document, fields.get(name, others), field, f"{place}.{name}")
+            elif place != STORED_NOTE:
+                yield f"{place}.{name}"
 
 
 async def _send(api: ApiStage, line: Line, *, execution: str) -> Answer:

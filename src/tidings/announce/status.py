@@ -9,17 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NotRequired, cast
 
 from sqlalchemy import BindParameter, Select, and_, bindparam, exists, null, select
+from typing_extensions import TypedDict
 
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
-from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions
-from tidings.announce.channels.quota.channel_status import ChannelStatus, read_channel_status, select_last_submission
+from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions, SubmissionJson
+from tidings.announce.channels.quota.channel_status import (
+    ChannelJson,
+    ChannelQuotaJson,
+    ChannelStatus,
+    read_channel_status,
+    select_last_submission,
+)
 from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
 from tidings.announce.channels.quota.quota import QuotaState, channel_quota, select_allowed
 from tidings.announce.channels.quota.ranked import RankedKind
+from tidings.announce.execution.report_json import ReportJson
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import EVERYTHING, ScheduleState, read_state, schedules
@@ -40,6 +48,35 @@ class SiteState(StrEnum):
     BROKEN = "broken"
 
 
+class ExecutionJson(TypedDict):
+    """An execution for people and scripts."""
+
+    executionId: str
+    site: str
+    status: str
+    startedAt: str
+    completedAt: str | None
+    # The live report while it runs.
+    result: ReportJson | None
+
+
+class StatusJson(TypedDict):
+    status: str
+    reason: NotRequired[str]
+    siteId: str
+    lastExecution: ExecutionJson | None
+    executing: bool
+    execution: ExecutionJson | None
+    nextRun: str | None
+    bing: ChannelJson
+    baidu: ChannelJson
+    google: ChannelJson
+    bingQuota: ChannelQuotaJson | None
+    baiduQuota: ChannelQuotaJson | None
+    googleQuota: ChannelQuotaJson | None
+    googleSitemaps: list[SubmissionJson]
+
+
 @dataclass(frozen=True, slots=True)
 class SiteOverview:
     """All that /status tells of a site."""
@@ -54,21 +91,28 @@ class SiteOverview:
     channels: Mapping[Channel, ChannelStatus]
     # The sitemaps at Google.
     sitemaps: Sequence[SitemapSubmission] = ()
-    live: Mapping[str, Any] | None = None
+    live: ReportJson | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
+    def to_json(self) -> StatusJson:
+        bing, baidu, google = (self.channels[each] for each in (Channel.BING, Channel.BAIDU, Channel.GOOGLE))
+        document: StatusJson = {
             "status": self.state.value,
-            **({"reason": self.reason} if self.reason else {}),
             "siteId": self.site,
             "lastExecution": None if self.last is None else describe_execution(self.last),
             "executing": self.current is not None,
             "execution": None if self.current is None else describe_execution(self.current, live=self.live),
             "nextRun": None if self.next_run is None else to_text(self.next_run),
-            **{str(channel): status.to_json() for channel, status in self.channels.items()},
-            **{f"{channel}Quota": status.describe_quota() for channel, status in self.channels.items()},
+            "bing": bing.to_json(),
+            "baidu": baidu.to_json(),
+            "google": google.to_json(),
+            "bingQuota": bing.describe_quota(),
+            "baiduQuota": baidu.describe_quota(),
+            "googleQuota": google.describe_quota(),
             "googleSitemaps": [each.to_json() for each in self.sitemaps],
         }
+        if self.reason:
+            document["reason"] = self.reason
+        return document
 
 
 async def read_overview(
@@ -198,16 +242,14 @@ def _judge(
     return SiteState.RUNNING, None
 
 
-def describe_execution(record: ExecutionRecord, *, live: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """One execution for people and scripts. `live` is how far it is, while it runs."""
+def describe_execution(record: ExecutionRecord, *, live: ReportJson | None = None) -> ExecutionJson:
+    """`live` is how far it is, while it runs."""
+    stored = cast("ReportJson | None", record.result or record.progress or None)
     return {
         "executionId": record.public_id,
         "site": record.workflow_name.partition(":")[2],
         "status": record.status.value,
         "startedAt": to_text(record.started_at),
         "completedAt": None if record.completed_at is None else to_text(record.completed_at),
-        "result": (live if record.status is ExecutionStatus.RUNNING else None)
-        or record.result
-        or record.progress
-        or None,
+        "result": (live if record.status is ExecutionStatus.RUNNING else None) or stored,
     }

@@ -71,9 +71,9 @@ async def workers(session: Session, as_json: JsonOption = False) -> None:
     found = await installation.dispatcher.list_workers()
     queues = await installation.dispatcher.list_queues()
     if as_json:
-        from tidings.core.queue.dispatcher import describe_workers
+        from tidings.web.models.workers import WorkersAnswer
 
-        print_json(describe_workers(found, queues))
+        print_json(WorkersAnswer.describe(workers=found, queues=queues).to_json())
         return
     rows = [
         (

@@ -6,11 +6,12 @@ import asyncio
 import json
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from tidings.announce.execution.report_json import ReportJson
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
@@ -78,9 +79,9 @@ class ProgressFeed:
                         self._live.receive(json.loads(notification.payload))
 
 
-def _pack(report: dict[str, Any]) -> str | None:
+def _pack(report: ReportJson) -> str | None:
     """A report as a payload; without its lines of text, or not at all, if it is too long."""
-    for shown in (report, {**report, "errors": [], "warnings": []}):
+    for shown in (report, ReportJson(**{**report, "errors": [], "warnings": []})):
         payload = json.dumps(shown, separators=(",", ":"))
         if len(payload.encode()) < _LONGEST:
             return payload

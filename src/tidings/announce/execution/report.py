@@ -1,17 +1,24 @@
 """The report of an execution: one value, folded from the results of planning and sending (see `results`).
 
-It is shown as progress while the execution runs, and saved as its result. `Report.to_json` is the one description of
-that JSON.
+It is shown as progress while the execution runs, and saved as its result. `report_json` describes that JSON.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from tidings.announce.channels.answer import Outcome
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import Dropped
+from tidings.announce.execution.report_json import (
+    EngineJson,
+    HeldPageJson,
+    PageCheckJson,
+    QuotaJson,
+    RankedJson,
+    ReportJson,
+    SitemapJson,
+)
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import HeldPage
 from tidings.announce.site.check import explain_emptiness
@@ -58,7 +65,7 @@ class EngineReport:
             return None
         return round(self.time_taken / timedelta(milliseconds=1) / self.requests, 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> EngineJson:
         return {
             "engine": self.engine.host,
             "total": self.attempted,
@@ -95,7 +102,7 @@ class RankedReport:
     # The channel itself said that its quota is used up.
     met_quota: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> RankedJson:
         error = self.error
         return {
             "success": not self.trouble and not self.engine.broken and self.skipped is None,
@@ -131,7 +138,7 @@ class SitemapReport:
     # The failure needs a person.
     lasting: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SitemapJson:
         return {
             "sitemapUrl": self.sitemap,
             "submitted": self.submitted,
@@ -142,8 +149,7 @@ class SitemapReport:
         }
 
 
-def describe_quota(quota: QuotaState) -> dict[str, Any]:
-    """A day's quota for people and scripts."""
+def describe_quota(quota: QuotaState) -> QuotaJson:
     return {
         "day": quota.day.isoformat(),
         "limit": quota.limit,
@@ -151,10 +157,6 @@ def describe_quota(quota: QuotaState) -> dict[str, Any]:
         "remaining": quota.remaining,
         "resetsAt": to_text(quota.resets_at),
     }
-
-
-def _describe(ranked: RankedReport | None) -> dict[str, Any] | None:
-    return None if ranked is None else ranked.to_json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,8 @@ class PageCheckReport:
     # The first of them.
     pages: Sequence[HeldPage] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        pages = [{"url": page.url, "reason": page.reason} for page in self.pages]
+    def to_json(self) -> PageCheckJson:
+        pages: list[HeldPageJson] = [{"url": page.url, "reason": page.reason} for page in self.pages]
         return {"checked": self.checked, "held": self.held, "pages": pages}
 
     def list_lines(self) -> list[str]:
@@ -266,7 +268,8 @@ class Report:
         """Every engine's part, and that of each channel with a quota as one of them."""
         return [*self.engines.values(), *(ranked.engine for ranked in self.ranked.values())]
 
-    def to_json(self) -> Mapping[str, Any]:
+    def to_json(self) -> ReportJson:
+        ranked = {channel: ranked.to_json() for channel, ranked in self.ranked.items()}
         return {
             "site": self.site,
             "executionId": self.execution_id,
@@ -291,12 +294,13 @@ class Report:
             },
             "pageCheck": self.page_check.to_json(),
             "engines": [engine.to_json() for engine in self.engines.values()],
-            **{f"{channel}Stats": _describe(self.ranked.get(channel)) for channel in Channel if channel.has_quota},
+            "bingStats": ranked.get(Channel.BING),
+            "baiduStats": ranked.get(Channel.BAIDU),
+            "googleStats": ranked.get(Channel.GOOGLE),
             "googleSitemaps": [each.to_json() for each in self.sitemaps],
             "cutShort": self.cut_short,
             "errors": [*self.errors, *self.list_emptiness(), *self.list_refusals()],
             "warnings": [*self.warnings, *self.page_check.list_lines()],
-            # The names of the seeds.
             "timestamp": None if self.started_at is None else to_text(self.started_at),
             "total_urls": self.total,
             "new_urls": self.new,

@@ -1,12 +1,11 @@
 """Executions at work: the newest report of each. Those of this process are exact, those of others a second old."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 from tidings.announce.execution.report import Report
+from tidings.announce.execution.report_json import ReportJson
 from tidings.core.clock import Clock
 
 # After somebody asked, progress of other processes is received for so long.
@@ -20,7 +19,7 @@ class LiveExecutions:
         self._clock = clock
         self._reports: dict[str, Report] = {}
         self._changed: set[str] = set()
-        self._received: dict[str, Mapping[str, Any]] = {}
+        self._received: dict[str, ReportJson] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._asked = asyncio.Event()
         self._asked_at: float | None = None
@@ -37,7 +36,7 @@ class LiveExecutions:
         for event in self._waiting.get(execution_id, ()):
             event.set()
 
-    def describe(self, execution_id: str) -> Mapping[str, Any] | None:
+    def describe(self, execution_id: str) -> ReportJson | None:
         """The newest report of an execution as JSON; None if none is known here. Use it while the execution runs."""
         report = self._reports.get(execution_id)
         if report is not None:
@@ -58,12 +57,12 @@ class LiveExecutions:
             if not self._waiting[execution_id]:
                 del self._waiting[execution_id]
 
-    def take_changes(self) -> list[dict[str, Any]]:
+    def take_changes(self) -> list[ReportJson]:
         """The reports that changed since this was last called, as JSON."""
         changed, self._changed = self._changed, set()
-        return [dict(self._reports[each].to_json()) for each in changed if each in self._reports]
+        return [self._reports[each].to_json() for each in changed if each in self._reports]
 
-    def receive(self, report: Mapping[str, Any]) -> None:
+    def receive(self, report: ReportJson) -> None:
         """Keep what another process told of an execution."""
         self._received[str(report.get("executionId"))] = report
 

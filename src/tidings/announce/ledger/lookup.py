@@ -4,7 +4,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import func, select
 
@@ -14,7 +13,7 @@ from tidings.announce.ledger.ledger import Channel, Entry, ledger
 from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import read_bits, read_numbers
 from tidings.announce.site.site import Site
-from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds, to_text
+from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 
 
@@ -78,27 +77,6 @@ class ChannelLookup:
         """Whether the next execution that finds it in the sitemap plans it, with any lastmod."""
         return self.rule in (LookupRule.NEW, LookupRule.EXPIRED)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "channel": str(self.channel),
-            "due": self.is_due,
-            "rule": self.rule.value,
-            "acceptedAt": _describe_time(self.accepted_at),
-            "lastmod": _describe_time(self.lastmod),
-            "until": _describe_time(self.until),
-            "open": [
-                {
-                    "engine": each.engine,
-                    "removed": each.removed,
-                    "plannedAt": _describe_time(each.planned_at),
-                    "attempts": each.attempts,
-                    "reason": each.reason,
-                    "failedAt": _describe_time(each.failed_at),
-                }
-                for each in self.deliveries
-            ],
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class PageLookup:
@@ -109,14 +87,6 @@ class PageLookup:
     refusal: LookupRefusal | None = None
     # One for each channel that was asked for.
     channels: tuple[ChannelLookup, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The answer of the API and of `tidings ledger find --json`."""
-        return {
-            "url": self.url,
-            "refusal": None if self.refusal is None else self.refusal.value,
-            "channels": [each.to_json() for each in self.channels],
-        }
 
 
 async def find_page(
@@ -200,10 +170,6 @@ def _judge(
         until=until,
         deliveries=tuple(waiting),
     )
-
-
-def _describe_time(at: datetime | None) -> str | None:
-    return None if at is None else to_text(at)
 
 
 def _find_refusal(pages: PageFilter) -> LookupRefusal:

@@ -89,7 +89,10 @@ async def find(
         for each in sites
     }
     if as_json:
-        print_json({"sites": [{"site": name, **lookup.to_json()} for name, lookup in found.items()]})
+        from tidings.web.models.announce_answers import LookupAnswer
+
+        shown = {name: LookupAnswer.model_validate(lookup).to_json() for name, lookup in found.items()}
+        print_json({"sites": [{"site": name, **lookup} for name, lookup in shown.items()]})
     else:
         for name, lookup in found.items():
             _print_lookup(name, lookup)

@@ -92,9 +92,9 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     found = await installation.collect.keywords.list_all()
     if as_json:
-        from tidings.collect.status_report import describe_keyword
+        from tidings.web.models.collect import KeywordsAnswer
 
-        print_json({"keywords": [describe_keyword(keyword) for keyword in found]})
+        print_json(KeywordsAnswer.describe(keywords=found).to_json())
         return
     print_table(
         [_make_row(keyword) for keyword in found],
@@ -162,7 +162,7 @@ def _make_row(keyword: "Keyword") -> tuple[str, ...]:
         escape(keyword.platform),
         escape(keyword.keyword),
         str(keyword.pages),
-        "" if keyword.refresh is None else " / ".join(keyword.refresh.describe().values()),
+        str(keyword.refresh or ""),
         say("watched") if keyword.enabled else f"[yellow]{say('paused')}[/]",
         format_time(keyword.last_run_at, missing=say("never")),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",

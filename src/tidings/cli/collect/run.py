@@ -49,7 +49,6 @@ async def run(
     Exit code 0: all collected. 1: some failed or had to be left; they are tried again. 2: bad input.
     """
     from tidings.cli.collect.report import print_collections, show_work
-    from tidings.collect.status_report import describe_pause
 
     require_platform(platform)
     async with _open_workbench(session, verbose=verbose) as bench:
@@ -57,7 +56,9 @@ async def run(
             reports = await bench.runner.collect(bench.stop, platform=platform, on_progress=view.show_settled)
         pauses = await bench.installation.collect.writer.pauses.list_all()
         if as_json:
-            shown = [describe_pause(pause) for pause in pauses]
+            from tidings.web.models.collect import PauseDocument
+
+            shown = [PauseDocument.model_validate(pause).to_json() for pause in pauses]
             print_json({"platforms": [report.to_json() for report in reports], "pauses": shown})
         else:
             print_collections(reports, pauses, console=make_console())

@@ -22,7 +22,9 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     shown = await installation.collect.status.read()
     if as_json:
-        print_json(shown.to_json())
+        from tidings.web.models.collect import CollectStatusAnswer
+
+        print_json(CollectStatusAnswer.model_validate(shown).to_json())
     else:
         _print(shown, console=make_console())
 
@@ -37,8 +39,13 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
     console.print()
     console.print(say("Keywords: {watched} watched, {paused} paused.", watched=f"{enabled:,}", paused=f"{paused:,}"))
     usable = ", ".join(
-        say("{platform} {usable} of {total}", platform=escape(platform), usable=f"{usable:,}", total=f"{total:,}")
-        for platform, (usable, total) in shown.count_cookies().items()
+        say(
+            "{platform} {usable} of {total}",
+            platform=escape(platform),
+            usable=f"{count['usable']:,}",
+            total=f"{count['total']:,}",
+        )
+        for platform, count in shown.cookie_counts.items()
     )
     console.print(say("Cookies that can be used: {names}.", names=usable or say("none")))
     print_pauses(shown.pauses, console=console)
@@ -74,7 +81,7 @@ def _print_candidates(shown: "CollectStatus", *, console: "Console") -> None:
     statuses = list(_name_statuses().values())
     table = make_table(say("platform"), *statuses, right=statuses)
     for platform, counts in shown.candidates.items():
-        table.add_row(escape(platform), *(f"{counts.get(status, 0):,}" for status in CandidateStatus))
+        table.add_row(escape(platform), *(f"{counts[status]:,}" for status in CandidateStatus))
     console.print(table)
 
 

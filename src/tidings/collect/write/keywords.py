@@ -30,9 +30,8 @@ class RefreshPlan:
     # … for this long after each was collected.
     period: timedelta
 
-    def describe(self) -> dict[str, str]:
-        """The plan as a JSON object, with durations as people write them."""
-        return {"every": write_duration(self.every), "for": write_duration(self.period)}
+    def __str__(self) -> str:
+        return f"{write_duration(self.every)} / {write_duration(self.period)}"
 
 
 # Ends the refreshes of a keyword.

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.clock import to_text
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.core.process_lock import ProcessLock
@@ -131,30 +130,6 @@ class Dispatcher(Protocol):
 def find_queue(task: str) -> str:
     """The queue of a task: the part of its name before the dot."""
     return task.partition(".")[0]
-
-
-def describe_workers(workers: Sequence[WorkerState], queues: Sequence[QueueState]) -> dict[str, Any]:
-    """Workers and queues as JSON, for the API and the command line."""
-    return {
-        "workers": [
-            {
-                "name": worker.name,
-                "machine": worker.machine,
-                "release": worker.release,
-                "queues": list(worker.queues),
-                "places": worker.places,
-                "jobs": worker.jobs,
-                "startedAt": to_text(worker.started_at),
-                "seenAt": to_text(worker.seen_at),
-                "dead": worker.dead,
-            }
-            for worker in workers
-        ],
-        "queues": [
-            {"queue": state.queue, "waiting": state.waiting, "oldestSeconds": round(state.oldest.total_seconds(), 1)}
-            for state in queues
-        ],
-    }
 
 
 async def run_call(task: Task, call: Call, *, name: str, process_lock: ProcessLock) -> None:

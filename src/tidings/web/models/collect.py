@@ -1,15 +1,25 @@
 """Request and answer shapes of the routes of collect for people: status, keywords, candidates, cookies."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, StrictInt, StrictStr
+from pydantic import AliasPath, BaseModel, Field, PlainSerializer, StrictInt, StrictStr
 
+from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
+from tidings.collect.status import PauseCause
+from tidings.collect.tables import CandidateStatus
 from tidings.collect.write.keywords import MOST_PAGES
+from tidings.core.clock import write_duration
+from tidings.core.execution_table import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.announce import AnnounceBody
+from tidings.web.models.announce_answers import AlertDocument
 from tidings.web.models.crawler import AS_JSON, PlatformName
+from tidings.web.models.parts import AnswerPart, Timestamp
 
+Duration = Annotated[timedelta, PlainSerializer(write_duration, return_type=str)]
 DurationText = Annotated[StrictStr, Field(max_length=20, examples=["1d"])]
 
 
@@ -48,27 +58,109 @@ class RetryBody(AnnounceBody):
     note_ids: Annotated[list[StrictStr], Field(min_length=1, max_length=1_000)] | None = None
 
 
-class CollectStatusAnswer(BaseModel):
+class CollectExecutionDocument(AnswerPart):
+    workflow: str = Field(validation_alias="workflow_name")
+    execution_id: str = Field(validation_alias="public_id")
+    status: ExecutionStatus
+    started_at: Timestamp
+    completed_at: Timestamp | None
+    items_processed: int
+    items_failed: int
+
+
+class RefreshDocument(AnswerPart):
+    """Durations such as `12h`."""
+
+    every: Duration
+    period: Annotated[Duration, Field(serialization_alias="for")]
+
+
+class KeywordDocument(AnswerPart):
+    """A watched keyword. Every `last…` is null before its first search."""
+
+    id: int
+    platform: str
+    keyword: str
+    pages: int
+    refresh: RefreshDocument | None
+    enabled: bool
+    last_run_at: Timestamp | None
+    last_found: int | None
+    last_created: int | None
+    last_error_code: str | None
+
+
+class CandidateDocument(AnswerPart):
+    platform: str
+    note_id: str
+    url: str = Field(validation_alias="note_url")
+    title: str
+    status: CandidateStatus
+    keyword: str = Field(validation_alias="source_keyword")
+    retry_count: int
+    error_code: str | None = Field(validation_alias="code")
+    error: str | None = Field(validation_alias="message")
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class CookieDocument(AnswerPart):
+    """A cookie's name and state, never its value."""
+
+    name: str
+    platform: str
+    status: CookieStatus = Field(validation_alias=AliasPath("state", "status"))
+    priority: int
+    daily_used: int = Field(validation_alias=AliasPath("state", "daily_used"))
+    daily_limit: int
+    consecutive_errors: int = Field(validation_alias=AliasPath("state", "consecutive_errors"))
+    total_errors: int = Field(validation_alias=AliasPath("state", "total_errors"))
+    cooling_until: Timestamp | None = Field(validation_alias=AliasPath("state", "cooling_until"))
+    last_used_at: Timestamp | None
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class PauseDocument(AnswerPart):
+    """A platform that is left alone for now."""
+
+    platform: str
+    cause: PauseCause
+    message: str
+    failures: int
+    since: Timestamp
+    until: Timestamp
+
+
+class MirrorDocument(AnswerPart):
+    waiting: int
+    oldest: Timestamp | None
+    refused: int
+    last_error: str | None
+    delivered_at: Timestamp | None
+
+
+class CollectStatusAnswer(AnswerPart):
     """The status of collect, as `tidings collect status --json` prints it."""
 
-    candidates: dict[str, dict[str, int]]
-    executions: list[dict[str, Any]]
-    alerts: list[dict[str, Any]]
-    keywords: dict[str, int]
-    cookies: dict[str, dict[str, int]]
-    pauses: list[dict[str, Any]]
-    mirror: dict[str, Any] | None
+    candidates: dict[str, dict[CandidateStatus, int]] = Field(description="By platform and status.")
+    executions: Sequence[CollectExecutionDocument]
+    alerts: Sequence[AlertDocument]
+    keywords: dict[Literal["enabled", "total"], int] = Field(validation_alias="keyword_counts")
+    cookies: dict[str, dict[Literal["usable", "total"], int]] = Field(validation_alias="cookie_counts")
+    pauses: Sequence[PauseDocument]
+    mirror: MirrorDocument | None
 
 
-class CollectExecutionsAnswer(BaseModel):
-    executions: list[dict[str, Any]]
+class CollectExecutionsAnswer(AnswerPart):
+    executions: Sequence[CollectExecutionDocument]
 
 
-class KeywordAnswer(BaseModel):
-    keyword: dict[str, Any]
+class KeywordAnswer(AnswerPart):
+    keyword: KeywordDocument
 
 
-class OverloadAnswer(BaseModel):
+class OverloadDocument(AnswerPart):
     """Uses of cookies a day: those that searching the platform needs, and those that its cookies allow."""
 
     needed: int
@@ -76,26 +168,26 @@ class OverloadAnswer(BaseModel):
 
 
 class AddedKeywordAnswer(KeywordAnswer):
-    overload: OverloadAnswer | None = Field(
+    overload: OverloadDocument | None = Field(
         description="Set if searching alone needs more than the cookies allow: watch fewer keywords or pages, search "
         "less often (DISCOVER_INTERVAL_MINUTES), or raise a cookie's daily limit."
     )
 
 
-class KeywordsAnswer(BaseModel):
-    keywords: list[dict[str, Any]]
+class KeywordsAnswer(AnswerPart):
+    keywords: Sequence[KeywordDocument]
 
 
-class CandidatesAnswer(BaseModel):
+class CandidatesAnswer(AnswerPart):
     """A page of candidates, by platform and note id."""
 
-    candidates: list[dict[str, Any]]
+    candidates: Sequence[CandidateDocument]
     next: str | None = Field(description="The cursor of the next page; null at the end.")
 
 
-class GivenNoteAnswer(BaseModel):
+class GivenNoteAnswer(AnswerPart):
     platform: str
-    note_id: str = Field(serialization_alias="noteId")
+    note_id: str
     created: bool = Field(description="False: the note is a candidate already, or was deleted.")
 
 
@@ -103,7 +195,7 @@ class RequeuedAnswer(BaseModel):
     requeued: int
 
 
-class CookiesAnswer(BaseModel):
+class CookiesAnswer(AnswerPart):
     """Names and states, never values."""
 
-    cookies: list[dict[str, Any]]
+    cookies: Sequence[CookieDocument]

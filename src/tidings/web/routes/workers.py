@@ -1,19 +1,20 @@
 """The route of workers: who takes jobs, and how much waits."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 
-from tidings.core.queue.dispatcher import Dispatcher, describe_workers
+from tidings.core.queue.dispatcher import Dispatcher
 from tidings.core.secrets.scopes import Grant
 from tidings.web.middleware.auth import require
+from tidings.web.models.workers import WorkersAnswer
 
 
 def make_workers_router(dispatcher: Dispatcher) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     @router.get("/api/workers", summary="List the workers")
-    async def list_workers(_grant: Annotated[Grant, require()]) -> dict[str, Any]:
-        return describe_workers(await dispatcher.list_workers(), await dispatcher.list_queues())
+    async def list_workers(_grant: Annotated[Grant, require()]) -> WorkersAnswer:
+        return WorkersAnswer.describe(workers=await dispatcher.list_workers(), queues=await dispatcher.list_queues())
 
     return router

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Integer, PrimaryKeyConstraint, Row, Table, Text, select
 from sqlalchemy.ext.asyncio import AsyncConnection
+from typing_extensions import TypedDict
 
 from tidings.announce.channels.google.search_console import GoogleSitemap
 from tidings.core.clock import read_timestamp, to_milliseconds, to_text
@@ -35,6 +36,17 @@ google_sitemaps = Table(
 )
 
 
+class SubmissionJson(TypedDict):
+    sitemapUrl: str
+    submittedAt: str | None
+    lastDownloaded: str | None
+    pending: bool
+    warnings: int
+    errors: int
+    checkedAt: str | None
+    failure: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class SitemapSubmission:
     """One sitemap at Google."""
@@ -50,7 +62,7 @@ class SitemapSubmission:
     # Why the last attempt failed.
     failure: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SubmissionJson:
         return {
             "sitemapUrl": self.sitemap,
             "submittedAt": _show(self.submitted_at),

@@ -2,19 +2,37 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NotRequired
 
 from sqlalchemy import ColumnElement, Select, select
+from typing_extensions import TypedDict
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.quota.key_cooldowns import KeyRests
 from tidings.announce.channels.quota.quota import Quota, QuotaState, channel_quota
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.report import describe_quota
+from tidings.announce.execution.report_json import QuotaJson
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
 from tidings.core.clock import Clock, from_milliseconds, to_text
 from tidings.core.db.database import Database
+
+
+class ChannelJson(TypedDict):
+    """A channel that is off has no other field."""
+
+    enabled: bool
+    todayQuotaUsed: NotRequired[int]
+    todayQuotaRemaining: NotRequired[int]
+    lastSubmission: NotRequired[str | None]
+
+
+class ChannelQuotaJson(QuotaJson):
+    """The quota in full, with what keeps it from being used."""
+
+    switchedOff: bool  # noqa: N815 - the API's name
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +47,7 @@ class ChannelStatus:
     # Why nothing is sent.
     reason: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ChannelJson:
         if self.quota is None:
             return {"enabled": False}
         return {
@@ -39,8 +57,8 @@ class ChannelStatus:
             "lastSubmission": None if self.last_submission is None else to_text(self.last_submission),
         }
 
-    def describe_quota(self) -> dict[str, Any] | None:
-        """The quota in full, with what keeps it from being used; None where the channel is off."""
+    def describe_quota(self) -> ChannelQuotaJson | None:
+        """None where the channel is off."""
         if self.quota is None:
             return None
         return {**describe_quota(self.quota), "switchedOff": self.broken, "reason": self.reason}

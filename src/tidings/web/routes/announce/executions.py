@@ -9,14 +9,14 @@ from fastapi.sse import EventSourceResponse
 
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.site.site import WORKFLOW_PREFIX
-from tidings.announce.status import describe_execution
+from tidings.announce.status import ExecutionJson, describe_execution
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import ExecutionAnswer, ExecutionsAnswer, StartedAnswer
+from tidings.web.models.announce_answers import ExecutionAnswer, ExecutionDocument, ExecutionsAnswer, StartedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 POLL_INTERVAL = timedelta(seconds=1)
@@ -50,7 +50,7 @@ def make_executions_router(
     # A dependency, because it ends before a stream starts: inside the stream it is too late for a 404.
     Found = Annotated[ExecutionRecord, Depends(require_execution)]  # noqa: N806 - a type
 
-    def describe(record: ExecutionRecord) -> dict[str, Any]:
+    def describe(record: ExecutionRecord) -> ExecutionJson:
         return describe_execution(record, live=live.describe(record.public_id))
 
     @router.get("", summary="List a site's executions", responses=problem_answers(404))
@@ -79,9 +79,9 @@ def make_executions_router(
         response_class=EventSourceResponse,
         responses=problem_answers(404),
     )
-    async def watch_execution(_grant: ReadGrant, found: Found) -> AsyncIterator[dict[str, Any]]:
+    async def watch_execution(_grant: ReadGrant, found: Found) -> AsyncIterator[ExecutionDocument]:
         record: ExecutionRecord | None = found
-        sent: dict[str, Any] | None = None
+        sent: ExecutionJson | None = None
         while record is not None:
             state = describe(record)
             if state != sent:

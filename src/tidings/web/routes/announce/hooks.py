@@ -16,7 +16,7 @@ from tidings.core.secrets.hook_signatures import find_signature, is_signed
 from tidings.core.secrets.secret import Secret
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
-from tidings.web.models.announce import StartedAnswer
+from tidings.web.models.announce_answers import StartedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId
 
 HOOK_PATH: Final = "/hooks/{site_id}"

@@ -1,6 +1,6 @@
 """Routes of a site's ledger: URLs that failed, and corrections."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -10,14 +10,15 @@ from tidings.announce.ledger.corrections import forget_since, requeue
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.lookup import LookupRefusal, find_page
-from tidings.core.clock import Clock, parse_timestamp, to_text
+from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import FieldError, ProblemError, refuse_input
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import FailedAnswer, ForgetBody, ForgottenAnswer, LookupAnswer, UrlsBody
+from tidings.web.models.announce import ForgetBody, UrlsBody
+from tidings.web.models.announce_answers import FailedAnswer, ForgottenAnswer, LookupAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 
@@ -39,7 +40,7 @@ def make_ledger_router(
         )
         if found.refusal is LookupRefusal.INVALID:
             raise ProblemError(refuse_input([FieldError("url", "it is not an http or https URL")]))
-        return LookupAnswer.model_validate(found.to_json())
+        return LookupAnswer.model_validate(found)
 
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
     async def list_failed(
@@ -48,20 +49,12 @@ def make_ledger_router(
         limit: Annotated[int, Query(ge=1, le=1_000, description="How many at most, of each channel.")] = 100,
     ) -> FailedAnswer:
         site = await lookup.require(await lookup.require_readable(site_id, grant))
-        failed: list[dict[str, Any]] = []
-        for channel in Channel:
-            failed += [
-                {
-                    "url": page.url,
-                    "channel": str(channel),
-                    "engine": page.engine,
-                    "reason": page.reason,
-                    "attempts": page.attempts,
-                    "failedAt": to_text(page.failed_at),
-                }
-                for page in await FailedPages(database, site=site.number, channel=channel).list(limit=limit)
-            ]
-        return FailedAnswer(failed=failed)
+        failed = [
+            page
+            for channel in Channel
+            for page in await FailedPages(database, site=site.number, channel=channel).list(limit=limit)
+        ]
+        return FailedAnswer.describe(failed=failed)
 
     @router.post("/requeue", summary="Send some URLs again", responses=problem_answers(404, 409))
     async def requeue_urls(site_id: SiteId, body: UrlsBody, _grant: Annotated[Grant, require()]) -> ForgottenAnswer:

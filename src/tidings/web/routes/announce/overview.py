@@ -1,16 +1,16 @@
 """The route that lists sites with their condition, last execution and quotas: a fleet in one request."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from tidings.announce.overview import SiteCondition, SiteOrder, SiteSummary, list_sites
-from tidings.core.clock import Clock, to_text
+from tidings.announce.overview import SiteCondition, SiteOrder, list_sites
+from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import OverviewAnswer
+from tidings.web.models.announce_answers import OverviewAnswer
 
 
 def make_site_overview_router(*, database: Database, clock: Clock) -> APIRouter:
@@ -39,33 +39,6 @@ def make_site_overview_router(*, database: Database, clock: Clock) -> APIRouter:
             offset=offset,
             limit=limit,
         )
-        return OverviewAnswer(
-            sites=[_describe(site) for site in page.sites],
-            found=page.found,
-            total=page.total,
-            attention=page.attention,
-            conditions={each.value: count for each, count in page.counts.items()},
-        )
+        return OverviewAnswer.model_validate(page)
 
     return router
-
-
-def _describe(site: SiteSummary) -> dict[str, Any]:
-    times = {"lastRun": site.last_at, "nextRun": site.next_at, "runningSince": site.running_since}
-    return {
-        "id": site.id,
-        "group": site.group,
-        "condition": site.condition.value,
-        "reason": site.reason,
-        "lastStatus": None if site.last_status is None else site.last_status.value,
-        "submitted": site.last_result.get("submitted"),
-        "failed": site.last_result.get("failed"),
-        "executing": site.running_id,
-        "paused": site.paused,
-        **{name: None if at is None else to_text(at) for name, at in times.items()},
-        "channels": [str(channel) for channel in site.channels],
-        "quotas": {
-            str(channel): {"used": quota.used, "limit": quota.limit, "full": quota.full}
-            for channel, quota in site.quotas.items()
-        },
-    }

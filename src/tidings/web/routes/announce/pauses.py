@@ -10,7 +10,7 @@ from tidings.announce.service import AnnounceService
 from tidings.core.secrets.scopes import Grant
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import PausedAnswer
+from tidings.web.models.announce_answers import PausedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 

@@ -16,7 +16,8 @@ from tidings.core.secrets.tokens import Tokens
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import NewSiteBody, SiteAnswer, SiteBody, SitesAnswer, TokenAnswer
+from tidings.web.models.announce import NewSiteBody, SiteBody
+from tidings.web.models.announce_answers import SiteAnswer, SitesAnswer, TokenAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, refuse_unknown_site
 
 

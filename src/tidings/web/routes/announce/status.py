@@ -1,7 +1,8 @@
 """Routes for monitoring announce: the status of a site, statistics by day, open alerts."""
 
+from dataclasses import asdict
 from datetime import UTC
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -11,13 +12,20 @@ from tidings.announce.ledger.statistics import MOST_DAYS, read_days
 from tidings.announce.site.table import SiteRecords
 from tidings.announce.status import read_overview
 from tidings.core.alerts import Alerts
-from tidings.core.clock import Clock, to_text
+from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import AlertsAnswer, DailyAnswer
+from tidings.web.models.announce_answers import (
+    AlertsAnswer,
+    DailyAnswer,
+    DayCountDocument,
+    DayDocument,
+    LeveledAlertDocument,
+    StatusAnswer,
+)
 from tidings.web.routes.announce.site_lookup import SiteLookup, SiteQuery, refuse_unknown_site
 
 
@@ -41,14 +49,19 @@ def make_status_router(
     @router.get("/status", summary="Read the status of a site", responses=problem_answers(404))
     async def read_status(
         grant: Annotated[Grant, require(Scope.SITE, Scope.VIEWER)], site: SiteQuery = None
-    ) -> dict[str, Any]:
+    ) -> StatusAnswer:
         site_id = await lookup.require_readable(site, grant)
         overview = await read_overview(site_id, database=database, records=sites, clock=clock, live=live)
         if overview is None:
             refuse_unknown_site()
         return overview.to_json()
 
-    @router.get("/api/stats/daily", summary="Read statistics by day", responses=problem_answers(404))
+    @router.get(
+        "/api/stats/daily",
+        summary="Read statistics by day",
+        response_model_exclude_none=True,
+        responses=problem_answers(404),
+    )
     async def read_daily(
         grant: Annotated[Grant, require(Scope.VIEWER)],
         days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="How many days, today included.")] = 7,
@@ -59,16 +72,13 @@ def make_status_router(
         number = None if site is None else (await lookup.require(await lookup.require_readable(site, grant))).number
         counts = await read_days(database, today=clock.now().astimezone(UTC).date(), days=days, site=number)
         worked = {channel for of in counts.values() for channel, count in of.items() if count.total}
+        shown = {Channel.INDEXNOW, Channel.BING, *worked}
         return DailyAnswer(
             daily=[
-                {
-                    "date": day.isoformat(),
-                    **{
-                        str(channel): {"total": of[channel].total, "successful": of[channel].successful}
-                        for channel in Channel
-                        if channel in (Channel.INDEXNOW, Channel.BING) or channel in worked
-                    },
-                }
+                DayDocument(
+                    date=day.isoformat(),
+                    **{str(each): DayCountDocument.model_validate(of[each]) for each in Channel if each in shown},
+                )
                 for day, of in counts.items()
             ]
         )
@@ -81,16 +91,7 @@ def make_status_router(
         _refuse_group(grant)
         return AlertsAnswer(
             alerts=[
-                {
-                    "kind": each.kind,
-                    "level": alerts.find_level(each.kind).value,
-                    "subject": each.subject,
-                    "reason": each.reason,
-                    "action": each.action,
-                    "count": each.count,
-                    "since": to_text(each.since),
-                    "firedAt": None if each.fired_at is None else to_text(each.fired_at),
-                }
+                LeveledAlertDocument(level=alerts.find_level(each.kind), **asdict(each))
                 for each in await alerts.list_open(limit=limit)
             ]
         )

@@ -9,7 +9,8 @@ from tidings.announce.service import AnnounceService
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.middleware.auth import require
-from tidings.web.models.announce import StartedAnswer, UrlsBody
+from tidings.web.models.announce import UrlsBody
+from tidings.web.models.announce_answers import StartedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup, SiteQuery
 
 ChannelQuery = Annotated[ChannelChoice, Query(description="The channels to submit to.")]

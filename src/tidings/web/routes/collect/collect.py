@@ -2,7 +2,7 @@
 open to the workflow token too; changes need an admin's."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Path, Query, Response
@@ -11,13 +11,7 @@ from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
 from tidings.collect.note_urls import NoteUrlError, find_note
 from tidings.collect.status import list_candidates, list_executions
-from tidings.collect.status_report import (
-    CollectStatusReader,
-    describe_candidate,
-    describe_cookie,
-    describe_execution,
-    describe_keyword,
-)
+from tidings.collect.status_report import CollectStatusReader
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.watching import KeywordChecks
 from tidings.collect.write import NO_REFRESH, Keyword, Keywords, NewCandidate, RefreshPlan, Writer
@@ -61,7 +55,7 @@ def make_collect_router(services: CollectServices) -> APIRouter:
 def _add_status_routes(router: APIRouter, services: CollectServices) -> None:
     @router.get("/collect/status", summary="Read the status of collect")
     async def read_collect_status(_grant: ReadGrant) -> shapes.CollectStatusAnswer:
-        return shapes.CollectStatusAnswer.model_validate((await services.status.read()).to_json())
+        return shapes.CollectStatusAnswer.model_validate(await services.status.read())
 
     @router.get("/collect/executions", summary="List executions of collect")
     async def list_collect_executions(
@@ -70,13 +64,12 @@ def _add_status_routes(router: APIRouter, services: CollectServices) -> None:
         """The newest first."""
         async with services.database.read() as connection:
             found = await list_executions(connection, limit=limit)
-        return shapes.CollectExecutionsAnswer(executions=[describe_execution(each) for each in found])
+        return shapes.CollectExecutionsAnswer.describe(executions=found)
 
     @router.get("/cookies", summary="List cookies")
     async def list_cookies(_grant: ReadGrant) -> shapes.CookiesAnswer:
         """Names and states, never values."""
-        found = await services.cookies.list_all()
-        return shapes.CookiesAnswer(cookies=[describe_cookie(each) for each in found])
+        return shapes.CookiesAnswer.describe(cookies=await services.cookies.list_all())
 
 
 def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
@@ -84,7 +77,7 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
 
     @router.get("/keywords", summary="List watched keywords")
     async def list_watched_keywords(_grant: ReadGrant) -> shapes.KeywordsAnswer:
-        return shapes.KeywordsAnswer(keywords=[describe_keyword(each) for each in await keywords.list_all()])
+        return shapes.KeywordsAnswer.describe(keywords=await keywords.list_all())
 
     @router.post("/keywords", summary="Watch a keyword", status_code=201)
     async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.AddedKeywordAnswer:
@@ -101,10 +94,7 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
         wanted = (body.platform, body.keyword.strip())
         [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
         overload = await services.keyword_checks.find_overload(body.platform)
-        return shapes.AddedKeywordAnswer(
-            keyword=describe_keyword(added),
-            overload=None if overload is None else shapes.OverloadAnswer(**asdict(overload)),
-        )
+        return shapes.AddedKeywordAnswer.describe(keyword=added, overload=overload)
 
 
 def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
@@ -129,7 +119,7 @@ def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:
         before = await require_keyword(keyword_id)
         await keywords.set_enabled(before.platform, before.keyword, enabled=enabled)
         services.wake()
-        return shapes.KeywordAnswer(keyword=describe_keyword(await require_keyword(keyword_id)))
+        return shapes.KeywordAnswer.describe(keyword=await require_keyword(keyword_id))
 
     @router.post("/keywords/{keyword_id}/pause", summary="Pause a keyword", responses=problem_answers(404))
     async def pause_keyword(keyword_id: KeywordId, _grant: ChangeGrant) -> shapes.KeywordAnswer:
@@ -164,8 +154,8 @@ def _add_candidate_routes(router: APIRouter, services: CollectServices) -> None:
         async with services.database.read() as connection:
             found = await list_candidates(connection, status=status, platform=platform, limit=limit + 1, after=after)
         last = found[limit - 1] if len(found) > limit else None
-        return shapes.CandidatesAnswer(
-            candidates=[describe_candidate(each) for each in found[:limit]],
+        return shapes.CandidatesAnswer.describe(
+            candidates=found[:limit],
             next=None if last is None else f"{last.platform}:{last.note_id}",
         )
 
