@@ -17,7 +17,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.postgres import EmptiedDatabase, Guard, Server, lock_folder
 from tests.stage import LOOPBACK, make_installation
-from tidings.announce.execution.pipeline import Announcer
+from tidings.announce.announcer import Announcer
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.clock import Clock, SystemClock

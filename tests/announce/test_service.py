@@ -18,8 +18,8 @@ from tests.fakes import StageClock
 from tests.waiting import wait_until
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.enabled_channels import ChannelDisabledError
+from tidings.announce.due.given_pages import MOST_GIVEN
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.announce.execution.given_pages import MOST_GIVEN
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.service import MOST_CUT_OFF, PUT_OFF, BusyError
 from tidings.announce.site.errors import SiteError

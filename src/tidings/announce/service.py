@@ -15,12 +15,13 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.announcer import Announcer
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.enabled_channels import choose_channels
+from tidings.announce.due.given_pages import GivenPages
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.announce.execution.given_pages import GivenPages
-from tidings.announce.execution.pipeline import AnnounceExecution, Announcer
+from tidings.announce.execution.pipeline import AnnounceExecution
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.failed_pages import FailedPage, FailedPages
 from tidings.announce.ledger.ledger import Channel

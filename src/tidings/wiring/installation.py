@@ -1,11 +1,10 @@
 """An installation: what is open on one data directory, and the services of core and announce.
 
-`open_installation` opens what must be closed again: process lock, database and HTTP clients. `Installation` lists the
-services and what each is built from. A service is built when it is first used, and collect is imported only then.
+`Installation` lists the services and what each is built from. A service is built when it is first used, and collect is
+imported only then.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings import __version__
+from tidings.announce.announcer import Announcer
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
@@ -29,13 +28,9 @@ from tidings.core.alerts import (
     Destination,
 )
 from tidings.core.alerts.translation import Translator
-from tidings.core.clock import Clock, SystemClock
+from tidings.core.clock import Clock
 from tidings.core.db.database import (
     Database,
-    find_revision,
-    open_database,
-    prepare_database,
-    wait_for_revision,
 )
 from tidings.core.execution_requests import ExecutionRequests
 from tidings.core.execution_table import LostExecution
@@ -49,13 +44,10 @@ from tidings.core.queue.dispatcher import Dispatcher
 from tidings.core.queue.embedded import EmbeddedDispatcher
 from tidings.core.queue.periodic import PeriodicJobs
 from tidings.core.secrets.keyring import KeyRing
-from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
 from tidings.settings import Settings
-from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
-from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
 
 if TYPE_CHECKING:
@@ -307,97 +299,6 @@ class Installation:
                 google=settings.site.google,
             )
         )
-
-
-@asynccontextmanager
-async def open_installation(
-    settings: Settings, *, redactor: Redactor | None = None, clock: Clock | None = None, migrate: bool = True
-) -> AsyncIterator[Installation]:
-    """Open an installation and end what dead processes left running. Raises DestinationError, KeyRingError.
-
-    The data directory, the master key and the tables are created at first start; older tables are brought up to date.
-    Unless `migrate`, it waits until another process has done so, and raises OlderDatabaseError.
-    `redactor` learns every secret; pass the one that logging was configured with. `clock`: the system's by default.
-    """
-    prepare_data_dir(settings.data_dir)
-    redactor = redactor or Redactor()
-    for each in settings.secrets:
-        redactor.add(each)
-    async with AsyncExitStack() as stack:
-        process_lock = ProcessLock(settings.data_dir)
-        stack.callback(process_lock.close)
-        keys, made_key = open_key_ring(settings, redactor=redactor)
-        database = open_database(find_database_url(settings), connections=settings.database_connections)
-        stack.push_async_callback(database.close)
-        is_new = False
-        if migrate:
-            is_new = await prepare_tables(database)
-        else:
-            await wait_for_revision(database, clock=clock or SystemClock())
-        # A request that waits for a connection would be sent later than the pace allowed.
-        connections = max(6, settings.max_concurrent_requests)
-        client, own_client = [
-            await stack.enter_async_context(
-                GuardedClient(
-                    user_agent=USER_AGENT,
-                    allow_networks=settings.allow_networks,
-                    allow_hosts=hosts,
-                    connections_per_host=connections,
-                )
-            )
-            for hosts in ((), list_own_hosts(settings))
-        ]
-        installation = Installation(
-            settings=settings,
-            clock=clock or SystemClock(),
-            redactor=redactor,
-            process_lock=process_lock,
-            keys=keys,
-            made_key=made_key,
-            is_new=is_new,
-            database=database,
-            client=client,
-            own_client=own_client,
-        )
-        await installation.executions.recover()
-        yield installation
-
-
-async def check_stored_secrets(installation: Installation) -> None:
-    """Check that one stored secret of each master key can be opened. Raises KeyRingError.
-
-    A process that cannot open them would take work from the others and fail at it. A master key that was created just
-    now is removed again.
-    """
-    from tidings.collect.crawl.cookies.table import check_cookie_keys
-
-    try:
-        await installation.sites.check_keys()
-        await check_cookie_keys(installation.database, keys=installation.keys)
-    except KeyRingError as error:
-        if installation.made_key is not None:
-            installation.made_key.unlink()
-        raise KeyRingError(
-            f"the stored keys and cookies cannot be opened ({error}); nothing was changed. Set it to the master key of "
-            "the machine that stored them"
-        ) from None
-
-
-async def prepare_tables(database: Database) -> bool:
-    """Create the tables of a new database, or bring older ones up to date. Returns whether it is new."""
-    is_new = await find_revision(database) is None
-    if is_new:
-        load_tables()
-    await prepare_database(database)
-    return is_new
-
-
-def load_tables() -> None:
-    """Import the modules that define tables. Those of announce and of the core are imported with this one."""
-    import tidings.collect.candidate_counts
-    import tidings.collect.crawl.cookies.table
-    import tidings.collect.tables
-    import tidings.core.queue.schema  # noqa: F401
 
 
 def _bound_executions(settings: Settings) -> int | None:

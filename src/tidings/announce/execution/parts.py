@@ -36,7 +36,7 @@ from tidings.core.executions import Execution
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
-    from tidings.announce.execution.pipeline import Announcer
+    from tidings.announce.announcer import Announcer
 
 
 class ExecutionParts:

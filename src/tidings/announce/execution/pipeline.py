@@ -1,22 +1,19 @@
-"""Announce one site: plan → outbox → send, over IndexNow, then to channels with a quota. The story on one screen."""
+"""One execution: plan → outbox → send, over IndexNow, then to channels with a quota. The story on one screen."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC
+from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.channels.enabled_channels import choose_channels
-from tidings.announce.channels.google.access import GoogleTokens
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
-from tidings.announce.channels.quota.kinds import RANKED_KINDS, ApiBases, find_kind, list_enabled
+from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind, list_enabled
 from tidings.announce.due.finder import DueFile, DueFinder
-from tidings.announce.due.rules import DueRules
+from tidings.announce.due.given_pages import GivenPages
 from tidings.announce.execution.alerts import conclude, examine, log_summary, update_alerts
-from tidings.announce.execution.given_pages import GivenPages
 from tidings.announce.execution.parts import ExecutionParts
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
@@ -35,21 +32,16 @@ from tidings.announce.execution.results import (
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import PageChecker
-from tidings.announce.site.site import ANNOUNCE, Engine, Site
+from tidings.announce.site.site import Engine, Site
 from tidings.announce.site.table import claim_purge
-from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, PageSource, Remembered
-from tidings.announce.sitemap.local import SitemapSource
-from tidings.announce.sitemap.validators import SitemapValidators
-from tidings.core.alerts import Alerts
-from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.db.database import Database
-from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
+from tidings.announce.sitemap.crawl import CrawlEvent, PageSource
+from tidings.core.clock import to_milliseconds
+from tidings.core.executions import Execution, ExecutionLostError, ExecutionStatus
 from tidings.core.logs.logger import get_logger
-from tidings.core.net.client import GuardedClient
-from tidings.core.net.pace import Pace
-from tidings.core.net.ping import Ping
-from tidings.core.net.retry import RetryPolicy
 from tidings.core.stop import Stop, StopRequestedError
+
+if TYPE_CHECKING:
+    from tidings.announce.announcer import Announcer
 
 _USUAL_EXECUTIONS = 5
 _LOOKED_AT = 30
@@ -65,85 +57,12 @@ def ignore_progress(_: Report) -> None:
     """For callers that do not watch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announcer:
-    """Everything that an execution needs; made once by the composition root."""
-
-    database: Database
-    executions: Executions
-    # Reads sitemaps and key files.
-    client: GuardedClient
-    # Sends to engines.
-    engine_client: GuardedClient
-    clock: Clock
-    pace: Pace
-    alerts: Alerts
-    policy: RetryPolicy = field(default_factory=RetryPolicy)
-    rules: DueRules = field(default_factory=DueRules)
-    # Requests in flight for one engine, at most.
-    concurrency: int = 3
-    # A monitor outside, told after each good execution.
-    ping: Ping = field(default_factory=Ping)
-    # The addresses of channels.
-    bases: ApiBases = field(default_factory=ApiBases)
-    google_tokens: GoogleTokens = field(default_factory=GoogleTokens)
-
-    async def announce(
-        self,
-        site: Site,
-        *,
-        stop: Stop,
-        channel: ChannelChoice = ChannelChoice.ALL,
-        pages: PageSource | None = None,
-        on_progress: Callable[[Report], None] = ignore_progress,
-    ) -> Report:
-        """Run one execution for one site and return its report. `pages` stand for those of the site's sitemaps.
-
-        Raises AlreadyRunningError, ExecutionLostError, ChannelDisabledError. Any other error ends the execution as
-        `failed` and is raised.
-        """
-        channels = choose_channels(site, channel)
-        execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
-        work = self.prepare(execution, site, channels=channels)
-        return await work.run(stop=stop, pages=pages, on_progress=on_progress)
-
-    def prepare(self, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> "AnnounceExecution":
-        """An execution that has been acquired, ready to run."""
-        return AnnounceExecution(self, execution, site, channels=channels)
-
-    async def plan_given(
-        self, execution: Execution, site: Site, given: GivenPages, *, channels: frozenset[Channel]
-    ) -> "AnnounceExecution":
-        """Put given pages into the outbox, instead of what the sitemaps list. `run` on the result sends them."""
-        # The sitemap is not read, so nothing can be said of pages that left it.
-        work = self.prepare(execution, replace(site, announce_removed=False), channels=channels)
-        await work.plan(given)
-        return work
-
-    def make_crawl(
-        self,
-        site: Site,
-        *,
-        stop: Stop,
-        channels: frozenset[Channel] = frozenset({Channel.INDEXNOW}),
-        source: SitemapSource | None = None,
-    ) -> Crawl:
-        """A walk over the site's sitemaps that reads only files which may have changed, from the network by default."""
-        validators = SitemapValidators(self.database, site=site.number)
-
-        async def recall(url: str) -> Remembered | None:
-            expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
-            return await validators.recall(url, expired_before=expired_before, channels=sum(channels))
-
-        return Crawl(
-            site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall, source=source
-        )
-
-
 class AnnounceExecution:
     """One execution at work."""
 
-    def __init__(self, announcer: Announcer, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> None:
+    def __init__(
+        self, announcer: "Announcer", execution: Execution, site: Site, *, channels: frozenset[Channel]
+    ) -> None:
         self.execution = execution
         # Google may be told of sitemaps alone; then no page is planned for it.
         self._tells_google = Channel.GOOGLE in channels and site.google.key is not None

@@ -5,10 +5,10 @@ from contextlib import aclosing, closing
 from dataclasses import replace
 from datetime import timedelta
 
+from tidings.announce.announcer import Announcer
 from tidings.announce.due.finder import DueFinder
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Page
-from tidings.announce.execution.pipeline import Announcer
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.results import CrawlEnded, Ended, Remark, fold
 from tidings.announce.ledger.ledger import Channel

@@ -52,8 +52,8 @@ class Source:
     ) -> "PageSource":
         """The pages, for one execution."""
         from tidings.announce.channels.enabled_channels import choose_channels
-        from tidings.announce.execution.given_pages import GivenPages
-        from tidings.announce.execution.recent_pages import RecentPages
+        from tidings.announce.due.given_pages import GivenPages
+        from tidings.announce.due.recent_pages import RecentPages
         from tidings.announce.sitemap.local import LocalSitemaps
 
         now, client = installation.clock.now(), installation.client

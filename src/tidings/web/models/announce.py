@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictBool, S
 from pydantic.alias_generators import to_camel
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.announce.execution.given_pages import MOST_GIVEN
+from tidings.announce.due.given_pages import MOST_GIVEN
 from tidings.announce.page_check.settings import DEFAULT_LIMIT, MOST_PAGES
 from tidings.announce.site.channel_settings import AUTO, BaiduSettings, BingSettings
 from tidings.announce.site.google_settings import GOOGLE_FIELDS

@@ -1,0 +1,102 @@
+"""Announces sites: what all executions share, and how one begins. `pipeline` is the story of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tidings.announce.channels.choice import ChannelChoice
+from tidings.announce.channels.enabled_channels import choose_channels
+from tidings.announce.channels.google.access import GoogleTokens
+from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.due.given_pages import GivenPages
+from tidings.announce.due.rules import DueRules
+from tidings.announce.execution.pipeline import AnnounceExecution, ignore_progress
+from tidings.announce.execution.report import Report
+from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.site import ANNOUNCE, Site
+from tidings.announce.sitemap.crawl import Crawl, PageSource, Remembered
+from tidings.announce.sitemap.local import SitemapSource
+from tidings.announce.sitemap.validators import SitemapValidators
+from tidings.core.alerts import Alerts
+from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.db.database import Database
+from tidings.core.executions import Execution, Executions
+from tidings.core.net.client import GuardedClient
+from tidings.core.net.pace import Pace
+from tidings.core.net.ping import Ping
+from tidings.core.net.retry import RetryPolicy
+from tidings.core.stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Everything that an execution needs; made once by the composition root."""
+
+    database: Database
+    executions: Executions
+    # Reads sitemaps and key files.
+    client: GuardedClient
+    # Sends to engines.
+    engine_client: GuardedClient
+    clock: Clock
+    pace: Pace
+    alerts: Alerts
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    rules: DueRules = field(default_factory=DueRules)
+    # Requests in flight for one engine, at most.
+    concurrency: int = 3
+    # A monitor outside, told after each good execution.
+    ping: Ping = field(default_factory=Ping)
+    # The addresses of channels.
+    bases: ApiBases = field(default_factory=ApiBases)
+    google_tokens: GoogleTokens = field(default_factory=GoogleTokens)
+
+    async def announce(
+        self,
+        site: Site,
+        *,
+        stop: Stop,
+        channel: ChannelChoice = ChannelChoice.ALL,
+        pages: PageSource | None = None,
+        on_progress: Callable[[Report], None] = ignore_progress,
+    ) -> Report:
+        """Run one execution for one site and return its report. `pages` stand for those of the site's sitemaps.
+
+        Raises AlreadyRunningError, ExecutionLostError, ChannelDisabledError. Any other error ends the execution as
+        `failed` and is raised.
+        """
+        channels = choose_channels(site, channel)
+        execution = await self.executions.acquire(site.workflow_name, kind=ANNOUNCE)
+        work = self.prepare(execution, site, channels=channels)
+        return await work.run(stop=stop, pages=pages, on_progress=on_progress)
+
+    def prepare(self, execution: Execution, site: Site, *, channels: frozenset[Channel]) -> AnnounceExecution:
+        """An execution that has been acquired, ready to run."""
+        return AnnounceExecution(self, execution, site, channels=channels)
+
+    async def plan_given(
+        self, execution: Execution, site: Site, given: GivenPages, *, channels: frozenset[Channel]
+    ) -> AnnounceExecution:
+        """Put given pages into the outbox, instead of what the sitemaps list. `run` on the result sends them."""
+        # The sitemap is not read, so nothing can be said of pages that left it.
+        work = self.prepare(execution, replace(site, announce_removed=False), channels=channels)
+        await work.plan(given)
+        return work
+
+    def make_crawl(
+        self,
+        site: Site,
+        *,
+        stop: Stop,
+        channels: frozenset[Channel] = frozenset({Channel.INDEXNOW}),
+        source: SitemapSource | None = None,
+    ) -> Crawl:
+        """A walk over the site's sitemaps that reads only files which may have changed, from the network by default."""
+        validators = SitemapValidators(self.database, site=site.number)
+
+        async def recall(url: str) -> Remembered | None:
+            expired_before = self.rules.expired_before(to_milliseconds(self.clock.now()))
+            return await validators.recall(url, expired_before=expired_before, channels=sum(channels))
+
+        return Crawl(
+            site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall, source=source
+        )
