@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +64,10 @@ class Machines:
         terminal = await self.open_terminal(name)
         return await Server(terminal, self.client).start_with(*words)
 
-    async def start_worker(self, name: str) -> Command:
-        """A worker that takes jobs."""
-        process = await (await self.open_terminal(name)).start("worker", "--queue", "announce", "--quiet")
+    async def start_worker(self, name: str, *, queues: Sequence[str] = ("announce",)) -> Command:
+        """A worker that takes jobs of these queues."""
+        words = [word for queue in queues for word in ("--queue", queue)]
+        process = await (await self.open_terminal(name)).start("worker", *words, "--quiet")
         async with asyncio.timeout(SOON):
             line = await process.stdout.readline()
             assert b"takes jobs" in line, (await end(process)).err

@@ -251,10 +251,21 @@ async def test_open_pages_are_known_by_engine_and_kind(first: Desk, second: Desk
     await first.add(make_pages(1, 2, 3))
     await first.add(make_pages(2, removed=True))
     await first.take(await first.claim(ALPHA), 0, 2)
-    assert set(await second.outbox.list_open(ALPHA, removed=False)) == {3}
-    assert set(await second.outbox.list_open(BETA, removed=False)) == {1, 2, 3}
-    assert set(await second.outbox.list_open(BETA, removed=True)) == {2}
+    found = await second.outbox.list_open([ALPHA, BETA])
+    assert {engine: set(hashes) for engine, hashes in found[False].items()} == {ALPHA: {3}, BETA: {1, 2, 3}}
+    assert {engine: set(hashes) for engine, hashes in found[True].items()} == {ALPHA: {2}, BETA: {2}}
     assert [set(pages.hashes) async for pages in second.outbox.list_pages()] == [{1, 2, 3}, {2}]
+
+
+async def test_all_open_pages_are_known_however_many_batches_hold_them(first: Desk, second: Desk) -> None:
+    """A13: they are read block by block."""
+    for number in range(1, 31):
+        await first.add(make_pages(number))
+    found = await second.outbox.list_open([ALPHA, BETA])
+    assert {engine: set(hashes) for engine, hashes in found[False].items()} == {
+        ALPHA: set(range(1, 31)),
+        BETA: set(range(1, 31)),
+    }
 
 
 async def test_what_is_left_and_what_failed_is_counted(first: Desk) -> None:
@@ -276,7 +287,7 @@ async def test_the_outbox_of_one_site_and_channel_is_not_anothers(first: Desk) -
         other = Desk(first.database, execution=2, site=site, channel=channel)
         assert await other.list_claimed(ALPHA, failed=True) == []
         assert await other.list_failed() == set()
-        assert not await other.outbox.list_open(ALPHA, removed=False)
+        assert await other.outbox.list_open([ALPHA]) == {False: {}, True: {}}
         assert (await other.outbox.count_open(), await other.outbox.count_untaken()) == ({}, 0)
         async with other.database.write() as connection:
             await other.outbox.drop_since(connection, since=0)

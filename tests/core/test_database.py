@@ -4,10 +4,12 @@ import asyncio
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -38,6 +40,52 @@ async def test_what_is_written_can_be_read(database: Database) -> None:
     assert await list_hosts(database) == []
     await insert_host(database, "one")
     assert await list_hosts(database) == ["one"]
+
+
+async def test_a_single_statement_is_a_transaction_by_itself(database: Database) -> None:
+    """Decision 2: it is written when it is done, and on PostgreSQL no BEGIN and no COMMIT are sent around it."""
+    async with database.write_once() as connection:
+        await connection.execute(text("INSERT INTO pace (host, next_at) VALUES ('one', 0)"))
+        if database.dialect == "postgresql":
+            assert await list_hosts(database) == ["one"]
+    async with database.read_once() as connection:
+        assert (await connection.execute(text("SELECT host FROM pace"))).scalars().all() == ["one"]
+        if database.dialect == "postgresql":
+            pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with database.write() as other:
+                state = text("SELECT state FROM pg_stat_activity WHERE pid = :pid")
+                assert (await other.execute(state, {"pid": pid})).scalar_one() == "idle"
+    async with database.read_once() as connection:
+        with pytest.raises(DBAPIError):
+            await connection.execute(text("UPDATE pace SET next_at = 1"))
+    # The connection comes back to a pool that both kinds share.
+    async with database.write() as connection:
+        await connection.execute(text("DELETE FROM pace"))
+        await connection.rollback()
+    assert await list_hosts(database) == ["one"]
+
+
+async def test_a_connection_that_the_server_ended_is_replaced_before_it_is_used(postgres_url: str) -> None:
+    """A39: after a restart of PostgreSQL, nobody meets a connection of the time before."""
+    database = open_database(postgres_url)
+    kept = [await stack_connections(database) for _ in range(2)]
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        for pid in kept[-1]:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+    found = [await stack_connections(database) for _ in range(2)]
+    await database.close()
+    assert kept[0] == kept[1]
+    assert found[0] == found[1]
+    assert not found[0] & kept[0]
+
+
+async def stack_connections(database: Database) -> set[int]:
+    """The server's processes of four connections that are open at once: two writers, two readers."""
+    async with AsyncExitStack() as stack:
+        doors = (database.write, database.write_once, database.read, database.read_once)
+        connections = [await stack.enter_async_context(door()) for door in doors]
+        statement = text("SELECT pg_backend_pid()")
+        return {(await connection.execute(statement)).scalar_one() for connection in connections}
 
 
 async def test_an_error_of_the_database_shows_no_value(database: Database) -> None:

@@ -121,7 +121,9 @@ class AnnounceService:
                 raise BusyError
             execution = await self.requests.reserve(connection, site.workflow_name, kind=ANNOUNCE, request=request)
             await self.dispatcher.submit(connection, [_make_request_job(execution.public_id)])
-        self.wake()
+        if not self.dispatcher.is_shared:
+            # It looks for stop requests more often while something runs.
+            self.wake()
         return Started(execution, executions=self.executions, live=self.live)
 
     async def stop(self, execution_id: str) -> bool:

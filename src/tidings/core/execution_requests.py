@@ -60,7 +60,7 @@ class ExecutionRequests:
             .values(holder=holder, started_at=now, heartbeat_at=now)
             .returning(*executions.c)
         )
-        async with self._database.write() as connection:
+        async with self._database.write_once() as connection:
             row = (await connection.execute(adopt)).first()
         return None if row is None else AdoptedExecution(read_execution(row), json.loads(row.request or "{}"))
 

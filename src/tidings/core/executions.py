@@ -300,7 +300,7 @@ class Executions:
             found = found.where(executions.c.workflow_name == workflow_name)
         if kinds is not None:
             found = found.where(executions.c.kind.in_(kinds))
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             running = (await connection.execute(found)).all()
         if not running:
             return []
@@ -366,7 +366,7 @@ class Executions:
         return None if row is None else read_record(row)
 
     async def _find_row(self, public_id: str) -> Any:
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             return (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
 
     async def list_recent(

@@ -54,7 +54,7 @@ class BrokenEngines:
             broken_engines.c.channel == self._channel.value,
             broken_engines.c.key_fingerprint == self._fingerprint,
         )
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             return [
                 BrokenEngine(row.engine, row.reason, from_milliseconds(row.since))
                 for row in await connection.execute(statement)

@@ -76,10 +76,7 @@ class Planner:
 
     async def open(self) -> None:
         """Read what is open in the outbox."""
-        for removed, engines in self._open.items():
-            for engine in self._engines:
-                if found := await self._recorder.outbox.list_open(engine, removed=removed):
-                    engines[engine] = found
+        self._open = await self._recorder.outbox.list_open(self._engines)
 
     async def add_file(self, file: DueFile) -> None:
         """Plan a file's due pages."""

@@ -141,7 +141,8 @@ class RankedPlan:
             skipped = f"the quota of {quota.day} is used up"
             channel.quota.log_exhausted(channel.site.id)
         self._emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
-        self._open = await self._recorder.outbox.list_open(channel.engine.endpoint, removed=False)
+        engine = channel.engine.endpoint
+        self._open = (await self._recorder.outbox.list_open([engine]))[False].get(engine, HashSet())
         self._size = max(0, self._count_candidates(quota) - len(self._open))
         chooser = Chooser(
             self._size,

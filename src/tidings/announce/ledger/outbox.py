@@ -37,6 +37,8 @@ from tidings.core.db.database import Database
 
 # Deliveries that are looked at for one claim: small ones go out together.
 MOST_CLAIMED = 100
+# Deliveries whose hashes are read at once: 80 kB each at the most.
+_OPEN_BLOCK = 20
 
 _batch, _delivery = batches.c, deliveries.c
 
@@ -134,20 +136,35 @@ class Outbox:
         ]
         await connection.execute(insert(deliveries), rows)
 
-    async def list_open(self, engine: str, *, removed: bool) -> HashSet:
-        """The hashes of all pages that are open at `engine`."""
+    async def list_open(self, engines: Collection[str]) -> dict[bool, dict[str, HashSet]]:
+        """The hashes of all pages that are open at these engines: of changed pages (False) and removed ones (True).
+
+        Engines without any are left out.
+        """
+        found: dict[bool, dict[str, HashSet]] = {False: {}, True: {}}
+        last, rows = 0, await self._read_open(engines, after=0)
+        while rows:
+            for row in rows:
+                numbers = read_numbers(row.hashes)
+                hashes = found[row.removed].setdefault(row.engine, HashSet())
+                hashes.update(numbers[at] for at in list_positions(read_bits(row.pending), row.size))
+                last = row.id
+            rows = await self._read_open(engines, after=last) if len(rows) == _OPEN_BLOCK else ()
+        return found
+
+    async def _read_open(self, engines: Collection[str], *, after: int) -> Sequence[Any]:
+        """The next deliveries by their ids: most outboxes are empty or small, and read in one round trip."""
         hashes = func.substr(_batch.pages, 1, 8 * _batch.size)
         statement = (
-            select(_delivery.pending, _batch.size, hashes.label("hashes"))
+            select(_delivery.id, _delivery.engine, _delivery.pending, _batch.size, _batch.removed)
+            .add_columns(hashes.label("hashes"))
             .join(batches, _batch.id == _delivery.batch)
-            .where(*self._ours, _delivery.engine == engine, _batch.removed.is_(removed))
+            .where(*self._ours, _delivery.engine.in_(engines), _delivery.id > after)
+            .order_by(_delivery.id)
+            .limit(_OPEN_BLOCK)
         )
-        found = HashSet()
-        async with self._database.read() as connection:
-            async for row in await connection.stream(statement):
-                numbers = read_numbers(row.hashes)
-                found.update(numbers[at] for at in list_positions(read_bits(row.pending), row.size))
-        return found
+        async with self._database.read_once() as connection:
+            return (await connection.execute(statement)).all()
 
     async def list_pages(self) -> AsyncIterator[Pages]:
         """Every open page, batch by batch: pages that at least one engine did not take so far."""
@@ -225,7 +242,7 @@ class Outbox:
             statement = statement.order_by(_delivery.failed_at, _delivery.id)
         else:
             statement = statement.where(_delivery.failed_at.is_(None)).order_by(_delivery.id)
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             return (await connection.execute(statement)).all()
 
     async def _read_pages(self, segments: Sequence[Segment]) -> list[tuple[bytes, int]]:

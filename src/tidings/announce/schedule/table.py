@@ -274,7 +274,7 @@ class Schedules:
             .order_by(schedules.c.next_at)
             .limit(1)
         )
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             return read_timestamp((await connection.execute(first)).scalar())
 
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:

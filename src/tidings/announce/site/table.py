@@ -141,7 +141,7 @@ class SiteRecords:
             return (await connection.execute(statement)).scalar()
 
     async def find(self, site_id: str) -> Site | None:
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
         return None if row is None else self._read(row)
 
@@ -155,7 +155,7 @@ class SiteRecords:
             return await self._store(connection, change(self._read(row)), origin=Origin.API)
 
     async def find_by_number(self, number: int) -> Site | None:
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             row = (await connection.execute(select(sites).where(_is_there, sites.c.number == number))).first()
         return None if row is None else self._read(row)
 

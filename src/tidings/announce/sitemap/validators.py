@@ -47,7 +47,7 @@ class SitemapValidators:
             sitemap_validators.c.oldest >= expired_before,
             sitemap_validators.c.channels.bitwise_and(channels) == channels,
         )
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             row = (await connection.execute(statement)).first()
         if row is None:
             return None

@@ -24,6 +24,7 @@ from tidings.core.db.compatibility import OLDEST_REVISION, read_oldest_revision
 from tidings.core.db.engines import (
     SQLITE_READERS,
     make_short_cut,
+    make_single,
     open_postgresql_reader,
     open_postgresql_writer,
     open_sqlite_reader,
@@ -111,12 +112,26 @@ class Database(ReadableDatabase):
     ) -> None:
         super().__init__(reader, dialect=dialect, url=url, most_readers=most_readers)
         self._writer = writer
+        self._single_writer = make_single(writer, dialect=dialect)
+        self._single_reader = make_single(reader, dialect=dialect)
         self._short_cut = make_short_cut(url) if dialect == "sqlite" else None
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
         """A transaction that commits when the block ends, and rolls back when it raises."""
         async with self._writer.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def read_once(self) -> AsyncIterator[AsyncConnection]:
+        """As `read`, for one statement: on PostgreSQL it needs no BEGIN and no COMMIT, which are round trips."""
+        async with self._single_reader.begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def write_once(self) -> AsyncIterator[AsyncConnection]:
+        """As `write`, for one statement: on PostgreSQL it is a transaction by itself, in one round trip."""
+        async with self._single_writer.begin() as connection:
             yield connection
 
     def bind_numbers(self, values: Sequence[int]) -> str | list[int]:
@@ -144,7 +159,7 @@ class Database(ReadableDatabase):
         """
         if self._short_cut is not None:
             return await self._short_cut.look_up(statement, values)
-        async with self.read() as connection:
+        async with self.read_once() as connection:
             return list(await connection.execute(statement, values))
 
     async def close(self) -> None:

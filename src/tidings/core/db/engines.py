@@ -1,6 +1,7 @@
 """SQLAlchemy's engines as Tidings needs them: SQLite's file in WAL mode, PostgreSQL's pools; writers and readers."""
 
 import os
+import select
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from tidings.core.db.short_cut import ShortCut
@@ -24,6 +26,8 @@ SQLITE_READERS = 4
 _KEPT_CONNECTIONS = 5
 # Milliseconds that a writing transaction may wait for its process.
 _LONGEST_IDLE = 15_000
+# Seconds. A connection that rested for longer is asked whether it still works: a router may have forgotten it.
+_ASK_AFTER = 30.0
 _READ_PRAGMAS = ("query_only=ON", f"busy_timeout={_BUSY_MILLISECONDS}", f"cache_size=-{_READ_CACHE_KIB}")
 
 
@@ -101,19 +105,25 @@ def make_short_cut(url: URL) -> ShortCut:
     return ShortCut(f"{_name_sqlite(path)}?mode=ro", file=SqliteFile(path), pragmas=_READ_PRAGMAS)
 
 
+def make_single(engine: AsyncEngine, *, dialect: str) -> AsyncEngine:
+    """The same engine, on the same pool, for single statements. SQLite's transactions cost no round trips."""
+    return engine if dialect == "sqlite" else engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
 def _name_sqlite(path: Path) -> str:
     return f"file:{quote(str(path.absolute()))}"
 
 
 def open_postgresql_writer(url: URL, *, connections: int) -> AsyncEngine:
-    return create_async_engine(
+    engine = create_async_engine(
         _name_postgresql(url),
-        pool_pre_ping=True,
         hide_parameters=True,
         # A frozen process must not keep its locks: others take over what it did.
         connect_args={"options": _add_option(url, f"-c idle_in_transaction_session_timeout={_LONGEST_IDLE}")},
         **_size_pool(connections),
     )
+    _replace_lost_connections(engine)
+    return engine
 
 
 def _size_pool(connections: int) -> dict[str, int]:
@@ -123,16 +133,50 @@ def _size_pool(connections: int) -> dict[str, int]:
 
 
 def open_postgresql_reader(url: URL, *, connections: int) -> AsyncEngine:
-    return create_async_engine(
+    engine = create_async_engine(
         _name_postgresql(url),
         **_size_pool(connections),
-        pool_pre_ping=True,
         hide_parameters=True,
         isolation_level="REPEATABLE READ",
         connect_args={"options": _add_option(url, "-c default_transaction_read_only=on")},
         # Repeated at every BEGIN: a SET could change the default for the session.
         execution_options={"postgresql_readonly": True},
     )
+    _replace_lost_connections(engine)
+    return engine
+
+
+def _replace_lost_connections(engine: AsyncEngine) -> None:
+    """A connection of the pool that the server closed, as in a restart, is replaced before it is used.
+
+    SQLAlchemy's own check, `pool_pre_ping`, costs each transaction a round trip. The socket tells without one: the
+    server says nothing on a connection at rest, except that it ends.
+    """
+    dialect = engine.sync_engine.dialect
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def record_rest(_connection: Any, record: Any) -> None:
+        record.info["rests_since"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def check(connection: Any, record: Any, _proxy: Any) -> None:
+        rests_since = record.info.get("rests_since")
+        if rests_since is None:
+            return
+        if connection.closed or _has_input(connection.driver_connection.fileno()):
+            raise DisconnectionError
+        if time.monotonic() - rests_since > _ASK_AFTER:
+            try:
+                dialect.do_ping(connection)
+            except dialect.loaded_dbapi.Error as error:
+                raise DisconnectionError from error
+
+
+def _has_input(descriptor: int) -> bool:
+    """Whether the other side sent something, or ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _add_option(url: URL, option: str) -> str:

@@ -93,6 +93,10 @@ class Dispatcher(Protocol):
     """Hands jobs to workers. There is one per process."""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether workers of other processes take jobs: the submission wakes them, and no tick has to follow it."""
+
+    @property
     def tick_every(self) -> timedelta:
         """How long a tick may wait for the next."""
 

@@ -65,6 +65,10 @@ class EmbeddedDispatcher:
         self._changed = asyncio.Event()
 
     @property
+    def is_shared(self) -> bool:
+        return False
+
+    @property
     def tick_every(self) -> timedelta:
         # `tidy` finds stop requests of other processes.
         return _TICK_WHILE_RUNNING if self._running else _TICK_WHILE_IDLE

@@ -99,6 +99,10 @@ class PostgresDispatcher:
         self._idle_jobs: frozenset[int] = frozenset()
 
     @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
     def tick_every(self) -> timedelta:
         return TICK_EVERY
 

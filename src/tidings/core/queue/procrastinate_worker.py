@@ -77,7 +77,7 @@ class DatabaseConnector(BaseAsyncConnector):
             await asyncio.sleep(_AGAIN_AFTER.total_seconds())
 
     async def _try(self, query: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        async with self._database.write() as connection:
+        async with self._database.write_once() as connection:
             raw = await connection.get_raw_connection()
             driver = raw.driver_connection
             if driver is None:
