@@ -1,10 +1,12 @@
-"""docs/api.md is true: it names every route, and each of its curl lines works as it stands."""
+"""docs/api.md is true: it names every route, and its lines work from top to bottom."""
 
 import json
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +14,62 @@ import pytest
 from starlette.types import Message
 
 from tests.web.api_stage import ApiStage, open_api, serve
-from tests.web.stage import Answer
+from tests.web.stage import ADMIN, Answer
+from tidings.announce.site.document import read_site
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.settings import CollectSettings
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
 from tidings.web.envelope import STATUSES
 from tidings.web.errors import Problem, ProblemResponse
+from tidings.web.models.announce import NewSiteBody
+from tidings.wiring.alerts import list_alert_kinds
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
-SITE = "example.com"
 # As the release stored it that collected it.
 STORED_NOTE = ".data.records[].note"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curl line as a request."""
+    """A line of the page as a request. Variables stand in it as `$NAME`."""
 
     method: str
     target: str
     headers: tuple[tuple[str, str], ...]
-    body: bytes | None
+    body: str | None
+    # The variable that the line sets, and the field of the answer that it takes, such as `data.execution_id`.
+    sets: tuple[str, str] | None = None
+
+    def fill(self, variables: Mapping[str, str]) -> "Line":
+        """The same line with the values of its variables. Raises KeyError for one that no line before has set."""
+
+        def put_in(text: str) -> str:
+            return _VARIABLE.sub(lambda found: variables[found[1]], text)
+
+        headers = tuple(_read_header(put_in(f"{name}: {value}" if value else name)) for name, value in self.headers)
+        body = None if self.body is None else put_in(self.body)
+        return replace(self, target=put_in(self.target), headers=headers, body=body)
+
+
+_VARIABLE = re.compile(r"\$([A-Z]+)")
+_ASSIGNMENT = re.compile(r"export ([A-Z]+)=\$\((curl .+) \| jq -r \.([\w.]+)\)")
 
 
 def read_lines(text: str) -> list[Line]:
-    return [_read_line(shlex.split(line)) for line in text.splitlines() if line.startswith("curl ")]
+    lines, found = iter(text.splitlines()), []
+    for line in lines:
+        assigned = _ASSIGNMENT.fullmatch(line)
+        command = assigned[2] if assigned else line
+        if command.startswith("curl "):
+            command, has_document, _ = command.partition(" <<END")
+            document = "\n".join(takewhile(lambda each: each != "END", lines)) if has_document else None
+            read = _read_line(shlex.split(command), document=document)
+            found.append(replace(read, sets=(assigned[1], assigned[3])) if assigned else read)
+    return found
 
 
-def _read_line(words: list[str]) -> Line:
+def _read_line(words: list[str], *, document: str | None) -> Line:
     method, target, headers, body = "GET", "", [], None
     rest = iter(words[1:])
     for word in rest:
@@ -48,15 +77,22 @@ def _read_line(words: list[str]) -> Line:
             case "-X":
                 method = next(rest)
             case "-H":
-                name, _, value = next(rest).partition(": ")
-                headers.append((name, value))
+                headers.append(_read_header(next(rest)))
             case "-d":
-                body = next(rest).encode()
+                given = next(rest)
+                body = document if given == "@-" else given
+            case "-o":
+                next(rest)
             case "-N":
                 pass
             case _:
                 target = word.removeprefix("$TIDINGS")
     return Line(method, target, tuple(headers), body)
+
+
+def _read_header(text: str) -> tuple[str, str]:
+    name, _, value = text.partition(": ")
+    return name, value
 
 
 def fits(template: str, target: str) -> bool:
@@ -77,26 +113,48 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-async def test_every_line_works_as_it_stands(sqlite_url: str, tmp_path: Path) -> None:
-    """A33–A36: in the order of the page, on a site that can be announced. The description knows every field."""
+async def test_the_lines_work_from_top_to_bottom(sqlite_url: str, tmp_path: Path) -> None:
+    """A33–A36: with nothing set up but the variables that the page names; the description knows every field."""
     driven = CollectSettings(runs=False)
     async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path, collect=driven) as api, serve(api):
-        await api.add_site(id=SITE)
-        text = DOCUMENT.read_text()
-        text = text.replace(f"https://{SITE}/feed.xml", articles.rss_url)
-        text = text.replace(f"https://{SITE}/article", articles.url(1)).replace(f"https://{SITE}", api.web.origin)
-        execution = ""
-        for line in read_lines(text):
-            answer = await _send(api, line, execution=execution)
+        variables = {
+            "AUTH": f"Authorization: Bearer {ADMIN}",
+            "JSON": "Content-Type: application/json",
+            "ORIGIN": api.web.origin,
+            "KEY": api.web.key,
+            "FEED": articles.rss_url,
+            "ARTICLE": articles.url(1),
+        }
+        for template in read_lines(DOCUMENT.read_text()):
+            line = template.fill(variables)
+            answer = await _send(api, line)
             # What was started here has ended by now, which the page says of a stop.
             is_over = line.target.endswith("/stop") and answer.status == 409
             assert is_over or 200 <= answer.status < 300, (line, answer.body)
             assert is_over or list(_list_undescribed(api.stage.app.openapi(), line, answer)) == [], line
+            if line.sets:
+                name, path = line.sets
+                variables[name] = str(reduce(lambda found, key: found[key], path.split("."), answer.json))
             if answer.status == 202:
-                execution = answer.json["executionId"]
-                await api.wait_for_end(SITE, execution)
-            elif line.target == "/workflow/executions":
-                execution = answer.json["data"]["execution_id"]
+                await api.wait_for_end("shop", answer.json["executionId"])
+        assert (await api.read("/api/sites"))["sites"] == []
+
+
+def test_the_sites_of_the_page_can_be_imported() -> None:
+    """A2: the sample of `tidings sites import` has only fields that a site has."""
+    (sample,) = re.findall(r'```json\n(\{"sites": .*?)```', DOCUMENT.read_text(), re.DOTALL)
+    bodies = [NewSiteBody.model_validate(each) for each in json.loads(sample)["sites"]]
+    sites = [read_site(body.to_fields(), engines=("api.indexnow.org",), schedule="0 0 * * *") for body in bodies]
+    assert [(site.id, site.group, site.schedule) for site in sites] == [
+        ("shop.example.com", "acme", "0 0 * * *"),
+        ("blog", None, "30 2 * * *"),
+    ]
+
+
+def test_the_table_of_alerts_names_every_kind_with_its_level() -> None:
+    """C24: what a webhook may say."""
+    rows = re.findall(r"^\| `([a-z_]+)` \| (P\d|info) \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted((str(kind), str(kind.level)) for kind in list_alert_kinds())
 
 
 WORDS = {
@@ -178,10 +236,8 @@ def _list_unknown(document: dict[str, Any], schema: dict[str, Any], value: Any, 
                 yield f"{place}.{name}"
 
 
-async def _send(api: ApiStage, line: Line, *, execution: str) -> Answer:
+async def _send(api: ApiStage, line: Line) -> Answer:
     open_path = line.target.startswith(("/health/", "/hooks/"))
-    assert open_path or ("Authorization", "Bearer $TOKEN") in line.headers, line
-    headers = [(name, value) for name, value in line.headers if name != "Authorization"]
-    target = line.target.replace("$EXECUTION", execution)
-    body = None if line.body is None else line.body.replace(b"$EXECUTION", execution.encode())
-    return await api.stage.ask(line.method, target, headers=headers, body=body)
+    assert open_path or dict(line.headers).get("Authorization") == f"Bearer {ADMIN}", line
+    body = None if line.body is None else line.body.encode()
+    return await api.stage.ask(line.method, line.target, token=None, headers=line.headers, body=body)
