@@ -11,7 +11,7 @@ from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
-from tidings.announce.ledger.outbox import ClaimedPages, Outbox
+from tidings.announce.ledger.outbox import MOST_CLAIMED, ClaimedPages, Outbox
 from tidings.announce.ledger.outbox_tables import batches, deliveries
 from tidings.announce.ledger.packing import (
     decode_pages,
@@ -23,6 +23,7 @@ from tidings.announce.ledger.packing import (
 )
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"
@@ -209,6 +210,43 @@ async def test_a_batch_that_failed_page_by_page_leaves_one_delivery(first: Desk,
         await first.fail(claimed, at, at + 1)
     assert await first.count_rows() == (1, 1)
     assert await second.list_claimed(ALPHA, failed=True) == [1, 2, 3]
+    assert await second.outbox.count_open() == {ALPHA: 3}
+
+
+async def test_the_same_failure_at_another_engine_is_kept_apart(first: Desk) -> None:
+    """A13, A22: a page that two engines refused is open at both, and each takes it by itself."""
+    await first.add(make_pages(1, 2, 3))
+    for engine in BOTH:
+        await first.fail(await first.claim(engine), 0, 1)
+    assert await first.list_failed() == {("1", ALPHA, "HTTP 503", 4), ("1", BETA, "HTTP 503", 4)}
+    assert await first.count_rows() == (1, 4)
+
+
+async def test_a_failure_counts_from_its_last_page(first: Desk, second: Desk) -> None:
+    """A22: the oldest failure goes first, and pages that failed alike are as old as the last of them."""
+    await first.add(make_pages(1, 2), ALPHA)
+    await first.add(make_pages(3), ALPHA)
+    claimed = await first.claim(ALPHA)
+    for at, page in enumerate((0, 2, 1)):
+        await first.fail(claimed, page, page + 1, at=NOON + timedelta(minutes=at))
+    assert await second.list_claimed(ALPHA, failed=True) == [3, 1, 2]
+
+
+async def test_a_batch_that_is_done_takes_no_other_with_it(first: Desk) -> None:
+    """A13: the last page of one batch leaves, and the pages of all others stay."""
+    await first.add(make_pages(1), ALPHA)
+    await first.add(make_pages(2), ALPHA)
+    await first.take(await first.claim(ALPHA, limit=1), 0, 1)
+    assert await first.list_claimed(ALPHA) == [2]
+    assert await first.count_rows() == (1, 1)
+
+
+async def test_one_claim_reads_a_bounded_number_of_deliveries(first: Desk) -> None:
+    """A19: a thousand small deliveries are not read at once."""
+    for number in range(MOST_CLAIMED + 1):
+        await first.add(make_pages(number), ALPHA)
+    assert await first.list_claimed(ALPHA) == list(range(MOST_CLAIMED))
+    assert len(await first.claim(ALPHA, limit=1_000)) == MOST_CLAIMED
 
 
 async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first: Desk, second: Desk) -> None:
@@ -217,6 +255,8 @@ async def test_small_deliveries_go_out_together_and_large_ones_in_portions(first
         await first.add(make_pages(*numbers), ALPHA)
     claimed = await second.claim(ALPHA, limit=6)
     assert (list(claimed.keys.hashes), claimed.repeated) == ([0, 1, 2, 3, 4, 5], 6)
+    assert (await first.claim(ALPHA)).repeated == 0
+    assert [at for _, at in claimed.locate(3, 5)] == [3]
     assert claimed.list_urls(1, 4) == [f"https://example.com/{number}".encode() for number in (1, 2, 3)]
     busy = {segment.delivery for segment in claimed.segments}
     assert len(busy) == 3
@@ -254,7 +294,19 @@ async def test_open_pages_are_known_by_engine_and_kind(first: Desk, second: Desk
     found = await second.outbox.list_open([ALPHA, BETA])
     assert {engine: set(hashes) for engine, hashes in found[False].items()} == {ALPHA: {3}, BETA: {1, 2, 3}}
     assert {engine: set(hashes) for engine, hashes in found[True].items()} == {ALPHA: {2}, BETA: {2}}
-    assert [set(pages.hashes) async for pages in second.outbox.list_pages()] == [{1, 2, 3}, {2}]
+    pages = [(set(pages.hashes), pages.removed) async for pages in second.outbox.list_pages()]
+    assert pages == [({1, 2, 3}, False), ({2}, True)]
+
+
+async def test_pages_that_every_engine_took_are_open_no_more(first: Desk) -> None:
+    """A13, A18: also if others of the same batch are."""
+    await first.add(make_pages(1, 2))
+    await first.add(make_pages(3, 4))
+    for engine in BOTH:
+        claimed = await first.claim(engine)
+        await first.take(claimed, 0, 1)
+        await first.take(claimed, 2, 3)
+    assert [set(pages.hashes) async for pages in first.outbox.list_pages()] == [{2}, {4}]
 
 
 async def test_all_open_pages_are_known_however_many_batches_hold_them(first: Desk, second: Desk) -> None:
@@ -291,7 +343,17 @@ async def test_the_outbox_of_one_site_and_channel_is_not_anothers(first: Desk) -
         assert (await other.outbox.count_open(), await other.outbox.count_untaken()) == ({}, 0)
         async with other.database.write() as connection:
             await other.outbox.drop_since(connection, since=0)
+    assert await Desk(first.database, execution=1, site=2).outbox.count_untaken() == 0
     assert len(await first.list_failed()) == 1
+
+
+async def test_a_page_that_was_taken_earlier_today_is_not_counted_again(first: Desk) -> None:
+    """A34: the planner names such pages; the statistics of the day hold them already."""
+    async with first.database.write() as connection:
+        await first.outbox.add(connection, make_pages(1, 2), engines=[ALPHA], at=NOON, counted={1})
+    await first.take(await first.claim(ALPHA), 0, 2)
+    [day] = (await read_days(first.database, today=NOON.date(), days=1)).values()
+    assert day[Channel.INDEXNOW] == DayCount(1, 1)
 
 
 async def test_a_page_counts_once_a_day_over_engines_failures_and_midnight(first: Desk, second: Desk) -> None:
@@ -325,6 +387,6 @@ async def test_what_was_planned_since_a_time_can_be_dropped(first: Desk) -> None
     await first.add(make_pages(1))
     await first.add(make_pages(2), at=NOON + timedelta(hours=1))
     async with first.database.write() as connection:
-        await first.outbox.drop_since(connection, since=int((NOON.timestamp() + 1) * 1000))
+        await first.outbox.drop_since(connection, since=to_milliseconds(NOON + timedelta(hours=1)))
     assert await first.list_claimed(ALPHA) == [1]
     assert await first.count_rows() == (1, 2)

@@ -1,26 +1,32 @@
-"""Hypothesis plays several workers, their deaths and the clock in any order, and compares the writer with a model.
+"""Hypothesis plays several workers, their deaths, the cookies they use and the clock in any order, and compares the
+writer and the cookie pool with a model.
 
-The model knows who holds which candidate until when, and which notes were written. Workers are remote, as n8n's are, so
-that a dead one is noticed by its silence alone.
+The model knows who holds which candidate until when, which notes were written, and the state of each cookie. Workers
+are remote, as n8n's are, so that a dead one is noticed by its silence alone.
 """
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule
 
+from tests.collect.cookie_stage import add_cookies, make_pool
+from tests.collect.model_cookie import ModelCookie, Use
 from tests.collect.writer_stage import PLATFORM, make_candidates, make_note, read_candidates, read_sources
 from tests.fakes import FakeClock
+from tests.machines import World, WorldMachine, play
 from tests.stage import open_stage
-from tidings.collect.errors import ErrorCode
-from tidings.collect.write import Collected, Failed, Result, SettledAction
+from tidings.collect.crawl.cookies.pool import LeasedCookie
+from tidings.collect.crawl.cookies.table import Cookie
+from tidings.collect.errors import CrawlError, ErrorCode
+from tidings.collect.write import Collected, CookieUse, Failed, Result, SettledAction
 from tidings.core.executions import Execution, ExecutionLostError
 from tidings.wiring import Installation
 
@@ -31,6 +37,14 @@ LOCK = timedelta(minutes=30)
 # Failures that belong to the note; PLATFORM_ERROR may also be an outage, which pauses the platform.
 CODES = st.sampled_from([ErrorCode.INVALID_INPUT, ErrorCode.PLATFORM_ERROR, ErrorCode.COOKIE_INVALID])
 ENOUGH_ROUNDS = 400
+COOKIES = ("red", "green", "blue")
+DAILY_LIMIT = 6
+REPORTS = {
+    Use.SUCCESS: (None, False),
+    Use.ERROR: (ErrorCode.COOKIE_INVALID, False),
+    Use.CAPTCHA: (ErrorCode.COOKIE_INVALID, True),
+    Use.UNRELATED: (ErrorCode.NETWORK_ERROR, False),
+}
 
 
 @dataclass(slots=True)
@@ -42,17 +56,35 @@ class Worker:
     held: set[str] = field(default_factory=set)
 
 
-class CollectMachine(RuleBasedStateMachine):
-    """Three workers on the candidates of one platform."""
+@dataclass(slots=True)
+class Lease:
+    """A cookie that a request uses now."""
 
-    def __init__(self, runner: asyncio.Runner, installation: Installation, clock: FakeClock, number: int) -> None:
-        super().__init__()
-        self.runner, self.clock = runner, clock
+    name: str
+    context: AbstractAsyncContextManager[LeasedCookie]
+
+
+class CollectMachine(WorldMachine):
+    """Three workers on the candidates of one platform, with three cookies."""
+
+    def __init__(self, world: World, installation: Installation, clock: FakeClock, numbers: "count[int]") -> None:
+        super().__init__(world)
+        self.clock = clock
         self.writer, self.database = installation.collect.writer, installation.database
-        self.prefix = f"{number}-"
+        self.prefix = f"{next(numbers)}-"
         self.workers: dict[str, Worker] = {}
         self.added: set[str] = set()
         self.written: set[str] = set()
+        self.records = installation.collect.cookies
+        self.pool = make_pool(self.database, keys=installation.keys, clock=clock)
+        self.leases: list[Lease] = []
+        # By the table, and by what the pool saw itself, which may never be reported.
+        self.stored = {self.prefix + name: ModelCookie() for name in COOKIES}
+        self.seen = {name: ModelCookie() for name in self.stored}
+        # Uses of today that the table does not count so far.
+        self.unreported: Counter[str] = Counter()
+        self.today = clock.now().date()
+        self.run(add_cookies(self.records, *self.stored, daily_limit=DAILY_LIMIT))
 
     def is_alive(self, worker: Worker) -> bool:
         """Whether its lock has not expired."""
@@ -60,7 +92,7 @@ class CollectMachine(RuleBasedStateMachine):
 
     @rule(name=WORKERS)
     def acquire(self, name: str) -> None:
-        acquired = self.runner.run(self.writer.acquire(self.prefix + name, remote=True))
+        acquired = self.run(self.writer.acquire(self.prefix + name, remote=True))
         before = self.workers.get(name)
         if before is not None and self.is_alive(before):
             assert not acquired.locked
@@ -75,7 +107,7 @@ class CollectMachine(RuleBasedStateMachine):
         if worker is None:
             return
         try:
-            added = self.runner.run(self.writer.add_candidates(worker.execution, make_candidates(*ids)))
+            added = self.run(self.writer.add_candidates(worker.execution, make_candidates(*ids)))
         except ExecutionLostError:
             assert not self.is_alive(worker)
             return
@@ -89,7 +121,7 @@ class CollectMachine(RuleBasedStateMachine):
         if worker is None:
             return
         try:
-            leased = self.runner.run(self.writer.lease(worker.execution, limit=limit, platform=PLATFORM))
+            leased = self.run(self.writer.lease(worker.execution, limit=limit, platform=PLATFORM))
         except ExecutionLostError:
             assert not self.is_alive(worker)
             return
@@ -113,7 +145,7 @@ class CollectMachine(RuleBasedStateMachine):
             else:
                 results.append(Failed(note_id=note_id, code=data.draw(CODES), message="as the test wants it"))
         try:
-            settled = self.runner.run(self.writer.settle(worker.execution, PLATFORM, results))
+            settled = self.run(self.writer.settle(worker.execution, PLATFORM, results))
         except ExecutionLostError:
             assert not self.is_alive(worker)
             return
@@ -131,7 +163,7 @@ class CollectMachine(RuleBasedStateMachine):
         if worker is None:
             return
         try:
-            self.runner.run(self.writer.heartbeat(worker.execution))
+            self.run(self.writer.heartbeat(worker.execution))
         except ExecutionLostError:
             assert not self.is_alive(worker)
             return
@@ -143,33 +175,105 @@ class CollectMachine(RuleBasedStateMachine):
         if worker is None:
             return
         try:
-            self.runner.run(self.writer.finish(worker.execution))
+            self.run(self.writer.finish(worker.execution))
         except ExecutionLostError:
             assert not self.is_alive(worker)
 
-    @rule(minutes=st.sampled_from([1, 10, 29, 31, 90]))
+    def is_suitable(self, name: str) -> bool:
+        """Whether a cookie may be used for a request, if it is free."""
+        models = (self.stored[name], self.seen[name])
+        for model in models:
+            model.settle(self.clock.now())
+        used = self.stored[name].used + self.unreported[name]
+        return all(model.status == "active" for model in models) and used < DAILY_LIMIT
+
+    @rule()
+    def lease_cookie(self) -> None:
+        """The pool waits for a busy cookie; so it is asked only if one is free, or none can be used at all."""
+        held = {lease.name for lease in self.leases}
+        suitable = {name for name in self.stored if self.is_suitable(name)}
+        if suitable and suitable <= held:
+            return
+        context = self.pool.lease(PLATFORM)
+        try:
+            leased = self.run(context.__aenter__())
+        except CrawlError as error:
+            assert (error.code, suitable) == (ErrorCode.COOKIE_EXHAUSTED, set()), "a good cookie was kept back"  # noqa: PT017
+            return
+        assert leased.name in suitable - held, "a cookie that is busy, cooling or used up"
+        self.leases.append(Lease(leased.name, context))
+        self.unreported[leased.name] += 1
+
+    @precondition(lambda self: self.leases)
+    @rule(worker=WORKERS, use=st.sampled_from(Use), first=st.booleans())
+    def use_cookie(self, worker: str, use: Use, first: bool) -> None:
+        """A request ends. Its worker reports the use, unless it is dead."""
+        lease = self.leases.pop(0 if first else -1)
+        code, captcha = REPORTS[use]
+        error = None if code is None else CrawlError(code, "no", blames_cookie=use is Use.ERROR, captcha=captcha)
+        self.run(lease.context.__aexit__(type(error) if error else None, error, None))
+        self.seen[lease.name].record(use, self.clock.now())
+        holder = self.workers.get(worker)
+        if holder is None:
+            return
+        try:
+            self.run(
+                self.writer.count_cookie_uses(
+                    holder.execution, [CookieUse(cookie_name=lease.name, code=code, captcha=captcha)]
+                )
+            )
+        except ExecutionLostError:
+            assert not self.is_alive(holder)
+            return
+        self.stored[lease.name].record(use, self.clock.now())
+        self.unreported[lease.name] = max(0, self.unreported[lease.name] - 1)
+
+    @rule(name=st.sampled_from(COOKIES))
+    def enable_cookie(self, name: str) -> None:
+        # Two times that a cookie is enabled differ.
+        self.pass_time(1)
+        name = self.prefix + name
+        assert self.run(self.records.enable(name))
+        self.stored[name].enable(self.clock.now())
+        self.seen[name].enable(self.clock.now())
+
+    @rule(minutes=st.sampled_from([1, 10, 29, 31, 90, 600]))
     def pass_time(self, minutes: int) -> None:
         self.clock.advance(timedelta(minutes=minutes))
+        if self.clock.now().date() > self.today:
+            self.today = self.clock.now().date()
+            self.unreported.clear()
 
     @rule()
     def recover(self) -> None:
-        self.runner.run(self.writer.recover())
+        self.run(self.writer.recover())
 
     @rule()
     def requeue(self) -> None:
-        self.runner.run(self.writer.requeue(PLATFORM))
+        self.run(self.writer.requeue(PLATFORM))
 
     @invariant()
     def every_written_note_is_there_once(self) -> None:
-        rows = [row.note_id for row in self.runner.run(read_sources(self.database))]
+        rows = [row.note_id for row in self.run(read_sources(self.database))]
         ours = [note_id for note_id in rows if note_id.startswith(self.prefix)]
         assert sorted(ours) == sorted(self.written)
 
-    def teardown(self) -> None:
-        """Whatever happened: a healthy worker collects the rest, and nothing stays locked."""
+    @invariant()
+    def every_cookie_is_in_the_state_of_its_model(self) -> None:
+        rows = {cookie.name: cookie for cookie in self.run(self.records.list_all())}
+        for name, model in self.stored.items():
+            model.settle(self.clock.now())
+            assert describe(rows[name]) == (model.status, model.in_a_row, model.errors, model.cooling_until, model.used)
+
+    def end(self) -> None:
+        """A healthy worker collects the rest, and nothing stays locked."""
+        for lease in self.leases:
+            self.run(lease.context.__aexit__(None, None, None))
+        for name in self.stored:
+            assert self.run(self.records.remove(name))
         self.clock.advance(timedelta(hours=2))
-        self.runner.run(self.collect_rest())
-        rows = self.runner.run(read_candidates(self.database))
+        self.run(self.collect_rest())
+        rows = self.run(read_candidates(self.database))
         ours = {note_id: row for note_id, row in rows.items() if note_id.startswith(self.prefix)}
         assert set(ours) == self.added
         assert {row.status for row in ours.values()} <= {"collected"}
@@ -194,36 +298,17 @@ class CollectMachine(RuleBasedStateMachine):
         await self.writer.finish(acquired.execution)
 
 
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as opened:
-        yield opened
+def describe(cookie: Cookie) -> tuple[str, int, int, datetime | None, int]:
+    state = cookie.state
+    return state.status.value, state.consecutive_errors, state.total_errors, state.cooling_until, state.daily_used
 
 
-def test_any_order_of_events_writes_each_note_once_and_leaves_nothing_locked(
-    runner: asyncio.Runner, database_url: str, tmp_path: Path
-) -> None:
-    """C2, C3, C4, C5: leases are exclusive, writes are fenced and idempotent, and recovery frees everything."""
+def test_any_order_of_events_writes_each_note_once_and_leaves_nothing_locked(database_url: str, tmp_path: Path) -> None:
+    """C2, C3, C4, C5: leases are exclusive, writes are fenced and idempotent, and recovery frees everything.
+
+    C6, C9: a cookie is leased to one request at a time, only while it is active and under its daily limit.
+    """
     clock = FakeClock()
-    stack = AsyncExitStack()
-    installation = runner.run(stack.enter_async_context(open_stage(database_url, tmp_path, clock=clock)))
-    numbers = iter(range(10_000))
-
-    class Machine(CollectMachine):
-        def __init__(self) -> None:
-            super().__init__(runner, installation, clock, next(numbers))
-
-    try:
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=30,
-                stateful_step_count=40,
-                deadline=None,
-                database=None,
-                report_multiple_bugs=False,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-    finally:
-        runner.run(stack.aclose())
+    with World() as world:
+        installation = world.open(open_stage(database_url, tmp_path, clock=clock))
+        play(partial(CollectMachine, world, installation, clock, count()), examples=30, steps=50)

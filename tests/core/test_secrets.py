@@ -52,9 +52,9 @@ def test_only_reveal_gives_the_secret_away() -> None:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_secret_cannot_be_pickled(protocol: int) -> None:
     """C7: no cookie in clear in a queue or a cache."""
-    with pytest.raises(TypeError, match="cannot be pickled"):
+    with pytest.raises(TypeError, match=r"^a Secret cannot be pickled$"):
         pickle.dumps(Secret(CANARY), protocol=protocol)
-    with pytest.raises(TypeError, match="cannot be pickled"):
+    with pytest.raises(TypeError, match=r"^a Secret cannot be pickled$"):
         Secret(CANARY).__getstate__()
 
 
@@ -75,9 +75,9 @@ def test_copies_are_the_same_closed_secret() -> None:
 def test_a_secret_cannot_be_changed() -> None:
     """C7: what was registered for redaction stays what it is."""
     secret = Secret(CANARY)
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r"^a Secret cannot be changed$"):
         secret._value = "other"
-    with pytest.raises(AttributeError):
+    with pytest.raises(AttributeError, match=r"^a Secret cannot be changed$"):
         del secret._value
     assert secret.reveal() == CANARY
 
@@ -90,6 +90,9 @@ def test_secrets_are_equal_by_value_and_never_equal_to_text() -> None:
     assert len({Secret(CANARY), Secret(CANARY), Secret("other")}) == 2
     assert Secret("\ud800") == Secret("\ud800")
     assert not Secret("")
+    assert Secret("x")
+    # A dictionary of secrets stays quick: their hashes spread.
+    assert len({hash(Secret(str(number))) for number in range(100)}) > 90
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,6 @@ def test_fingerprint_identifies_without_revealing() -> None:
 @pytest.mark.parametrize("value", [None, 5, b"bytes", Secret("inner")])
 def test_a_secret_is_made_of_text_only(value: object) -> None:
     """C7: the refusal names the type and not the value."""
-    with pytest.raises(TypeError, match="made of str") as caught:
+    with pytest.raises(TypeError) as caught:
         Secret(value)  # type: ignore[arg-type]
-    assert "bytes'" not in str(caught.value)
+    assert str(caught.value) == f"a Secret is made of str, not {type(value).__name__}"
