@@ -66,9 +66,9 @@ def try_module(module: str, *, seconds: float) -> bool:
     try:
         run_mutmut(folder, "run", "--max-children", "1", timeout=seconds)
     except subprocess.TimeoutExpired:
-        print(f"{module}: not finished in {seconds / 60:.0f} minutes", flush=True)
+        say(f"{module}: not finished in {seconds / 60:.0f} minutes")
     except subprocess.CalledProcessError as error:
-        print(f"{module}: mutmut failed\n{error.stdout[-4_000:]}", flush=True)
+        say(f"{module}: mutmut failed\n{error.stdout[-4_000:]}")
         return False
     meta = folder / "mutants" / "src" / "tidings" / f"{module}.py.meta"
     codes: dict[str, int | None] = json.loads(meta.read_text())["exit_code_by_key"]
@@ -97,23 +97,23 @@ def prepare(folder: Path, module: str) -> None:
 
 
 def run_mutmut(folder: Path, *words: str, timeout: float = 60) -> str:
-    command = [Path(sys.executable).with_name("mutmut"), *words]
-    return subprocess.run(  # noqa: S603
+    command = [str(Path(sys.executable).with_name("mutmut")), *words]
+    done = subprocess.run(  # noqa: S603
         command, cwd=folder, check=True, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ).stdout
+    )
+    return done.stdout
 
 
 def report(module: str, codes: dict[str, int | None], *, folder: Path) -> bool:
     tried = [name for name, code in codes.items() if code is not None]
     alive = [name for name in tried if codes[name] in (SURVIVED, NO_TESTS)]
     for name in alive:
-        print(show(name, folder=folder), flush=True)
+        say(show(name, folder=folder))
     share = 1 - len(alive) / len(tried) if tried else 0.0
     untested = Counter(codes.values())[NO_TESTS]
-    print(
+    say(
         f"{module}: {len(codes)} mutants, {len(tried)} tried, {len(tried) - len(alive)} killed ({share:.1%}), "
-        f"{len(alive)} survived, of these {untested} without a test",
-        flush=True,
+        f"{len(alive)} survived, of these {untested} without a test"
     )
     return share >= LEAST_KILLED and len(tried) == len(codes)
 
@@ -123,6 +123,10 @@ def show(name: str, *, folder: Path) -> str:
     lines: Sequence[str] = run_mutmut(folder, "show", name).splitlines()
     changed = [line for line in lines if line.startswith(("-", "+", "@")) and not line.startswith(("---", "+++"))]
     return "\n".join([name, *changed])
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

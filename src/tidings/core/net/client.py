@@ -31,6 +31,7 @@ from tidings.core.net.addresses import (
     parse_url,
     show_url,
 )
+from tidings.core.net.answer_head import BoundedResponse
 from tidings.core.net.failures import (
     AnswerTooLargeError,
     FetchError,
@@ -166,6 +167,7 @@ class GuardedClient:
             timeout=aiohttp.ClientTimeout(total=None),
             middlewares=(_send_once,),
             trace_configs=[trace_connections()],
+            response_class=BoundedResponse,
         )
         return self
 

@@ -57,6 +57,10 @@ class UnansweredError(Exception):
     """The connection ended before an answer."""
 
 
+class EndlessHeadError(Exception):
+    """The server sent interim answers or headers without an end."""
+
+
 FAILURES: Final = (
     aiohttp.ClientError,
     HttpProcessingError,
@@ -64,6 +68,7 @@ FAILURES: Final = (
     ValueError,
     ForbiddenAddressError,
     UnansweredError,
+    EndlessHeadError,
 )
 
 
@@ -72,6 +77,8 @@ def explain_failure(failure: BaseException) -> str:
     match failure:
         case UnansweredError():
             return "the server closed the connection without an answer"
+        case EndlessHeadError():
+            return "the answer does not begin: its head has no end"
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as error):
             return f"the certificate is not valid: {error.verify_message}"
         case aiohttp.ClientConnectorSSLError(os_error=error):
