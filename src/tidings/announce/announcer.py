@@ -98,5 +98,12 @@ class Announcer:
             return await validators.recall(url, expired_before=expired_before, channels=sum(channels))
 
         return Crawl(
-            site, client=self.client, clock=self.clock, policy=self.policy, stop=stop, recall=recall, source=source
+            site,
+            client=self.client,
+            clock=self.clock,
+            policy=self.policy,
+            stop=stop,
+            recall=recall,
+            source=source,
+            pace=self.pace,
         )

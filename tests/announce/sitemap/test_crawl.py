@@ -1,6 +1,8 @@
 """A crawl is polite to hosts that an index names, and ends however many files there are."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,10 +11,14 @@ from tests.fakes import FakeClock
 from tidings.announce.site.site import make_site
 from tidings.announce.sitemap.crawl import Crawl, FileRead, Remembered
 from tidings.announce.sitemap.other_hosts import OTHER_HOST_PAUSE
+from tidings.core.db.database import Database
 from tidings.core.net.client import GuardedClient
+from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.stop import Stop
-from tidings.sandbox import SandboxSite
+from tidings.sandbox import Recorded, SandboxSite
+
+pytestmark = pytest.mark.one_database
 
 
 def make_index(urls: Sequence[str]) -> str:
@@ -59,6 +65,27 @@ async def test_files_of_another_host_are_fetched_slowly(
         assert [request.path for request in other.requests] == ["/robots.txt", *paths]
     assert crawl.result.complete
     assert clock.slept == [OTHER_HOST_PAUSE] * 5
+
+
+async def test_many_crawls_together_ask_another_host_no_faster_than_one(
+    client: GuardedClient, clock: FakeClock, database: Database
+) -> None:
+    """A5: a hundred sites may name one host; over all of them it is asked once a second, and others do not wait."""
+    asked: list[datetime] = []
+
+    def record(_: Recorded) -> None:
+        asked.append(clock.now())
+
+    pace = Pace(database, clock=clock, interval=timedelta(0), concurrency=6)
+    async with SandboxSite() as own, SandboxSite() as other:
+        other.on_request = record
+        own.serve("/index.xml", make_index([f"{other.origin}/child.xml"]))
+        other.serve("/child.xml", make_child(own))
+        for _ in range(4):
+            await read_all(own, client=client, clock=clock, pace=pace)
+    assert len(asked) == 8
+    assert min(after - before for before, after in pairwise(asked)) >= OTHER_HOST_PAUSE
+    assert asked[-1] - asked[0] < 8 * OTHER_HOST_PAUSE
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import show_url
 from tidings.core.net.client import FetchError, GuardedClient, NetworkError
+from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy, Trouble
 from tidings.core.stop import Stop
 
@@ -183,7 +184,7 @@ class PageSource(Protocol):
 
 
 class Crawl:
-    """One crawl of one site's sitemaps. `result` is final when `events` ends."""
+    """One crawl of one site's sitemaps. `result` is final when `events` ends. `pace`: what all crawls share."""
 
     def __init__(
         self,
@@ -195,6 +196,7 @@ class Crawl:
         stop: Stop,
         recall: Recall,
         source: SitemapSource | None = None,
+        pace: Pace | None = None,
         most_files: int = MOST_FILES,
         most_other_requests: int = MOST_REQUESTS,
     ) -> None:
@@ -207,7 +209,9 @@ class Crawl:
         self._recall = recall
         self._most_files = most_files
         self._visited: set[str] = set()
-        self._other_hosts = OtherHosts(site, client=client, clock=clock, stop=stop, most_requests=most_other_requests)
+        self._other_hosts = OtherHosts(
+            site, client=client, clock=clock, stop=stop, pace=pace, most_requests=most_other_requests
+        )
         # Files that were left out because other hosts had been asked often enough.
         self._left_out = 0
 

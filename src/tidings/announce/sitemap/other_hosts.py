@@ -4,6 +4,7 @@ never heard of this site. So such hosts are asked slowly, seldom, and only for w
 The operator's own choice is not limited: the site's host, and the hosts of its configured sitemaps.
 """
 
+import zlib
 from datetime import timedelta
 from typing import Final
 
@@ -12,10 +13,14 @@ from tidings.core.clock import Clock
 from tidings.core.isolation.pool import ChildError, ChildPool
 from tidings.core.net.addresses import Url, UrlError, parse_url
 from tidings.core.net.client import FetchError, GuardedClient, RefusedError
+from tidings.core.net.pace import Pace
 from tidings.core.stop import Stop
 
-# Between two requests to other hosts, whichever they are: many names may lead to one machine.
+# Between two requests of one crawl to other hosts, whichever they are: many names may lead to one machine. Also between
+# two requests of all crawls to one host: many sites may name it.
 OTHER_HOST_PAUSE: Final = timedelta(seconds=1)
+# Hosts share this many queues, so that an index of many names cannot fill the table of all queues.
+_QUEUES: Final = 1_024
 # The most requests of one crawl to other hosts, with redirects and robots.txt.
 MOST_REQUESTS: Final = 1_000
 
@@ -27,16 +32,24 @@ _FORBIDDEN: Final = "robots.txt of that host, which is not the site's, forbids i
 
 
 class OtherHosts:
-    """The requests of one crawl to other hosts."""
+    """The requests of one crawl to other hosts. `pace`: the queues that all crawls share."""
 
     def __init__(
-        self, site: Site, *, client: GuardedClient, clock: Clock, stop: Stop, most_requests: int = MOST_REQUESTS
+        self,
+        site: Site,
+        *,
+        client: GuardedClient,
+        clock: Clock,
+        stop: Stop,
+        pace: Pace | None = None,
+        most_requests: int = MOST_REQUESTS,
     ) -> None:
         configured = (*site.sitemap_urls, *site.backup_sitemap_urls)
         self._own = {site.host, *(find_netloc(parse_url(url)) for url in configured)}
         self._client = client
         self._clock = clock
         self._stop = stop
+        self._pace = pace
         self._most_requests = most_requests
         self._requests = 0
         # Monotonic seconds.
@@ -86,6 +99,11 @@ class OtherHosts:
         wait = self._next_at - self._clock.monotonic()
         if wait > 0:
             await self._stop.sleep(timedelta(seconds=wait))
+        if self._pace is not None:
+            # Not the host's own name: an engine that an index names must not have to wait for this.
+            queue = f"other-host:{zlib.crc32(url.host.encode()) % _QUEUES}"
+            async with self._pace.turn(queue, stop=self._stop, least=OTHER_HOST_PAUSE):
+                pass
         self._next_at = self._clock.monotonic() + OTHER_HOST_PAUSE.total_seconds()
 
     async def _read_rules(self, url: Url) -> bytes | str:
