@@ -15,7 +15,7 @@ QUICK := "$(ORDINARY) and not thorough"
 MORE := "$(ORDINARY) and thorough"
 
 .DEFAULT_GOAL := help
-.PHONY: help python demo test check unit test-more test-slow test-workers test-n8n test-browser test-lowest test-chaos bench lock clean
+.PHONY: help python demo test check unit test-more test-slow test-workers test-n8n test-browser test-lowest test-chaos test-mutants bench lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -69,6 +69,11 @@ CHAOS := \
 test-chaos: $(VENV)/.test ## kills, frozen processes, full disks, lost databases, odd clocks, bad networks (30 minutes at most)
 	timeout --foreground 30m $(BIN)/pytest --numprocesses 3 --dist worksteal $(CHAOS)
 
+# `make test-mutants MUTANTS="core/executions core/secrets/tokens"`: only these modules. scripts/mutants.py has the list.
+MUTANTS ?=
+test-mutants: $(VENV)/.mutants ## change the code that must not fail, one expression at a time: tests must notice (an hour)
+	nice -n 15 $(BIN)/python -m scripts.mutants $(MUTANTS)
+
 bench: $(VENV)/.bench ## measure speed and memory (half an hour)
 	$(BIN)/python -m benchmarks.sitemap
 	$(BIN)/python -m benchmarks.engines
@@ -112,6 +117,10 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.runtime
 	@$(PIP) install --require-hashes -r requirements/bench.txt
 	@touch $@
 
+$(VENV)/.mutants: requirements/mutants.txt $(VENV)/.test
+	@$(PIP) install --require-hashes -r requirements/mutants.txt
+	@touch $@
+
 UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 lock: ## write the lock files anew (needs uv)
 	$(UV) requirements/build.in -o requirements/build.txt
@@ -119,6 +128,7 @@ lock: ## write the lock files anew (needs uv)
 	$(UV) pyproject.toml --extra xiaohongshu -c requirements/runtime.txt -o requirements/xiaohongshu.txt
 	$(UV) pyproject.toml --group test -c requirements/runtime.txt -o requirements/test.txt
 	$(UV) pyproject.toml --group bench -c requirements/runtime.txt -o requirements/bench.txt
+	$(UV) pyproject.toml --group mutants -c requirements/test.txt -o requirements/mutants.txt
 
 clean: ## remove the environment and caches; your data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

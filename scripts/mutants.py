@@ -8,12 +8,14 @@ survivors are printed as differences. The command fails if fewer than nine of te
 """
 
 import argparse
+import ast
 import json
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +33,7 @@ TESTS: Final = {
     "core/secrets/redaction": ("tests/core/test_redaction.py", "tests/core/test_redaction_again.py"),
     "core/net/addresses": ("tests/core/test_addresses.py",),
     "core/executions": ("tests/core/test_executions.py",),
-    "announce/channels/quota/quota": ("tests/announce/test_quota.py",),
+    "announce/channels/quota/quota": ("tests/announce/test_quota.py", "tests/announce/test_learned_quota.py"),
     "announce/ledger/outbox": ("tests/announce/test_outbox.py",),
     "collect/write/cookies": ("tests/collect/test_cookie_records.py", "tests/collect/test_cookie_outcomes.py"),
 }
@@ -70,9 +72,9 @@ def try_module(module: str, *, seconds: float) -> bool:
     except subprocess.CalledProcessError as error:
         say(f"{module}: mutmut failed\n{error.stdout[-4_000:]}")
         return False
-    meta = folder / "mutants" / "src" / "tidings" / f"{module}.py.meta"
-    codes: dict[str, int | None] = json.loads(meta.read_text())["exit_code_by_key"]
-    return report(module, codes, folder=folder)
+    mutated = folder / "mutants" / "src" / "tidings" / f"{module}.py"
+    codes: dict[str, int | None] = json.loads(Path(f"{mutated}.meta").read_text())["exit_code_by_key"]
+    return report(module, codes, source=mutated.read_text())
 
 
 def prepare(folder: Path, module: str) -> None:
@@ -96,19 +98,18 @@ def prepare(folder: Path, module: str) -> None:
     (folder / "pyproject.toml").write_text("\n".join([project, "[tool.mutmut]", *lines, ""]))
 
 
-def run_mutmut(folder: Path, *words: str, timeout: float = 60) -> str:
+def run_mutmut(folder: Path, *words: str, timeout: float) -> None:
     command = [str(Path(sys.executable).with_name("mutmut")), *words]
-    done = subprocess.run(  # noqa: S603
+    subprocess.run(  # noqa: S603
         command, cwd=folder, check=True, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    return done.stdout
 
 
-def report(module: str, codes: dict[str, int | None], *, folder: Path) -> bool:
+def report(module: str, codes: dict[str, int | None], *, source: str) -> bool:
     tried = [name for name, code in codes.items() if code is not None]
     alive = [name for name in tried if codes[name] in (SURVIVED, NO_TESTS)]
-    for name in alive:
-        say(show(name, folder=folder))
+    for lines in describe(alive, source):
+        say(lines)
     share = 1 - len(alive) / len(tried) if tried else 0.0
     untested = Counter(codes.values())[NO_TESTS]
     say(
@@ -118,11 +119,20 @@ def report(module: str, codes: dict[str, int | None], *, folder: Path) -> bool:
     return share >= LEAST_KILLED and len(tried) == len(codes)
 
 
-def show(name: str, *, folder: Path) -> str:
-    """The mutant as the lines that changed."""
-    lines: Sequence[str] = run_mutmut(folder, "show", name).splitlines()
-    changed = [line for line in lines if line.startswith(("-", "+", "@")) and not line.startswith(("---", "+++"))]
-    return "\n".join([name, *changed])
+def describe(names: Sequence[str], source: str) -> Iterator[str]:
+    """Each mutant as the lines that it changes. The source holds the original and all mutants of a function."""
+    functions = {
+        node.name: ast.get_source_segment(source, node) or ""
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    for name in names:
+        mutant = name.rpartition(".")[2]
+        original = mutant.rpartition("__mutmut_")[0] + "__mutmut_orig"
+        before, after = (functions[each].splitlines()[1:] for each in (original, mutant))
+        difference = unified_diff(before, after, n=0, lineterm="")
+        changed = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
+        yield "\n".join([name, *changed])
 
 
 def say(text: str) -> None:
