@@ -32,7 +32,7 @@ TESTS: Final = {
     "core/secrets/keyring": ("tests/core/test_keyring.py",),
     "core/secrets/redaction": ("tests/core/test_redaction.py", "tests/core/test_redaction_again.py"),
     "core/net/addresses": ("tests/core/test_addresses.py",),
-    "core/executions": ("tests/core/test_executions.py",),
+    "core/executions": ("tests/core/test_executions.py", "tests/core/test_execution_history.py"),
     "announce/channels/quota/quota": ("tests/announce/test_quota.py", "tests/announce/test_learned_quota.py"),
     "announce/ledger/outbox": ("tests/announce/test_outbox.py",),
     "collect/write/cookies": ("tests/collect/test_cookie_records.py", "tests/collect/test_cookie_outcomes.py"),
@@ -86,12 +86,16 @@ def prepare(folder: Path, module: str) -> None:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     with (folder / "tests" / "conftest.py").open("a") as file:
         file.write(CONFTEST)
-    chosen = ["-m", "not slow and not n8n and not browser", "-k", "not postgresql", *TESTS[module]]
+    # Tests with processes of their own take too long for hundreds of mutants.
+    chosen = ["-m", "not slow", "-k", "not postgresql and not process", *TESTS[module]]
     settings = {
         "only_mutate": [f"src/tidings/{module}.py"],
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "-p", "no:xdist"],
         "pytest_add_cli_args_test_selection": chosen,
         "also_copy": ["docs"],
+        # Seconds of CPU, also for a test that never ends: so many times the usual, and so many more.
+        "timeout_multiplier": 5,
+        "timeout_constant": 5,
     }
     lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
     project = (ROOT / "pyproject.toml").read_text()

@@ -62,6 +62,8 @@ class AnnounceMachine(WorldMachine):
         self.installation, self.bing, self.clock = installation, bing, clock
         self.passed = timedelta()
         self.quota = QUOTA
+        # Faults that may still come: the receiver takes pages, and nobody knows of it, so it is asked once more.
+        self.doubts: Counter[str] = Counter()
         # Whether Bing may fail to answer, and the days on which that may have happened: such pages stay charged.
         self.is_doubtful = False
         self.doubtful: set[date] = set()
@@ -106,7 +108,7 @@ class AnnounceMachine(WorldMachine):
             if (name, url) in self.before
         )
         for name, receiver in self.receivers.items():
-            self.allowed[name, url] = receiver.accepted[url] + (2 if waits else 1)
+            self.allowed[name, url] = receiver.accepted[url] + (2 if waits else 1) + self.doubts[name]
             self.before[name, url] = receiver.accepted[url]
 
     def now(self) -> str:
@@ -136,12 +138,13 @@ class AnnounceMachine(WorldMachine):
         self.receivers[name].misbehave(fault)
         self.is_doubtful |= name == "bing" and fault.status not in (422, 429)
         if fault.kind in (FaultKind.RESET_AFTER_ACCEPTING, FaultKind.TRUNCATE):
-            # It took what nobody knows of, so one more request with the same pages may follow.
+            self.doubts[name] += 1
             self.allowed.update((name, url) for url in self.pages)
 
     @rule(name=st.sampled_from(["alpha", "beta", "bing"]))
     def heal(self, name: str) -> None:
         self.receivers[name].recover()
+        self.doubts[name] = 0
         self.is_doubtful &= name != "bing"
 
     @rule(quota=st.integers(1, QUOTA))
