@@ -285,7 +285,7 @@ async def test_running_executions_are_found_and_counted(running: Executions, dat
 
 async def test_the_latest_of_all_workflows_are_listed_page_by_page(running: Executions) -> None:
     """A37: the newest first, and the next page goes on after the last of this one."""
-    ids = []
+    ids: list[str] = []
     for number in range(25):
         execution = await running.acquire(f"workflow {number % 2}", kind=KIND)
         await running.finish(execution, ExecutionStatus.SUCCEEDED)
