@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from tidings.collect.notes import Counts
 from tidings.core.db.database import RowId, metadata
+from tidings.core.db.postgresql_options import partial_index
 
 # The names of announce's workflows begin with this.
 OTHER_WORKFLOWS: Final = "announce:"
@@ -82,12 +83,12 @@ candidates = Table(
     # When its collected note is to be read again, also while that is being done; NULL: not again.
     Column("refresh_at", BigInteger),
     PrimaryKeyConstraint("platform", "note_id"),
-    Index("candidates_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
-    Index("candidates_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
+    partial_index("candidates_due", "platform", "due_at", where=_is_pending),
+    partial_index("candidates_held", "processing_lock", where=_is_processing),
     Index("candidates_by_status", "platform", "status"),
-    Index("candidates_failed", "updated_at", sqlite_where=_has_failed, postgresql_where=_has_failed),
-    Index("candidates_collected", "updated_at", "platform", sqlite_where=_is_collected, postgresql_where=_is_collected),
-    Index("candidates_refreshed", "refresh_at", sqlite_where=_is_refreshed, postgresql_where=_is_refreshed),
+    partial_index("candidates_failed", "updated_at", where=_has_failed),
+    partial_index("candidates_collected", "updated_at", "platform", where=_is_collected),
+    partial_index("candidates_refreshed", "refresh_at", where=_is_refreshed),
 )
 
 sources = Table(
@@ -131,8 +132,8 @@ sources = Table(
     Index("sources_by_author", "author_name", "id"),
     Index("sources_by_author_id", "author_id", "id"),
     Index("sources_by_date", "dated_at", "id"),
-    Index("sources_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
-    Index("sources_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
+    partial_index("sources_due", "platform", "due_at", where=_is_pending),
+    partial_index("sources_held", "processing_lock", where=_is_processing),
     sqlite_autoincrement=True,
 )
 

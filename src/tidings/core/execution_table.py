@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import from_milliseconds, read_timestamp
 from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.db.postgresql_options import partial_index
 
 is_running = text("status = 'running'")
 
@@ -46,7 +47,7 @@ executions = Table(
     Column("request", Text),
     # When somebody asked it to stop.
     Column("stop_requested_at", BigInteger),
-    Index("executions_one_running", "workflow_name", unique=True, sqlite_where=is_running, postgresql_where=is_running),
+    partial_index("executions_one_running", "workflow_name", unique=True, where=is_running),
     Index("executions_history", "workflow_name", "id"),
     # The latest of a pipeline, among many of the other.
     Index("executions_by_kind", "kind", "id"),

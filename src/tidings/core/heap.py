@@ -5,7 +5,7 @@ import gc
 from contextlib import suppress
 
 _M_MMAP_THRESHOLD = -3
-_LARGE = 64 * 1024
+_LARGE = 1024 * 1024
 
 
 def return_large_blocks() -> None:

@@ -203,8 +203,10 @@ class PageFilter:
     def _are_plain(self, urls: list[bytes]) -> bool:
         """Whether all are of this host, in the key's folder, with nothing to encode: one look for thousands of them."""
         joined = b"\n".join([b"", *urls])
-        return joined.count(b"\n") == len(urls) == sum(joined.count(b"\n" + root) for root in self._roots) and not (
-            joined.translate(None, b"\n" + _PLAIN) or self._may_climb(joined)
+        return (
+            joined.translate(None, _PLAIN) == b"\n" * len(urls)
+            and sum(joined.count(b"\n" + root) for root in self._roots) == len(urls)
+            and not self._may_climb(joined)
         )
 
     def _may_climb(self, text: bytes) -> bool:

@@ -88,8 +88,9 @@ async def find_due(
     `planned` has the hashes of pages that were found due before; those found now are added.
     """
     due = DuePages(hashes=array("q", sorted(listing.hashes)))
-    unknown = set(due.hashes)
-    if ledger is not None:
+    if ledger is None:
+        unknown = set(due.hashes)
+    else:
         look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
         unknown, due.oldest = set(look.suspects), look.oldest
     due.new = listing.pick(_find_positions(listing, set(planned.add_new(unknown))))
@@ -127,6 +128,9 @@ def _find_recent(lastmods: list[bytes], *, since: int) -> list[int]:
     Dates compare as text, up to a day for the time zone; a year or a month alone is always looked at closely.
     """
     day = (from_milliseconds(since) - _DAY).strftime("%Y-%m-%d").encode()
+    if max(lastmods, default=b"") < day and min(map(len, filter(None, lastmods)), default=len(day)) >= len(day):
+        # So it is with most files, and cheaper than a look at each.
+        return []
     return [at for at, lastmod in enumerate(lastmods) if lastmod >= day or 0 < len(lastmod) < len(day)]
 
 

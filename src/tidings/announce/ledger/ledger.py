@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.pages import NO_LASTMOD, PageKeys, Pages
 from tidings.core.db.database import Database, metadata
+from tidings.core.db.postgresql_options import set_on_postgresql
 
 ledger = Table(
     "ledger",
@@ -38,12 +39,12 @@ ledger = Table(
     Column("url_hash", BigInteger, nullable=False),
     Column("submitted_at", BigInteger, nullable=False),
     Column("lastmod", BigInteger),
-    # With the time in it, PostgreSQL's look-up of a block reads the index alone. On SQLite the key is the table.
-    PrimaryKeyConstraint("site", "channel", "url_hash", postgresql_include=["submitted_at"]),
+    PrimaryKeyConstraint("site", "channel", "url_hash"),
     sqlite_with_rowid=False,
-    postgresql_partition_by="HASH (site)",
 )
-
+# With the time in it, PostgreSQL's look-up of a block reads the index alone. On SQLite the key is the table.
+set_on_postgresql(ledger.primary_key, include=["submitted_at"])
+set_on_postgresql(ledger, partition_by="HASH (site)")
 
 PARTITIONS = 16
 

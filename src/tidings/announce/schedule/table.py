@@ -15,7 +15,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
-    Index,
     Table,
     Text,
     and_,
@@ -35,6 +34,7 @@ from tidings.announce.site.site import WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import Origin, sites
 from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, metadata
+from tidings.core.db.postgresql_options import partial_index
 from tidings.core.execution_table import executions, is_running
 from tidings.core.logs.logger import get_logger
 
@@ -67,8 +67,8 @@ schedules = Table(
     # When the last scheduled execution began.
     Column("last_run_at", BigInteger),
     Column("paused_at", BigInteger),
-    Index("schedules_due", "next_at", sqlite_where=_can_be_due, postgresql_where=_can_be_due),
-    Index("schedules_late", "late_at", sqlite_where=_can_be_late, postgresql_where=_can_be_late),
+    partial_index("schedules_due", "next_at", where=_can_be_due),
+    partial_index("schedules_late", "late_at", where=_can_be_late),
     sqlite_with_rowid=False,
 )
 

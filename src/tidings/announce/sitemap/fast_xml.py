@@ -134,22 +134,27 @@ class FastXmlBody(XmlBody):
         self.skimmed += len(pairs)
         self._stride = 0 if pairs else min(2 * self._stride + _FIRST_STRIDE, _MAX_STRIDE)
         self._skipped += end - position
-        references = data.count(b"&", position, end)
-        if references or not self._is_ascii:
-            is_simple = self._is_ascii and references == data.count(b"&amp;", position, end)
-            pairs = self._resolve(pairs, is_simple=is_simple)
+        if pairs and (data.find(b"&", position, end) >= 0 or not self._is_ascii):
+            pairs = self._resolve(pairs)
         self._pairs += pairs
         return end
 
-    def _resolve(self, pairs: list[Pair], *, is_simple: bool) -> list[Pair]:
-        """Replace the references, and drop URLs that are too long or empty. `is_simple`: `&amp;` is the only one."""
-        if is_simple:
-            pairs = [(loc.replace(b"&amp;", b"&"), lastmod) for loc, lastmod in pairs]
+    def _resolve(self, pairs: list[Pair]) -> list[Pair]:
+        """Replace the references, and drop URLs that are too long or empty."""
+        locs, lastmods = zip(*pairs, strict=True)
+        # All at once: no URL of the pattern has a line end.
+        joined = b"\n".join(locs)
+        replaced = joined.replace(b"&amp;", b"&")
+        if self._is_ascii and len(joined) - len(replaced) == len(b"amp;") * replaced.count(b"&"):
+            # `&amp;` is the only reference.
+            locs = tuple(replaced.split(b"\n"))
         else:
-            pairs = [(_decode_text(loc), lastmod) for loc, lastmod in pairs]
-        kept = [pair for pair in pairs if pair[0] and not _is_too_long(pair[0])]
-        self.too_long += sum(_is_too_long(loc) for loc, _ in pairs) if len(kept) < len(pairs) else 0
-        return kept
+            locs = tuple(map(_decode_text, locs))
+        pairs = list(zip(locs, lastmods, strict=True))
+        if all(locs) and max(map(len, locs)) <= MAX_LOC:
+            return pairs
+        self.too_long += sum(map(_is_too_long, locs))
+        return [pair for pair in pairs if pair[0] and not _is_too_long(pair[0])]
 
     def _find_end(self, data: bytes, position: int) -> int | None:
         """The end of the next block; after a row of unusual blocks, of a later one."""

@@ -2,11 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
@@ -14,13 +10,19 @@ from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.cli.language import say, translate
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
+if TYPE_CHECKING:
+    # Rich is imported when something is shown: with --json, and where nobody watches, nothing is.
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
 _MOST_LINES = 10
 
 
 class ProgressView:
     """A bar for each engine, and a line for the crawl."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: "Progress") -> None:
         self._progress = progress
         self._crawl = progress.add_task(say("reading the sitemap"), total=None)
         self._engines: dict[str, Any] = {}
@@ -54,6 +56,9 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
     if not enabled:
         yield None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -65,7 +70,7 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
         yield ProgressView(progress)
 
 
-def print_report(report: Report, *, console: Console) -> None:
+def print_report(report: Report, *, console: "Console") -> None:
     """The summary: pages found, pages that each engine accepted, and what needs a person."""
     head = say(
         "{status} {site} in {seconds} s: {total} pages, {due} due",
@@ -95,7 +100,7 @@ def describe_quota_line(title: str, quota: QuotaState) -> str:
     )
 
 
-def _make_table(report: Report) -> Table:
+def _make_table(report: Report) -> "Table":
     numbers = (say("accepted"), say("failed"), say("left"), say("requests"), say("mean ms"))
     table = make_table(say("engine"), *numbers, say("last problem"), right=numbers)
     for engine in report.lines:

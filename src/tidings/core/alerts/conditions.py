@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.db.postgresql_options import partial_index
 
 _has_not_fired = text("fired_at IS NULL")
 
@@ -45,7 +46,7 @@ alert_conditions = Table(
     Column("fires_at", BigInteger, nullable=False),
     Column("fired_at", BigInteger),
     UniqueConstraint("kind", "subject"),
-    Index("alert_conditions_waiting", "fires_at", sqlite_where=_has_not_fired, postgresql_where=_has_not_fired),
+    partial_index("alert_conditions_waiting", "fires_at", where=_has_not_fired),
     sqlite_autoincrement=True,
 )
 

@@ -14,7 +14,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
-    Index,
     Integer,
     RowMapping,
     Table,
@@ -39,6 +38,7 @@ from tidings.core.alerts.kinds import AlertKinds, AlertLevel, Language
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.db.postgresql_options import partial_index
 
 LEASE = timedelta(minutes=5)
 
@@ -74,12 +74,7 @@ alert_outbox = Table(
     Column("failure", Text),
     Column("finished_at", BigInteger),
     UniqueConstraint("event_id", "destination"),
-    Index(
-        "alert_outbox_pending",
-        *("destination", "kind", "subject", "id"),
-        sqlite_where=_is_pending,
-        postgresql_where=_is_pending,
-    ),
+    partial_index("alert_outbox_pending", "destination", "kind", "subject", "id", where=_is_pending),
     sqlite_autoincrement=True,
 )
 

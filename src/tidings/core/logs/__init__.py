@@ -1,1 +1,17 @@
-"""Structured logs: the logger, lines, and the request id."""
+"""Structured logs.
+
+structlog loads Rich and Twisted if they are installed, for tracebacks that `lines` renders in another way. Here it is
+imported as if they were missing, which saves each command 60 ms of CPU and 11 MB.
+"""
+
+import sys
+
+_UNUSED = [name for name in ("rich", "twisted") if name not in sys.modules]
+
+# None is Python's own mark of a module that cannot be imported.
+sys.modules.update(dict.fromkeys(_UNUSED))
+try:
+    import structlog  # noqa: F401 - the others of this package find it loaded
+finally:
+    for _name in _UNUSED:
+        del sys.modules[_name]

@@ -7,7 +7,7 @@ substring searches. Each replacement leaves a text that its own rule maps to its
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 MARKER: Final = "***REDACTED***"
@@ -55,20 +55,27 @@ _NESTED_BODY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Rule:
-    """A pattern, and the cues without which it cannot match: a stem, followed by one of the ends."""
+    """A pattern, and the cues without which it cannot match: a stem, followed by one of the ends.
 
-    pattern: re.Pattern[str]
+    It is compiled when it is first tried: all of them take 40 ms, and most commands need one or two.
+    """
+
+    expression: str
     stems: frozenset[str]
     ends: tuple[str, ...]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.expression, re.DOTALL)
 
     def has_cue(self, lowered: str, present: list[str]) -> bool:
         return any(stem in self.stems and any(stem + end in lowered for end in self.ends) for stem in present)
 
 
 def _rule(*stems: str, ends: tuple[str, ...] = ("",), keep: str, value: str) -> _Rule:
-    return _Rule(re.compile(f"(?P<keep>{keep}){value}", re.DOTALL), frozenset(stems), ends)
+    return _Rule(f"(?P<keep>{keep}){value}", frozenset(stems), ends)
 
 
 def _field_rules(*stems: str, names: str, separator: str, condition: str) -> list[_Rule]:
