@@ -9,7 +9,7 @@ _LARGE = 1024 * 1024
 
 
 def return_large_blocks() -> None:
-    """Let glibc map blocks of 64 KiB and more by themselves, so that freeing one frees its memory.
+    """Let glibc map blocks of 1 MiB and more by themselves, so that freeing one frees its memory.
 
     Other C libraries are left as they are. By itself glibc would raise that limit each time such a block is freed, up
     to 32 MiB, and keep what lies between the blocks still in use: about 6 MB after a first run over 400,000 pages.

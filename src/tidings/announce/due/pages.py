@@ -15,7 +15,7 @@ from urllib.parse import quote
 from xxhash import xxh3_64_intdigest
 
 from tidings.announce.site.site import Site, find_netloc
-from tidings.announce.sitemap.lastmod import parse_lastmod
+from tidings.announce.sitemap.lastmod import parse_latest
 from tidings.core.net.addresses import MAX_URL_LENGTH, UrlError, parse_url
 
 NO_LASTMOD = -1
@@ -67,8 +67,7 @@ class Listing:
             urls = [urls[at] for at in positions]
             hashes = array("q", [hashes[at] for at in positions])
             lastmods = [lastmods[at] for at in positions]
-        spans = map(parse_lastmod, lastmods)
-        return Pages(urls, hashes, array("q", [NO_LASTMOD if span is None else span[1] for span in spans]))
+        return Pages(urls, hashes, parse_latest(lastmods, missing=NO_LASTMOD))
 
 
 @dataclass(slots=True)

@@ -4,14 +4,14 @@ dialect as soon as it sees one of them: 25 ms and 2 MB that a command on SQLite 
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Index, MetaData, PrimaryKeyConstraint, Table, event
+from sqlalchemy import Connection, Index, MetaData, PrimaryKeyConstraint, Table, TextClause, event
 
 from tidings.core.db.database import metadata
 
 _options: list[tuple[Index | PrimaryKeyConstraint | Table, dict[str, Any]]] = []
 
 
-def partial_index(name: str, *columns: str, where: ColumnElement[bool], unique: bool = False) -> Index:
+def partial_index(name: str, *columns: str, where: TextClause, unique: bool = False) -> Index:
     """An index over the rows for which `where` holds, on both databases."""
     index = Index(name, *columns, unique=unique, sqlite_where=where)
     set_on_postgresql(index, where=where)

@@ -9,7 +9,8 @@ import sys
 _UNUSED = [name for name in ("rich", "twisted") if name not in sys.modules]
 
 # None is Python's own mark of a module that cannot be imported.
-sys.modules.update(dict.fromkeys(_UNUSED))
+for _name in _UNUSED:
+    sys.modules[_name] = None  # type: ignore[assignment]
 try:
     import structlog  # noqa: F401 - the others of this package find it loaded
 finally:
