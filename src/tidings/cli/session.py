@@ -27,6 +27,7 @@ from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
+    from tidings.core.clock import Clock
     from tidings.core.stop import Stop
     from tidings.settings import Settings
     from tidings.wiring import Installation
@@ -78,12 +79,13 @@ class Session:
         verbose: bool = False,
         migrate: bool = True,
         leaves_nothing: bool = False,
+        clock: "Clock | None" = None,
     ) -> "Installation":
         """The installation of these settings (by default the environment's).
 
         Its log goes to the data directory and, if `verbose`, to the terminal too. Unless `migrate`, it waits until
         another process has brought the tables up to date. With `leaves_nothing`, an installation that does not exist
-        is not created: the command works in a folder that is gone afterwards.
+        is not created: the command works in a folder that is gone afterwards. `clock`: the system's by default.
         """
         from tidings.core.heap import spare_the_collector
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
@@ -108,7 +110,9 @@ class Session:
             file=settings.data_dir / "tidings.log",
         )
         log_uncaught_exceptions()
-        installation = await self._stack.enter_async_context(open_installation(settings, redactor=redactor))
+        installation = await self._stack.enter_async_context(
+            open_installation(settings, redactor=redactor, clock=clock)
+        )
         spare_the_collector()
         if installation.made_key is not None and not passing:
             made = say(

@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from tidings.cli.collect.report import print_collections, print_discovery
 from tidings.collect.tables import candidates, sources
 from tidings.collect.write.cookies import make_cookie
+from tidings.core.clock import Clock
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox import Fault, FaultKind
@@ -32,9 +33,9 @@ class DemoPlatforms:
 
 
 @asynccontextmanager
-async def open_platforms(settings: Settings) -> AsyncIterator[tuple[Settings, DemoPlatforms]]:
+async def open_platforms(settings: Settings, *, clock: Clock) -> AsyncIterator[tuple[Settings, DemoPlatforms]]:
     """Two platforms, and the settings that lead to them."""
-    async with SandboxBilibili() as bilibili, SandboxWeibo() as weibo:
+    async with SandboxBilibili(now=clock.now) as bilibili, SandboxWeibo(now=clock.now) as weibo:
         crawl = replace(
             settings.crawl,
             base_urls={"bilibili": bilibili.origin, "weibo": weibo.origin},
@@ -47,7 +48,6 @@ async def open_platforms(settings: Settings) -> AsyncIterator[tuple[Settings, De
 
 async def show_collecting(installation: Installation, platforms: DemoPlatforms, *, console: Console) -> bool:
     """Steps 4 to 6. Returns whether all went as it should."""
-    await _store_cookies(installation)
     for platform in ("bilibili", "weibo"):
         await installation.collect.keywords.add(platform, KEYWORD)
     console.print(
@@ -69,7 +69,8 @@ async def show_collecting(installation: Installation, platforms: DemoPlatforms, 
     return await _conclude(installation, console=console)
 
 
-async def _store_cookies(installation: Installation) -> None:
+async def store_cookies(installation: Installation) -> None:
+    """An account of each platform."""
     for platform, cookie in (("bilibili", DEMO_BILIBILI_COOKIE), ("weibo", DEMO_WEIBO_COOKIE)):
         await installation.collect.cookies.add(
             make_cookie(f"{platform}-demo", platform=platform, secret=Secret(cookie))

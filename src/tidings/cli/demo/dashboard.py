@@ -2,50 +2,59 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count, cycle
 from random import Random
 
 from rich.console import Console
 
 from tidings.announce.site.site import Site
-from tidings.announce.site.table import Origin
 from tidings.cli.demo.collect import KEYWORD, DemoPlatforms
-from tidings.cli.demo.neighbours import open_neighbours
 from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop, StopRequestedError
-from tidings.sandbox import Fault, Sandbox
+from tidings.sandbox import Fault, SandboxEngine, SandboxSite
 from tidings.web.service import Service
 from tidings.wiring import Installation
 from tidings.wiring.crawl import open_crawler
 
-# The site changes this often, and is announced after each change.
-CHANGE_EVERY = timedelta(seconds=20)
-MOST_CHANGED = 400
+# A site changes this often, and is announced after each change.
+CHANGE_EVERY = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class MovingSite:
+    """A site that changes while the dashboard is open, and the engine that has a bad day at times."""
+
+    site: Site
+    web: SandboxSite
+    engine: SandboxEngine
+    # Pages that change at once.
+    least: int
+    most: int
 
 
 async def show_dashboard(
-    installation: Installation, sandbox: Sandbox, platforms: DemoPlatforms, *, console: Console
+    installation: Installation, moving: Sequence[MovingSite], platforms: DemoPlatforms, *, console: Console
 ) -> None:
     """Serve the dashboard until Ctrl-C. Meanwhile pages change and are announced, and new posts are collected."""
     token = await installation.tokens.make(Scope.ADMIN, name="demo")
     installation.redactor.add(token)
     stop = Stop(clock=installation.clock)
-    # Announced by hand so far; from now on it runs by its schedule too.
-    [site] = await installation.sites.list_all()
-    site = await installation.sites.save(installation.know(site), origin=Origin.API)
 
     def show_address(host: str, port: int) -> None:
         address = f"[bold]http://{host}:{port}[/]"
         console.print(f"\nDashboard: {address}  Token: [bold]{token.reveal()}[/]  (Ctrl-C ends it)", soft_wrap=True)
 
     settings = installation.settings
-    async with open_crawler(installation) as crawler, open_neighbours(installation):
+    async with open_crawler(installation) as crawler:
         service = Service(installation, crawler=crawler, stop=stop)
         with stop_on_signals(stop):
-            changing = asyncio.create_task(_keep_moving(installation, site, sandbox, platforms, stop))
+            changing = asyncio.create_task(_keep_moving(installation, moving, platforms, stop))
             try:
                 port = settings.port if _is_free(settings.host, settings.port) else 0
                 await service.run(host=settings.host, port=port, on_listening=show_address)
@@ -65,26 +74,29 @@ def _is_free(host: str, port: int) -> bool:
 
 
 async def _keep_moving(
-    installation: Installation, site: Site, sandbox: Sandbox, platforms: DemoPlatforms, stop: Stop
+    installation: Installation, moving: Sequence[MovingSite], platforms: DemoPlatforms, stop: Stop
 ) -> None:
-    """Change pages and publish posts again and again. At times an engine asks to slow down, or refuses a page."""
-    chance, round_number = Random(), 0  # noqa: S311 - which pages change is no secret
+    """Change pages and publish posts again and again, on one site after the other."""
+    chance, sites = Random(), cycle(moving)  # noqa: S311 - which pages change is no secret
     with suppress(StopRequestedError):
-        while True:
+        for number in count(1):
             await stop.sleep(CHANGE_EVERY)
-            numbers = chance.sample(range(1, len(sandbox.site.pages) + 1), chance.randrange(20, MOST_CHANGED))
-            sandbox.site.change_many(numbers)
-            round_number += 1
-            beta = sandbox.engine("beta")
-            beta.recover()
-            if round_number % 2 == 0:
-                # Long enough to watch it.
-                beta.misbehave(Fault(status=429, headers={"Retry-After": "8"}, times=1))
-            if round_number % 3 == 0:
-                beta.misbehave(Fault(status=422, body="not welcome", matching=sandbox.site.url(numbers[0])))
-            with suppress(AlreadyRunningError):
-                await installation.service.trigger(site)
-            await _publish_posts(installation, platforms, round_number)
+            await _change_site(installation, next(sites), chance, number)
+            await _publish_posts(installation, platforms, number)
+
+
+async def _change_site(installation: Installation, moving: MovingSite, chance: Random, number: int) -> None:
+    """Change some pages and announce them. At times the engine asks to slow down, or refuses a page."""
+    changed = chance.sample(range(1, len(moving.web.pages) + 1), chance.randrange(moving.least, moving.most))
+    moving.web.change_many(changed)
+    moving.engine.recover()
+    if number % 4 > 1:
+        # Long enough to watch it.
+        moving.engine.misbehave(Fault(status=429, headers={"Retry-After": "8"}, times=1))
+    if number % 5 == 0:
+        moving.engine.misbehave(Fault(status=422, body="not welcome", matching=moving.web.url(changed[0])))
+    with suppress(AlreadyRunningError):
+        await installation.service.trigger(moving.site)
 
 
 async def _publish_posts(installation: Installation, platforms: DemoPlatforms, number: int) -> None:

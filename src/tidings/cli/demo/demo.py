@@ -15,7 +15,11 @@ from tidings.cli.session import Exit, Session, command, fail
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tidings.cli.demo.dashboard import MovingSite
+    from tidings.cli.demo.neighbours import Neighbours
+    from tidings.sandbox import Sandbox
     from tidings.settings import Settings
+    from tidings.wiring import Installation
 
 
 @command
@@ -30,24 +34,49 @@ async def demo(
     a bad day. Then serves the dashboard until Ctrl-C. Nothing leaves this machine.
     """
     from tidings.cli.demo.announce import open_sandbox, show_announcing
-    from tidings.cli.demo.collect import open_platforms, show_collecting
+    from tidings.cli.demo.collect import open_platforms, show_collecting, store_cookies
+    from tidings.cli.demo.month import DemoClock, live_through_month
+    from tidings.cli.demo.neighbours import open_neighbours
 
     settings = _make_settings(session.settings)
     _clear(settings.data_dir)
-    console = make_console()
+    console, clock = make_console(), DemoClock()
     async with (
-        open_sandbox(settings, pages=pages) as (with_bing, sandbox),
-        open_platforms(with_bing) as (complete, platforms),
+        open_sandbox(settings, pages=pages, clock=clock) as (with_bing, sandbox),
+        open_neighbours(with_bing, sandbox, clock=clock) as (with_baidu, neighbours),
+        open_platforms(with_baidu, clock=clock) as (complete, platforms),
     ):
-        installation = await session.open(complete)
+        installation = await session.open(complete, clock=clock)
+        await store_cookies(installation)
+        if not once:
+            console.print("First a month passes for four further sites of the dashboard: ten seconds or so.\n")
+            await live_through_month(installation, neighbours, platforms, clock=clock)
         announced = await show_announcing(installation, sandbox, console=console)
         collected = await show_collecting(installation, platforms, console=console)
         _print_next_steps(settings.data_dir, console=console)
         if not once:
             from tidings.cli.demo.dashboard import show_dashboard
 
-            await show_dashboard(installation, sandbox, platforms, console=console)
+            moving = await _list_moving(installation, sandbox, neighbours)
+            await show_dashboard(installation, moving, platforms, console=console)
     return Exit.DONE if announced and collected else Exit.FAILED
+
+
+async def _list_moving(
+    installation: "Installation", sandbox: "Sandbox", neighbours: "Neighbours"
+) -> "list[MovingSite]":
+    """The site of the first steps, which was announced by hand so far and is scheduled from now on, and another."""
+    from tidings.announce.site.table import Origin
+    from tidings.cli.demo.dashboard import MovingSite
+    from tidings.cli.demo.neighbours import DOCS
+
+    found = {site.id: installation.know(site) for site in await installation.sites.list_all()}
+    own = await installation.sites.save(found[sandbox.site.host], origin=Origin.API)
+    docs = neighbours.docs
+    return [
+        MovingSite(found[DOCS], docs.web, docs.engines[1], least=5, most=60),
+        MovingSite(own, sandbox.site, sandbox.engine("beta"), least=20, most=400),
+    ]
 
 
 def _make_settings(settings: "Settings") -> "Settings":

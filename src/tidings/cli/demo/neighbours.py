@@ -1,44 +1,95 @@
-"""Further sites of the demo's dashboard, so that each state can be seen: one in order and paused, one with URLs that an
-engine refuses, one whose key is refused.
+"""Further sites of the demo's dashboard, so that each state can be seen: one with every channel that keeps changing, one
+that is paused, one with URLs that an engine refuses, one whose key is refused.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin
-from tidings.sandbox import Fault, SandboxEngine, SandboxSite
+from tidings.core.clock import Clock
+from tidings.sandbox import (
+    DEMO_BAIDU_TOKEN,
+    DEMO_BING_KEY,
+    Fault,
+    Sandbox,
+    SandboxBaidu,
+    SandboxEngine,
+    SandboxSite,
+)
 from tidings.sandbox.engines.indexnow import FORBIDDEN
+from tidings.settings import Settings
 from tidings.wiring import Installation
 
-REFUSED_URLS = (7, 19, 42, 77, 101)
+DOCS, ARCHIVE, BLOG, SHOP = "docs.example", "archive.example", "blog.example", "shop.example"
+BING_QUOTA = 40
+REFUSED_URLS = (7, 142)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """One further site: its server and its engines."""
+
+    web: SandboxSite
+    engines: tuple[SandboxEngine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The further sites by their ids."""
+
+    by_name: dict[str, Neighbour]
+
+    @property
+    def docs(self) -> Neighbour:
+        return self.by_name[DOCS]
+
+    def refuse_shop(self) -> None:
+        """From now on the engine of this site refuses its key."""
+        self.by_name[SHOP].engines[0].misbehave(FORBIDDEN)
 
 
 @asynccontextmanager
-async def open_neighbours(installation: Installation) -> AsyncIterator[None]:
-    """The sites are there, and each has been asked to run once."""
+async def open_neighbours(
+    settings: Settings, sandbox: Sandbox, *, clock: Clock
+) -> AsyncIterator[tuple[Settings, Neighbours]]:
+    """Their servers, and the settings that lead to Baidu."""
     async with AsyncExitStack() as stack:
-        blog, archive, shop = [await stack.enter_async_context(SandboxSite(pages=n)) for n in (120, 900, 300)]
-        engine, picky, strict = [
-            await stack.enter_async_context(SandboxEngine(name)) for name in ("gamma", "delta", "epsilon")
+        docs, archive, blog, shop = [await stack.enter_async_context(SandboxSite(pages=n)) for n in (240, 160, 30, 90)]
+        gamma, delta, epsilon, zeta = [
+            await stack.enter_async_context(SandboxEngine(name)) for name in ("gamma", "delta", "epsilon", "zeta")
         ]
         for number in REFUSED_URLS:
-            picky.misbehave(Fault(status=422, body="the URL is not of this host", matching=archive.url(number)))
-        strict.misbehave(FORBIDDEN)
-        paused = await _add(installation, "blog.example", blog, engine)
-        await _add(installation, "archive.example", archive, engine, picky)
-        await _add(installation, "shop.example", shop, strict)
-        await installation.schedules.pause(paused.number)
-        yield
+            epsilon.misbehave(Fault(status=422, body="the URL is not of this host", matching=archive.url(number)))
+        baidu = await stack.enter_async_context(SandboxBaidu(sites={docs.origin: DEMO_BAIDU_TOKEN}, now=clock.now))
+        if sandbox.bing is not None:
+            sandbox.bing.add_site(docs.origin, key=DEMO_BING_KEY)
+        neighbours = Neighbours(
+            {
+                DOCS: Neighbour(docs, (gamma, delta)),
+                ARCHIVE: Neighbour(archive, (gamma, epsilon)),
+                BLOG: Neighbour(blog, (gamma,)),
+                SHOP: Neighbour(shop, (zeta,)),
+            }
+        )
+        yield replace(settings, bases=replace(settings.bases, baidu=baidu.base_url)), neighbours
 
 
-async def _add(installation: Installation, name: str, web: SandboxSite, *engines: SandboxEngine) -> Site:
-    made = make_site(
-        site_id=name,
-        sitemap_urls=[web.sitemap_url],
-        key=web.key,
-        engines=[engine.endpoint for engine in engines],
-    )
-    site = await installation.sites.save(installation.know(made), origin=Origin.API)
-    await installation.service.trigger(site)
-    return site
+async def add_neighbours(installation: Installation, neighbours: Neighbours) -> dict[str, Site]:
+    """Store the sites; returns them by their ids."""
+    sites = {}
+    for name, neighbour in neighbours.by_name.items():
+        has_all = name == DOCS
+        made = make_site(
+            site_id=name,
+            sitemap_urls=[neighbour.web.sitemap_url],
+            key=neighbour.web.key,
+            engines=[engine.endpoint for engine in neighbour.engines],
+            bing=BingSettings.make(enabled=True, key=DEMO_BING_KEY, daily_quota=BING_QUOTA) if has_all else None,
+            baidu=BaiduSettings.make(enabled=True, key=DEMO_BAIDU_TOKEN) if has_all else None,
+            group="shops" if name == SHOP else "texts",
+        )
+        sites[name] = await installation.sites.save(installation.know(made), origin=Origin.API)
+    return sites

@@ -1,0 +1,62 @@
+"""The month before the demo: its further sites are announced day by day, so that the dashboard has a history to show.
+
+The days pass by the demo's clock, which is set back and comes forward again. Everything else is the real thing.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from tidings.announce.site.site import Site
+from tidings.cli.demo.collect import DemoPlatforms
+from tidings.cli.demo.neighbours import ARCHIVE, BLOG, DOCS, SHOP, Neighbours, add_neighbours
+from tidings.collect.write.keywords import RefreshPlan
+from tidings.core.clock import SystemClock
+from tidings.core.stop import Stop
+from tidings.wiring import Installation
+from tidings.wiring.crawl import make_collect_runner, open_crawler
+
+DAYS = 29
+NOTES_FOLLOWED = 6
+# On this share of the days a site has new pages, at most so many, and is announced.
+RHYTHM = {DOCS: (0.6, 60), ARCHIVE: (0.2, 120), BLOG: (0.1, 8), SHOP: (0.2, 60)}
+KEYWORD, PLAN = "露营", RefreshPlan(every=timedelta(hours=20), period=timedelta(days=30))
+
+
+class DemoClock(SystemClock):
+    """The machine's clock, as much `behind` as is set. Measured durations and waits are real."""
+
+    def __init__(self) -> None:
+        self.behind = timedelta(0)
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) - self.behind
+
+
+async def live_through_month(
+    installation: Installation, neighbours: Neighbours, platforms: DemoPlatforms, *, clock: DemoClock
+) -> None:
+    """Add the further sites a month ago, and announce what is new on them, day by day until yesterday."""
+    chance = Random(7)  # noqa: S311 - how many pages are new is no secret
+    clock.behind = timedelta(days=DAYS)
+    sites = await add_neighbours(installation, neighbours)
+    await installation.collect.keywords.add("bilibili", KEYWORD, refresh=PLAN)
+    async with open_crawler(installation) as crawler:
+        runner = make_collect_runner(installation, crawler=crawler)
+        for ago in range(DAYS, 0, -1):
+            clock.behind = timedelta(days=ago)
+            active = [name for name, (share, _) in RHYTHM.items() if ago == DAYS or chance.random() < share]
+            for name in active:
+                neighbours.by_name[name].web.add(chance.randrange(RHYTHM[name][1]))
+            await asyncio.gather(*(_announce(installation, sites[name]) for name in active))
+            if ago <= NOTES_FOLLOWED:
+                platforms.bilibili.library.grow(chance.randrange(20, 900))
+                await runner.discover(Stop(clock=clock))
+                await runner.collect(Stop(clock=clock))
+    await installation.schedules.pause(sites[BLOG].number)
+    neighbours.refuse_shop()
+    clock.behind = timedelta(0)
+
+
+async def _announce(installation: Installation, site: Site) -> None:
+    await installation.announcer.announce(site, stop=Stop(clock=installation.clock))
