@@ -27,7 +27,7 @@ async def find_scenes(page: Page, origin: str) -> list[Scene]:
     await page.goto(f"{origin}/sites/docs.example/executions")
     execution = str(await page.locator("tbody a").last.get_attribute("href"))
     await page.goto(f"{origin}/notes?keyword={quote('露营')}")
-    note = str(await page.locator("a.main-cell").first.get_attribute("href"))
+    note = str(await page.locator("a.main-cell").last.get_attribute("href"))
     return [
         Scene("overview", "/"),
         Scene("overview-no-match", "/?q=nothing"),

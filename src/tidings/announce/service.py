@@ -29,7 +29,7 @@ from tidings.announce.schedule.table import LateSite, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords, sites
 from tidings.core.alerts import Alert, Alerts
-from tidings.core.clock import Clock, from_milliseconds, to_milliseconds, to_text
+from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_requests import ExecutionRequests
 from tidings.core.execution_table import AdoptedExecution, LostExecution
@@ -315,11 +315,11 @@ def _make_request_job(public_id: str) -> Job:
 
 
 def describe_lateness(late: LateSite) -> Alert:
-    last = "never" if late.last_run is None else f"last at {to_text(late.last_run)}"
+    last = "never" if late.last_run is None else f"last at {late.last_run:%Y-%m-%d %H:%M} UTC"
     return Alert(
         kind=AnnounceAlert.NOT_RUN,
         subject=late.id,
-        reason=f"it should have run twice by {to_text(late.since)}, and has run {last}",
+        reason=f"it should have run twice by {late.since:%Y-%m-%d %H:%M} UTC, and has run {last}",
         action="Check that the service runs and has room; `tidings status` shows what it did.",
     )
 

@@ -22,7 +22,7 @@ from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
 from tidings.web.metrics import QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
-from tidings.web.pages.view.texts import PageLanguage
+from tidings.web.pages.view.texts import RULES, PageLanguage
 from tidings.web.routes.announce.executions import make_executions_router
 from tidings.web.routes.announce.hooks import make_hooks_router
 from tidings.web.routes.announce.ledger import make_ledger_router
@@ -113,7 +113,7 @@ class Service:
                     PageRenderer(
                         clock=installation.clock,
                         default_language=PageLanguage(installation.settings.language.value),
-                        translator=Translator(list_alert_texts()),
+                        translator=Translator([*list_alert_texts(), RULES]),
                     ),
                     self._crawler,
                 ),

@@ -76,8 +76,11 @@ def _is_free(host: str, port: int) -> bool:
 async def _keep_moving(
     installation: Installation, moving: Sequence[MovingSite], platforms: DemoPlatforms, stop: Stop
 ) -> None:
-    """Change pages and publish posts again and again, on one site after the other."""
+    """Announce every site once, then change pages and publish posts again and again, on one site after the other."""
     chance, sites = Random(), cycle(moving)  # noqa: S311 - which pages change is no secret
+    for site in await installation.sites.list_all():
+        with suppress(AlreadyRunningError):
+            await installation.service.trigger(installation.know(site))
     with suppress(StopRequestedError):
         for number in count(1):
             await stop.sleep(CHANGE_EVERY)

@@ -53,9 +53,12 @@ async def live_through_month(
                 platforms.bilibili.library.grow(chance.randrange(20, 900))
                 await runner.discover(Stop(clock=clock))
                 await runner.collect(Stop(clock=clock))
-    await installation.schedules.pause(sites[BLOG].number)
     neighbours.refuse_shop()
     clock.behind = timedelta(0)
+    for site in sites.values():
+        # Plans the next run from today on.
+        await installation.schedules.resume(site.number)
+    await installation.schedules.pause(sites[BLOG].number)
 
 
 async def _announce(installation: Installation, site: Site) -> None:

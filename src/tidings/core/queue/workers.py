@@ -126,6 +126,12 @@ class WorkerRecords:
         return counts
 
 
+async def find_worker_name(database: Database, process: str) -> str | None:
+    """The name of the worker that this process is. None where it takes no jobs, such as a command."""
+    async with database.read() as connection:
+        return (await connection.execute(select(workers.c.name).where(workers.c.process == process))).scalar()
+
+
 def _read(row: Any) -> WorkerRecord:
     return WorkerRecord(
         process=row.process,

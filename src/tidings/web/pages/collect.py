@@ -21,6 +21,7 @@ from tidings.core.secrets.secret import Secret
 from tidings.web.pages.view.charts import draw_stack
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, FormValues, read_form
+from tidings.web.pages.view.questions import Question, ask
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 from tidings.wiring.crawl import make_keyword_checks
@@ -146,6 +147,19 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
             return renderer.redirect("/keywords", PageMessage("keyword_added", values=values))
         values |= {"needed": str(overload.needed), "allowed": str(overload.allowed)}
         return renderer.redirect("/keywords", PageMessage("keyword_overload", tone="warn", values=values))
+
+    @router.get("/keywords/remove/confirm")
+    async def ask_removal(request: Request, platform: str, keyword: str) -> Response:
+        require_scope(request, Scope.WORKFLOW)
+        question = Question(
+            key="remove_keyword",
+            values={"keyword": keyword, "platform": name_platform(platform, renderer.formats(request))},
+            action="/keywords/remove",
+            list_href="/keywords",
+            list_key="nav.keywords",
+            hidden={"platform": platform, "keyword": keyword},
+        )
+        return await ask(dashboard, request, question)
 
     @router.post("/keywords/{action}")
     async def change_keyword(request: Request, action: str) -> Response:
@@ -302,6 +316,19 @@ def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
             state = FormState(values, {"cookie": str(error)}, {"cookie": texts("cookies.cookie")})
             return await show(request, form=state, status=400)
         return renderer.redirect("/cookies", PageMessage("cookie_added", values={"name": form.get("name")}))
+
+    @router.get("/cookies/remove/confirm")
+    async def ask_removal(request: Request, name: str) -> Response:
+        require_scope(request)
+        question = Question(
+            key="remove_cookie",
+            values={"name": name},
+            action="/cookies/remove",
+            list_href="/cookies",
+            list_key="nav.cookies",
+            hidden={"name": name},
+        )
+        return await ask(dashboard, request, question)
 
     @router.post("/cookies/{action}")
     async def change_cookie(request: Request, action: str) -> Response:

@@ -5,7 +5,7 @@ Images are never loaded: their addresses belong to platforms, which would learn 
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -22,7 +22,8 @@ from tidings.web.errors import problem
 from tidings.web.pages.collect import name_platform
 from tidings.web.pages.view.charts import draw_line
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.forms import FormState, read_form
+from tidings.web.pages.view.forms import read_form
+from tidings.web.pages.view.questions import Question, ask
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
@@ -32,9 +33,9 @@ _MOST_COUNTED: Final = 1_000
 _EXCERPT: Final = 90
 _LONGEST: Final = 256
 _PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
-# Dates below the chart, and rows of its table.
-_MOST_DATES: Final = 8
+# Rows of the table below the chart, and the chart's pixels on a desktop and on a phone.
 _MOST_ROWS: Final = 30
+_WIDE, _PHONE = 792, 320
 COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "danmaku")
 
 
@@ -212,26 +213,32 @@ def _draw_trend(
         return None
     name = chosen if chosen in shown else shown[0]
     points = [(each.taken_at, value) for each in snapshots if (value := getattr(each.counts, name)) is not None]
-    chart = draw_line([value for _, value in points])
-    step = max(1, -(-len(points) // _MOST_DATES))
     href, growth = locate_note(stored.note.platform, stored.note.note_id), points[-1][1] - points[0][1]
     return {
-        "chart": chart,
+        "chart": _draw_line(points, formats, width=_WIDE, most_dates=8),
+        "phone_chart": _draw_line(points, formats, width=_PHONE, most_dates=4),
         "label": formats.texts(f"note.count.{name}"),
         "growth": f"{growth:+,}",
-        "dots": [
-            (x, y, formats.clock_time(at), value) for (x, y), (at, value) in zip(chart.points, points, strict=True)
-        ],
-        "dates": [
-            (chart.points[at][0], formats.date(points[at][0].astimezone(formats.zone).date()))
-            for at in range(0, len(points), step)
-        ],
         "segments": [(f"{href}?count={each}", formats.texts(f"note.count.{each}"), each == name) for each in shown],
         "columns": [formats.texts(f"note.count.{each}") for each in shown],
         "rows": [
             (formats.time(each.taken_at), [formats.number(getattr(each.counts, name)) for name in shown])
             for each in reversed(snapshots[-_MOST_ROWS:])
         ],
+    }
+
+
+def _draw_line(
+    points: Sequence[tuple[datetime, int]], formats: Formats, *, width: int, most_dates: int
+) -> dict[str, Any]:
+    """One series as a line, with dots that tell their values and some dates below."""
+    chart = draw_line([value for _, value in points], width=width)
+    step = max(1, -(-len(points) // most_dates))
+    shown = list(zip(chart.points, points, strict=True))
+    return {
+        "chart": chart,
+        "dots": [(x, y, formats.clock_time(at), value) for (x, y), (at, value) in shown],
+        "dates": [(x, formats.date(at.astimezone(formats.zone).date())) for (x, _), (at, _) in shown[::step]],
     }
 
 
@@ -266,18 +273,17 @@ def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
         stored = await installation.collect.notes.find(platform, note_id)
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
-        texts = renderer.texts(request)
-        confirm = {
-            "title": texts("confirm.delete_note.title", title=stored.note.title or note_id),
-            "text": texts("confirm.delete_note.text"),
-            "button": texts("confirm.delete_note.button"),
-            "action": "/notes/delete",
-            "back": locate_note(platform, note_id),
-            "crumb": note_id,
-            "hidden": {"platform": platform, "note_id": note_id},
-            "type_name": "",
-        }
-        return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
+        question = Question(
+            key="delete_note",
+            values={"title": stored.note.title or note_id},
+            action="/notes/delete",
+            list_href="/notes",
+            list_key="nav.notes",
+            back=locate_note(platform, note_id),
+            name=note_id,
+            hidden={"platform": platform, "note_id": note_id},
+        )
+        return await ask(dashboard, request, question)
 
     @router.post("/notes/delete")
     async def delete_note(request: Request) -> Response:

@@ -63,6 +63,34 @@ class ChannelCell:
     limit: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SiteQuery:
+    """What a person asks of the list of sites, as it stands in the address."""
+
+    path: str
+    search: str = ""
+    # A segment; an unknown one filters nothing.
+    state: str = ""
+    sort: str = ""
+    # How many sites are left out before the page.
+    start: int = 0
+    group: str = ""
+
+    @property
+    def conditions(self) -> Sequence[SiteCondition]:
+        return _SEGMENTS.get(self.state, ())
+
+    @property
+    def order(self) -> SiteOrder:
+        return SiteOrder(self.sort) if self.sort in set(SiteOrder) else SiteOrder.URGENT
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the address without the page."""
+        sort = "" if self.order is SiteOrder.URGENT else self.order.value
+        return {"q": self.search, "state": self.state, "group": self.group, "sort": sort}
+
+
 def make_overview_router(dashboard: Dashboard) -> APIRouter:
     router = make_page_router(dashboard)
 
@@ -78,7 +106,7 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
             # The figures of the overview are of all sites.
             return dashboard.renderer.redirect("/sites")
         formats = dashboard.renderer.formats(request)
-        shown = await _make_list(dashboard, formats, path="/", search=q, state=state, sort=sort, start=start)
+        shown = await _make_list(dashboard, formats, SiteQuery("/", q, state, sort, start))
         installation = dashboard.installation
         alerts = await installation.alerts.list_open(limit=_SHOWN_ALERTS)
         open_alerts = len(alerts) if len(alerts) < _SHOWN_ALERTS else await installation.alerts.count_open()
@@ -100,58 +128,55 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         state: str = "",
         sort: str = SiteOrder.URGENT.value,
         start: int = Query(0, ge=0, alias="from"),
+        group: str = Query("", max_length=_LONGEST_SEARCH),
     ) -> Response:
         grant = require_scope(request, Scope.VIEWER)
         formats = dashboard.renderer.formats(request)
-        shown = await _make_list(
-            dashboard, formats, path="/sites", search=q, state=state, sort=sort, start=start, group=grant.group
-        )
+        groups = [] if grant.group is not None else await dashboard.installation.sites.list_groups()
+        asked = SiteQuery("/sites", q, state, sort, start, group if groups else "")
+        shown = await _make_list(dashboard, formats, asked, groups=groups, within=grant.group)
         return await dashboard.render(request, "sites.html", list=shown)
 
     return router
 
 
 async def _make_list(
-    dashboard: Dashboard,
-    formats: Formats,
-    *,
-    path: str,
-    search: str,
-    state: str,
-    sort: str,
-    start: int,
-    group: str | None = None,
+    dashboard: Dashboard, formats: Formats, asked: SiteQuery, *, groups: Sequence[str] = (), within: str | None = None
 ) -> dict[str, Any]:
-    """The sites table as its template needs it."""
+    """The sites table as its template needs it.
+
+    `groups`: those that the person may choose from. `within`: the only group that the person may see.
+    """
     installation = dashboard.installation
-    conditions = _SEGMENTS.get(state, ())
-    order = SiteOrder(sort) if sort in set(SiteOrder) else SiteOrder.URGENT
     page = await list_sites(
         installation.database,
         clock=installation.clock,
-        search=search.strip(),
-        group=group,
-        conditions=conditions,
-        order=order,
-        offset=start,
+        search=asked.search.strip(),
+        group=within or asked.group or None,
+        conditions=asked.conditions,
+        order=asked.order,
+        offset=asked.start,
         limit=PAGE_SIZE,
     )
-    query = {"q": search, "state": state, "sort": "" if order is SiteOrder.URGENT else order.value}
-    channels = _list_channels(page)
+    query, channels = asked.fields, _list_channels(page)
     return {
-        "path": path,
+        "path": asked.path,
         "page": page,
-        "search": search,
-        "state": state,
-        "order": order.value,
+        "search": asked.search,
+        "group": asked.group,
+        "groups": groups,
+        "state": asked.state,
+        "order": asked.order.value,
         "orders": [each.value for each in SiteOrder],
-        "segments": _make_segments(page, formats, path=path, query=query),
+        "segments": _make_segments(page, formats, path=asked.path, query=query),
         "columns": [_describe_column(channel, formats) for channel in channels],
         "rows": [_describe_row(site, channels, formats) for site in page.sites],
         "found": page.found,
         "total": page.total,
-        "is_filtered": bool(search.strip() or conditions),
-        "pager": make_pager(path, query, start=start, shown=len(page.sites), total=page.found, size=PAGE_SIZE),
+        "is_filtered": bool(asked.search.strip() or asked.conditions or asked.group),
+        "pager": make_pager(
+            asked.path, query, start=asked.start, shown=len(page.sites), total=page.found, size=PAGE_SIZE
+        ),
     }
 
 
@@ -325,7 +350,7 @@ def describe_alert(alert: OpenCondition, formats: Formats) -> dict[str, Any]:
     return {
         "level": name_level(alert.kind),
         "title": title_alert(alert.kind, alert.subject, formats),
-        "text": formats.say(alert.reason, alert.action),
+        "text": formats.explain(alert.reason, alert.action),
         "age": formats.lasting(alert.since),
         "href": href,
         "action": formats.texts(f"alerts.{action}"),

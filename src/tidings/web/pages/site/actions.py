@@ -14,7 +14,8 @@ from tidings.core.clock import parse_timestamp, to_text
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
-from tidings.web.pages.view.forms import FormState, read_form
+from tidings.web.pages.view.forms import read_form
+from tidings.web.pages.view.questions import Question, ask
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
@@ -77,19 +78,22 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
     """What cannot be undone: a page asks first."""
     installation, renderer = dashboard.installation, dashboard.renderer
 
-    async def ask(request: Request, site: Site, name: str, *, values: Mapping[str, str], **named: str) -> Response:
-        texts, href = renderer.texts(request), locate_site(site.id)
-        confirm = {
-            "title": texts(f"confirm.{name}.title", site=site.id, **named),
-            "text": texts(f"confirm.{name}.text", **named),
-            "button": texts(f"confirm.{name}.button", site=site.id, **named),
-            "action": f"{href}/{name}",
-            "back": href,
-            "crumb": site.id,
-            "hidden": values,
-            "type_name": site.id if name == "remove" else "",
-        }
-        return await dashboard.render(request, "confirm.html", confirm=confirm, form=FormState())
+    async def ask_about(
+        request: Request, site: Site, key: str, *, hidden: Mapping[str, str], typed_name: str = "", **values: str
+    ) -> Response:
+        href = locate_site(site.id)
+        question = Question(
+            key=key,
+            values={"site": site.id, **values},
+            action=f"{href}/{key}",
+            list_href="/sites",
+            list_key="nav.sites",
+            back=href,
+            name=site.id,
+            hidden=hidden,
+            typed_name=typed_name,
+        )
+        return await ask(dashboard, request, question)
 
     @router.get("/sites/{site_id}/forget/confirm")
     async def ask_forget(request: Request, site_id: str, since: str, channel: str = "") -> Response:
@@ -97,11 +101,11 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
         site, at, chosen = await dashboard.require_site(site_id), _require_timestamp(since), _read_choice(channel)
         formats = renderer.formats(request)
         count = await count_since(site, at, channel=chosen, database=installation.database)
-        return await ask(
+        return await ask_about(
             request,
             site,
             "forget",
-            values={"since": to_text(at), "channel": chosen.value},
+            hidden={"since": to_text(at), "channel": chosen.value},
             since=formats.clock_time(at),
             channel=formats.texts(f"channel.{chosen.value}"),
             n=formats.number(count),
@@ -126,7 +130,8 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
     @router.get("/sites/{site_id}/remove/confirm")
     async def ask_remove(request: Request, site_id: str) -> Response:
         require_scope(request)
-        return await ask(request, await dashboard.require_site(site_id), "remove", values={})
+        site = await dashboard.require_site(site_id)
+        return await ask_about(request, site, "remove", hidden={}, typed_name=site.id)
 
     @router.post("/sites/{site_id}/remove")
     async def remove_site(request: Request, site_id: str) -> Response:

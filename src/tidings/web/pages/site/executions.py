@@ -48,7 +48,7 @@ def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
         return await view.render(
             "execution.html",
             tab="executions",
-            progress=view.find_progress([record]),
+            progress=await view.find_progress([record]),
             execution=_describe_whole(record, view.formats),
         )
 
@@ -105,7 +105,8 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "engines": list_engines(result),
         "facts": [
             (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
-            *((texts(f"execution.fact.{name}"), formats.number(n)) for name, n in numbers.items() if n is not None),
+            # Of most there are none on most days.
+            *((texts(f"execution.fact.{name}"), formats.number(n)) for name, n in numbers.items() if n),
         ],
         "can_forget": bool(result.get("submitted")) and record.status is not ExecutionStatus.RUNNING,
     }

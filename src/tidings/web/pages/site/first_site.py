@@ -15,8 +15,9 @@ from tidings.announce.execution.preview import preview
 from tidings.announce.site.check import check_key_file, check_sitemap
 from tidings.announce.site.document import read_site
 from tidings.announce.site.errors import SiteError
-from tidings.announce.site.site import Site, make_indexnow_key, make_site
+from tidings.announce.site.site import Site, check_key, make_indexnow_key, make_site
 from tidings.core.stop import Stop
+from tidings.web.errors import problem
 from tidings.web.pages.site.settings import show_problem
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, read_form
@@ -69,22 +70,24 @@ def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
         require_scope(request)
         if not sitemap.strip():
             return await _show(dashboard, request, Wizard(1))
-        texts = dashboard.renderer.texts(request)
+        formats = dashboard.renderer.formats(request)
         try:
             site = make_site(sitemap_urls=[sitemap.strip()], key=key or make_indexnow_key())
         except SiteError as error:
-            form = FormState({"sitemap": sitemap}, {"sitemap": error.rule}, {"sitemap": texts("field.sitemap")})
+            label = formats.texts("field.sitemap")
+            form = FormState({"sitemap": sitemap}, {"sitemap": formats.explain(error.rule)}, {"sitemap": label})
             return await _show(dashboard, request, Wizard(1, sitemap=sitemap), form=form, status=400)
-        formats = dashboard.renderer.formats(request)
         return await _show(dashboard, request, await _look(dashboard, formats, site, check=check, skip=skip))
 
     @router.get("/sites/new/key-file")
     async def download_key_file(request: Request, key: str) -> Response:
         require_scope(request)
-        site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key=key)
-        name = f"{site.key.reveal()}.txt"
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(site.key.reveal(), media_type="text/plain", headers=headers)
+        try:
+            content = check_key(key).reveal()
+        except SiteError as error:
+            problem(400, "bad_address", str(error))
+        headers = {"Content-Disposition": f'attachment; filename="{content}.txt"'}
+        return Response(content, media_type="text/plain", headers=headers)
 
 
 def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
@@ -103,9 +106,9 @@ def _add_saving(router: APIRouter, dashboard: Dashboard) -> None:
             fields = document | {"bingEnabled": bool(form.get("bingApiKey"))}
             site = installation.know(read_site(fields, engines=settings.engines, schedule=settings.schedule))
         except SiteError as error:
-            texts = dashboard.renderer.texts(request)
             wizard = Wizard(3, sitemap=form.get("sitemap"), key=form.get("key"))
-            return await _show(dashboard, request, wizard, form=show_problem(form, error, texts), status=400)
+            shown = show_problem(form, error, dashboard.renderer.formats(request))
+            return await _show(dashboard, request, wizard, form=shown, status=400)
         stored = await installation.sites.add(site)
         installation.wake()
         if stored is None:
@@ -138,7 +141,7 @@ async def _look(dashboard: Dashboard, formats: Formats, site: Site, *, check: bo
     installation = dashboard.installation
     sitemap = await check_sitemap(site, client=installation.client, clock=installation.clock)
     if not sitemap.good:
-        text = formats.say(sitemap.message, sitemap.advice)
+        text = formats.explain(sitemap.message, sitemap.advice)
         return Wizard(1, sitemap=site.sitemap_urls[0], sitemap_text=text, sitemap_ok=False)
     finding = await check_key_file(site, client=installation.client) if check else None
     passed = skip or (finding is not None and finding.good)

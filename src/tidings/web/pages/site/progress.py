@@ -47,27 +47,37 @@ class ProgressStep:
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
     """Percent, one sentence, the steps, and the numbers of each engine."""
-    due, sent = result.get("new") or 0, result.get("submitted") or 0
+    due, engines = result.get("new") or 0, list_engines(result)
+    shares = _list_shares(engines, due=due)
+    sent = min(shares, default=result.get("submitted") or 0)
     if record.is_queued:
         summary = formats.texts("progress.queued")
     elif due:
         summary = formats.texts("progress.summary", sent=formats.number(sent), due=formats.number(due))
     else:
         summary = formats.texts("progress.reading", total=formats.number(result.get("total") or 0))
-    engines = list_engines(result)
     for engine in engines:
         engine["reason"] = formats.say(engine["reason"])
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
         engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
-        "percent": min(100, sent * 100 // due) if due else 0,
+        "percent": min(100, sum(shares or [sent]) * 100 // (due * max(len(shares), 1))) if due else 0,
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
         "steps": _list_steps(result, engines, formats, is_queued=record.is_queued),
         "engines": engines,
         "is_stopping": record.is_stopping,
     }
+
+
+def _list_shares(engines: Sequence[Mapping[str, Any]], *, due: int) -> list[int]:
+    """How many of the due pages each engine has had. A channel with a quota, or an engine that refuses, is none."""
+    return [
+        min(due, (engine["accepted"] or 0) + (engine["failed"] or 0))
+        for engine in engines
+        if not engine["has_quota"] and not engine["broken"]
+    ]
 
 
 def _find_state(engine: Mapping[str, Any], *, due: int, is_read: bool) -> str:
@@ -131,6 +141,7 @@ def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "advice": each["advice"],
             "broken": each.get("broken", False),
             "waits": False,
+            "has_quota": False,
         }
         for each in result.get("engines", ())
     ]
@@ -150,6 +161,7 @@ def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "advice": stats.get("advice"),
                     "broken": stats.get("switchedOff", False),
                     "waits": not stats.get("requests"),
+                    "has_quota": True,
                 }
             )
     return engines

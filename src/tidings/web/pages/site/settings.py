@@ -1,51 +1,50 @@
-"""The settings of one site, as a form."""
+"""The settings of one site, as a form. Its fields are in `fields`."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from tidings.announce.site.channel_settings import AUTO, BingSettings
 from tidings.announce.site.document import change_site, describe_site
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site
 from tidings.web.errors import problem
+from tidings.web.pages.site.fields import GROUPS, SECRETS, find_field, read_changes, show_document
 from tidings.web.pages.site.view import SiteView
+from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, FormValues, read_form
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
-from tidings.web.pages.view.texts import Texts
 
-# Field of the site's document → key of its label.
-LABELS = {
-    "sitemapUrl": "field.sitemap",
-    "schedule": "field.schedule",
-    "searchEngines": "field.engines",
-    "indexnowKey": "field.indexnow_key",
-    "bingApiKey": "field.bing_key",
-    "bingDailyQuota": "field.bing_quota",
-    "baiduToken": "field.baidu_token",
-    "baiduSite": "field.baidu_site",
-    "baiduDailyQuota": "field.baidu_quota",
-    "googleCredentials": "field.google_credentials",
-    "googleProperty": "field.google_property",
-    "googleIndexing": "field.google_indexing",
-    "googleDailyQuota": "field.google_quota",
-}
-_SECRETS = frozenset({"indexnowKey", "bingApiKey", "baiduToken", "googleCredentials"})
+
+@dataclass(frozen=True, slots=True)
+class SettingGroup:
+    """A part of the form that opens and closes."""
+
+    name: str
+    # Whether the channel or the check is on; None for a group without such a state.
+    is_on: bool | None
+    # It holds what every site has, or a problem.
+    is_open: bool
 
 
 def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
     router = make_page_router(dashboard)
     installation = dashboard.installation
 
+    async def show(view: SiteView, form: FormState, *, status: int = 200) -> Response:
+        document = describe_site(view.site)
+        kept = {name for name in SECRETS if document[name]}
+        groups = _list_groups(view.site, form)
+        return await view.render(
+            "site_settings.html", tab="settings", status=status, form=form, groups=groups, fields=GROUPS, kept=kept
+        )
+
     @router.get("/sites/{site_id}/settings")
     async def show_settings(request: Request, site_id: str) -> Response:
         require_scope(request)
         view = await SiteView.open(dashboard, request, site_id)
-        form = FormState(values=_show_values(describe_site(view.site)))
-        return await view.render("site_settings.html", tab="settings", form=form)
+        return await show(view, FormState(values=show_document(describe_site(view.site))))
 
     @router.post("/sites/{site_id}/settings")
     async def save_settings(request: Request, site_id: str) -> Response:
@@ -63,58 +62,30 @@ def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
             await installation.sites.change(site.id, change)
         except SiteError as error:
             view = await SiteView.open(dashboard, request, site_id)
-            state = show_problem(form, error, view.formats.texts)
-            return await view.render("site_settings.html", tab="settings", status=400, form=state)
+            return await show(view, show_problem(form, error, view.formats), status=400)
         installation.wake()
         return dashboard.renderer.redirect(f"{locate_site(site.id)}/settings", PageMessage("saved"))
 
     return router
 
 
-def read_changes(form: FormValues) -> dict[str, Any]:
-    """The form's fields as changes of the site's document; an empty secret stays as it is. Raises SiteError."""
-    changes: dict[str, Any] = {
-        "sitemapUrl": form.get("sitemapUrl"),
-        "schedule": form.get("schedule") or None,
-        "searchEngines": [part.strip() for part in form.get("searchEngines").split(",") if part.strip()] or None,
-        "announceRemoved": form.has("announceRemoved"),
-        "bingEnabled": form.has("bingEnabled"),
-        "baiduEnabled": form.has("baiduEnabled"),
-        "baiduSite": form.get("baiduSite") or None,
-        "googleProperty": form.get("googleProperty") or None,
-        "googleIndexing": form.get("googleIndexing") or None,
-    }
-    for name in ("bingDailyQuota", "baiduDailyQuota", "googleDailyQuota"):
-        quota = form.get(name)
-        if quota == AUTO and name == BingSettings.fields.daily_quota:
-            changes[name] = AUTO
-            continue
-        if quota and not (quota.isascii() and quota.isdigit() and len(quota) < 9):
-            raise SiteError(name, "it must be a whole number")
-        if quota:
-            changes[name] = int(quota)
-    return changes | {name: form.get(name) for name in _SECRETS if form.get(name)}
-
-
-def show_problem(form: FormValues, error: SiteError, texts: Texts) -> FormState:
+def show_problem(form: FormValues, error: SiteError, formats: Formats) -> FormState:
     """What was typed, but for secrets, with the problem at its field."""
-    values = {name: form.get(name) for name in form.fields if name not in _SECRETS | {"form_key"}}
-    labels = {name: texts(key) for name, key in LABELS.items()}
-    return FormState(values=values, problems={error.field: error.rule}, labels=labels)
+    values = {name: form.get(name) for name in form.fields if name not in SECRETS | {"form_key"}}
+    name = find_field(error)
+    return FormState(values, {name: formats.explain(error.rule)}, {name: formats.texts(f"setting.{name}.label")})
 
 
-def _show_values(document: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "sitemapUrl": document["sitemapUrl"],
-        "schedule": document["schedule"],
-        "searchEngines": ", ".join(document["searchEngines"]),
-        "announceRemoved": "on" if document["announceRemoved"] else "",
-        "bingEnabled": "on" if document["bingEnabled"] else "",
-        "bingDailyQuota": str(document["bingDailyQuota"]),
-        "baiduEnabled": "on" if document["baiduEnabled"] else "",
-        "baiduSite": document["baiduSite"] or "",
-        "baiduDailyQuota": str(document["baiduDailyQuota"]),
-        "googleProperty": document["googleProperty"] or "",
-        "googleIndexing": document["googleIndexing"] or "",
-        "googleDailyQuota": str(document["googleDailyQuota"]),
+def _list_groups(site: Site, form: FormState) -> list[SettingGroup]:
+    is_on = {
+        "bing": site.bing.enabled,
+        "baidu": site.baidu.enabled,
+        "google": site.google.key is not None,
+        "page_check": site.page_check.mode.value != "off",
     }
+    groups = []
+    for name, fields in GROUPS.items():
+        has_problem = any(field.name in form.problems for field in fields)
+        is_open = name in ("pages", "indexnow") or is_on.get(name, False) or has_problem
+        groups.append(SettingGroup(name, is_on.get(name), is_open))
+    return groups

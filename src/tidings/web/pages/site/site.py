@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.ledger.statistics import DayCount
 from tidings.announce.overview import DAYS, SiteSummary
+from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.check import check_site
 from tidings.announce.site.site import Site
 from tidings.core.db.database import Database
@@ -21,8 +22,8 @@ from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
 
 _SHOWN: Final = 5
-# Pixels of the charts' column: one chart alone, or two beside each other.
-_WIDE, _HALF = 768, 376
+# Pixels of a chart that has a line to itself, of one of two beside each other, and of each on a phone.
+_WIDE, _HALF, _PHONE = 768, 376, 320
 
 
 def make_site_router(dashboard: Dashboard) -> APIRouter:
@@ -37,7 +38,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
         return await view.render(
             "site.html",
             tab="status",
-            progress=view.find_progress(records),
+            progress=await view.find_progress(records),
             days=days,
             charts=_draw_channels(view.summary, view.formats),
             failed=await list_failed(dashboard, view, limit=_SHOWN),
@@ -57,7 +58,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
             {
                 "ok": each.good,
                 "title": view.formats.texts(f"check.subject.{each.subject.replace(' ', '_')}"),
-                "text": view.formats.say(each.message, each.advice),
+                "text": view.formats.explain(each.message, each.advice),
             }
             for each in findings
         ]
@@ -98,10 +99,12 @@ def _list_days(formats: Formats) -> list[date]:
 
 def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
     charts = []
-    for channel in summary.channels:
+    for at, channel in enumerate(summary.channels):
         counts: Sequence[DayCount] = summary.days.get(channel, [DayCount()] * DAYS)
         accepted = [count.successful for count in counts]
         failed = [count.total - count.successful for count in counts]
+        # Of an odd number the first has a line to itself.
+        is_wide = at == 0 and len(summary.channels) % 2 == 1
         charts.append(
             {
                 "name": formats.texts(f"channel.{channel}"),
@@ -110,7 +113,9 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
                 ),
                 "accepted": accepted,
                 "failed": failed,
-                "chart": draw_large_bars(accepted, failed, width=_WIDE if len(summary.channels) == 1 else _HALF),
+                "is_wide": is_wide,
+                "chart": draw_large_bars(accepted, failed, width=_WIDE if is_wide else _HALF),
+                "phone_chart": draw_large_bars(accepted, failed, width=_PHONE),
             }
         )
     return charts
@@ -146,4 +151,19 @@ def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[
         (texts("site.fact.engines"), ", ".join(engine.host for engine in site.engines), "long"),
         *keys,
         (texts("site.fact.removed"), texts("site.removed.yes" if site.announce_removed else "site.removed.no"), ""),
+        *_describe_extras(site, formats),
     ]
+
+
+def _describe_extras(site: Site, formats: Formats) -> list[tuple[str, Any, str]]:
+    """What most sites do not use."""
+    texts, check = formats.texts, site.page_check
+    extras: list[tuple[str, Any, str]] = []
+    if check.mode is not PageCheckMode.OFF:
+        shown = texts(f"site.page_check.{check.mode}", n=formats.number(check.limit))
+        extras.append((texts("setting_group.page_check.title"), shown, ""))
+    if site.group is not None:
+        extras.append((texts("setting.group.label"), site.group, ""))
+    if site.hook_secret is not None:
+        extras.append((texts("setting.hookSecret.label"), "", "secret"))
+    return extras

@@ -1,7 +1,7 @@
 """What every page of one site shares: the site, its summary, the head with its buttons, and rows of executions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from fastapi import Request
@@ -12,6 +12,7 @@ from tidings.announce.overview import SiteCondition, SiteSummary, find_summary
 from tidings.announce.site.site import Site
 from tidings.announce.status import describe_execution
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
+from tidings.core.queue.workers import find_worker_name
 from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
 from tidings.web.pages.site.progress import describe_progress
@@ -91,13 +92,18 @@ class SiteView:
             "failed": result.get("failed"),
         }
 
-    def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
-        """The progress of the running execution among these."""
+    async def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
+        """The progress of the running execution among these, with the worker that is at it."""
         running = next((each for each in records if each.status is ExecutionStatus.RUNNING), None)
-        return None if running is None else self.describe_progress(running)
+        if running is None:
+            return None
+        worker = await find_worker_name(self._installation.database, running.process) if running.process else None
+        return {**self.describe_progress(running), "worker": worker}
 
     def describe_progress(self, record: ExecutionRecord) -> dict[str, Any]:
-        return describe_progress(record, self.read_result(record), self.formats)
+        # A stream outlives the time at which its page was made.
+        formats = replace(self.formats, now=self._installation.clock.now())
+        return describe_progress(record, self.read_result(record), formats)
 
     def read_result(self, record: ExecutionRecord) -> Mapping[str, Any]:
         """The result; of a running execution, its live progress."""

@@ -72,7 +72,7 @@ class LargeBars:
 def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, width: int = 388) -> LargeBars:
     """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high."""
     left, top, plot, below = 48, 8, 88, 20
-    ceiling = find_ceiling(max(*accepted, 1))
+    ceiling = find_ceiling(max(*accepted, *([] if any(accepted) else failed), 1))
     room, count = width - left, max(len(accepted), 1)
     starts = [left + at * room // count for at in range(count + 1)]
     bar, baseline = max(room // count - 2, 2), top + plot
@@ -115,7 +115,10 @@ def draw_line(values: Sequence[int], *, width: int = 792) -> LineChart:
         for at, value in enumerate(values)
     )
     path = "M" + "L".join(f"{x} {y}" for x, y in points) if points else ""
-    grid = tuple(GridLine(top + plot - round(plot * part / 3), round(ceiling * part / 3)) for part in range(4))
+    lines = 3 if ceiling % 3 == 0 else 2
+    grid = tuple(
+        GridLine(top + plot - round(plot * part / lines), ceiling * part // lines) for part in range(lines + 1)
+    )
     return LineChart(width, top + plot + 32, left, path, points, grid)
 
 

@@ -1,5 +1,6 @@
 """Numbers, times and durations as people read them, in English and Chinese, in the viewer's time zone."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -14,6 +15,14 @@ UNKNOWN = "–"
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAY = timedelta(days=1)
+# A word, not a host or an address.
+_BEGINNING = re.compile(r"^[a-z]+(?= )")
+_JSON_MESSAGE = re.compile(r'\{[^{}]*"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)(?:"[^{}]*\}|$)')
+
+
+def unwrap_json(text: str) -> str:
+    """The text with a JSON object replaced by its `message`, also where the end of the object was cut off."""
+    return _JSON_MESSAGE.sub(lambda found: found[1].replace('\\"', '"'), text)
 
 
 def find_zone(name: str | None) -> tzinfo:
@@ -46,12 +55,17 @@ class Formats:
         return "UTC" if self.zone is UTC else str(self.zone)
 
     def say(self, *texts: str | None) -> str:
-        """Reasons and advice in the page's language, as sentences. An engine's own words stay as they came."""
-        said = [self.translator.translate(text) if self.is_chinese else text for text in texts if text]
+        """Reasons and advice in the page's language, as sentences. Of an engine's own words, a JSON object is left out
+        but for its message."""
+        said = [unwrap_json(self.translator.translate(text) if self.is_chinese else text) for text in texts if text]
         stop = "。" if self.is_chinese else ". "
         return "".join(
             text if at == len(said) else f"{text.rstrip('.。')}{stop}" for at, text in enumerate(said, start=1)
         )
+
+    def explain(self, *texts: str | None) -> str:
+        """As `say`, for what Tidings itself says: the first word begins with a capital."""
+        return _BEGINNING.sub(lambda found: found[0].capitalize(), self.say(*texts))
 
     def number(self, value: int | None) -> str:
         return UNKNOWN if value is None else f"{value:,}"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 CATALOGUES: Final = Path(__file__).parents[1] / "texts"
+# Chinese for the rules that what was typed into a form may break.
+RULES: Final = CATALOGUES / "rules.zh.toml"
 
 
 class PageLanguage(StrEnum):
