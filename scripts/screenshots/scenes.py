@@ -6,6 +6,9 @@ from urllib.parse import quote, unquote
 
 from playwright.async_api import Page
 
+# A page of the sandbox.
+PAGE = "pages/0000001/amber-bridge-letters.html"
+
 Act = Callable[[Page], Awaitable[None]]
 
 
@@ -23,7 +26,8 @@ class Scene:
 
 async def find_scenes(page: Page, origin: str) -> list[Scene]:
     """The demo's scenes, for somebody who may do everything."""
-    sitemap = await _find_sitemap(page, origin)
+    own = await _find_own_site(page, origin)
+    sitemap = f"http://{unquote(own.rpartition('/')[2])}/sitemap.xml"
     await page.goto(f"{origin}/sites/docs.example/executions")
     execution = str(await page.locator("tbody a").last.get_attribute("href"))
     await page.goto(f"{origin}/notes?keyword={quote('露营')}")
@@ -35,7 +39,8 @@ async def find_scenes(page: Page, origin: str) -> list[Scene]:
         Scene("alerts", "/alerts"),
         Scene("sites", "/sites"),
         *_list_first_site(sitemap),
-        *_list_site_scenes("/sites/docs.example", execution, sitemap),
+        *_list_site_scenes("/sites/docs.example", execution),
+        Scene("look-up", f"{own}/lookup?url={quote(sitemap.replace('sitemap.xml', PAGE), safe='')}"),
         Scene("notes", f"/notes?q={quote('咖啡')}"),
         Scene("notes-export", "/notes", _click("main details.menu summary")),
         Scene("notes-no-match", "/notes?q=nothing"),
@@ -69,8 +74,7 @@ def _list_first_site(sitemap: str) -> Sequence[Scene]:
     ]
 
 
-def _list_site_scenes(site: str, execution: str, sitemap: str) -> Sequence[Scene]:
-    page = quote(sitemap.rpartition("/")[0] + "/pages/0000001/amber-bridge-letters.html", safe="")
+def _list_site_scenes(site: str, execution: str) -> Sequence[Scene]:
     return [
         Scene("site", site),
         Scene("site-run", site, _click("main details.menu summary")),
@@ -83,7 +87,6 @@ def _list_site_scenes(site: str, execution: str, sitemap: str) -> Sequence[Scene
         Scene("failed-none", "/sites/blog.example/failed"),
         Scene("site-settings", f"{site}/settings"),
         Scene("site-settings-error", f"{site}/settings", _save_wrong_schedule),
-        Scene("look-up", f"{site}/lookup?url={page}"),
         Scene("look-up-refused", f"{site}/lookup?url=https%3A%2F%2Fother.example%2F"),
         Scene("check", f"{site}/check"),
         Scene("dry-run", f"{site}/dry-run"),
@@ -104,11 +107,10 @@ EMPTY = tuple(
 )
 
 
-async def _find_sitemap(page: Page, origin: str) -> str:
-    """The sitemap of a site that the sandbox serves."""
+async def _find_own_site(page: Page, origin: str) -> str:
+    """The page of the site whose id is its host, which the sandbox serves."""
     await page.goto(f"{origin}/sites?q=127.0.0.1")
-    host = str(await page.locator("a.main-cell").first.get_attribute("href")).rpartition("/")[2]
-    return f"http://{unquote(host)}/sitemap.xml"
+    return str(await page.locator("a.main-cell").first.get_attribute("href"))
 
 
 def _click(selector: str) -> Act:

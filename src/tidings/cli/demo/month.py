@@ -55,10 +55,11 @@ async def live_through_month(
                 await runner.collect(Stop(clock=clock))
     neighbours.refuse_shop()
     clock.behind = timedelta(0)
-    for site in sites.values():
-        # Plans the next run from today on.
-        await installation.schedules.resume(site.number)
-    await installation.schedules.pause(sites[BLOG].number)
+    for name, site in sites.items():
+        await installation.schedules.pause(site.number)
+        if name != BLOG:
+            # Its next run is planned from today on.
+            await installation.schedules.resume(site.number)
 
 
 async def _announce(installation: Installation, site: Site) -> None:

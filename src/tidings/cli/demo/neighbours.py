@@ -47,8 +47,9 @@ class Neighbours:
         return self.by_name[DOCS]
 
     def refuse_shop(self) -> None:
-        """From now on the engine of this site refuses its key."""
+        """From now on the engine of this site refuses its key, and new pages wait for it."""
         self.by_name[SHOP].engines[0].misbehave(FORBIDDEN)
+        self.by_name[SHOP].web.add(24)
 
 
 @asynccontextmanager

@@ -134,7 +134,7 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
         require_scope(request, Scope.WORKFLOW)
         form, texts = await read_form(request), renderer.texts(request)
         checks = make_keyword_checks(dashboard.installation, crawler=dashboard.crawler)
-        problems = _check_keyword(form, texts, checks=checks)
+        problems = _check_keyword(form, renderer.formats(request), checks=checks)
         if problems:
             values = {name: form.get(name) for name in ("platform", "keyword", "pages")}
             labels = {name: texts(f"keywords.{name}") for name in values}
@@ -173,8 +173,8 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
         return renderer.redirect("/keywords", PageMessage("saved"))
 
 
-def _check_keyword(form: FormValues, texts: Any, *, checks: KeywordChecks) -> dict[str, str]:
-    problems = {}
+def _check_keyword(form: FormValues, formats: Formats, *, checks: KeywordChecks) -> dict[str, str]:
+    problems, texts = {}, formats.texts
     if form.get("platform") not in list_platforms():
         problems["platform"] = texts("keywords.platform_unknown")
     if not 1 <= len(form.get("keyword")) <= _LONGEST_KEYWORD:
@@ -186,7 +186,7 @@ def _check_keyword(form: FormValues, texts: Any, *, checks: KeywordChecks) -> di
         try:
             checks.check(form.get("platform"), form.get("keyword"))
         except CrawlError as error:
-            problems["keyword"] = texts("keywords.cannot_work", reason=error.message)
+            problems["keyword"] = texts("keywords.cannot_work", reason=formats.say(error.message))
     return problems
 
 
@@ -313,7 +313,8 @@ def _add_cookies(router: APIRouter, dashboard: Dashboard) -> None:
             await cookies.add(make_cookie(form.get("name"), platform=form.get("platform"), secret=secret))
         except CookieError as error:
             values = {name: form.get(name) for name in ("name", "platform")}
-            state = FormState(values, {"cookie": str(error)}, {"cookie": texts("cookies.cookie")})
+            said = renderer.formats(request).explain(str(error))
+            state = FormState(values, {"cookie": said}, {"cookie": texts("cookies.cookie")})
             return await show(request, form=state, status=400)
         return renderer.redirect("/cookies", PageMessage("cookie_added", values={"name": form.get("name")}))
 

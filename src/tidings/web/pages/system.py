@@ -11,6 +11,7 @@ from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.queue.dispatcher import WorkerState
 from tidings.core.secrets.scopes import Scope
 from tidings.web.description import list_inputs, list_operations, list_scopes
+from tidings.web.pages.collect import name_platform
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
@@ -85,13 +86,22 @@ def _describe_worker(worker: WorkerState, formats: Formats) -> dict[str, Any]:
     }
 
 
+def _name_workflow(workflow: str, formats: Formats) -> str:
+    """A workflow of collect as people know it: `collect:bilibili` by its platform. An external one keeps its name."""
+    task, _, platform = workflow.partition(":")
+    key = f"execution.task.{task}"
+    if not formats.texts.has(key):
+        return workflow
+    return formats.texts(key, platform=name_platform(platform, formats))
+
+
 def _describe_execution(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:
     site = record.workflow_name.removeprefix(WORKFLOW_PREFIX)
     is_site = site != record.workflow_name
     running = record.status is ExecutionStatus.RUNNING
     return {
         "status": record.status,
-        "name": site,
+        "name": site if is_site else _name_workflow(record.workflow_name, formats),
         "kind": formats.texts("nav.group.announce" if is_site else "nav.group.collect"),
         "href": f"{locate_site(site)}/executions/{record.public_id}" if is_site else "",
         "started": formats.time(record.started_at),

@@ -86,6 +86,5 @@ def _list_groups(site: Site, form: FormState) -> list[SettingGroup]:
     groups = []
     for name, fields in GROUPS.items():
         has_problem = any(field.name in form.problems for field in fields)
-        is_open = name in ("pages", "indexnow") or is_on.get(name, False) or has_problem
-        groups.append(SettingGroup(name, is_on.get(name), is_open))
+        groups.append(SettingGroup(name, is_on.get(name), is_open=name in ("pages", "indexnow") or has_problem))
     return groups

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 BAR, GAP = 4, 1
 _UP, _DOWN = 24, 7
 _LEAST = 2
+# A bar of a large chart has at most so many pixels.
+_WIDEST = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, width: in
     ceiling = find_ceiling(max(*accepted, *([] if any(accepted) else failed), 1))
     room, count = width - left, max(len(accepted), 1)
     starts = [left + at * room // count for at in range(count + 1)]
-    bar, baseline = max(room // count - 2, 2), top + plot
+    bar, baseline = min(max(room // count - 2, 2), _WIDEST), top + plot
     up = tuple(
         Rectangle(at, starts[at + 1] - bar, baseline - height, bar, height)
         for at, value in enumerate(accepted)
