@@ -103,10 +103,10 @@ def stamp_files(folder: Path, shape: Shape, *, files: int) -> None:
     """Give every page of the site a lastmod of this shape."""
     for file in range(files):
         path = folder / f"{file + 1}.xml"
-        path.write_text(_stamp(path.read_text(), shape, numbers=count(file * PER_FILE + 1)))
+        path.write_text(_write_timestamp(path.read_text(), shape, numbers=count(file * PER_FILE + 1)))
 
 
-def _stamp(text: str, shape: Shape, *, numbers: Iterator[int]) -> str:
+def _write_timestamp(text: str, shape: Shape, *, numbers: Iterator[int]) -> str:
     return _LASTMOD.sub(lambda _: _write_lastmod(shape, next(numbers)) + "<changefreq>", text)
 
 

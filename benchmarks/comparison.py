@@ -121,6 +121,6 @@ def _note(row: Row, cost: Cost, *, say: Callable[[str], None]) -> None:
 
 
 def _check_engine(stage: Stage, *, accepted: int) -> None:
-    told = stage.ask_engine()
-    if (told["accepted"], told["twice"]) != (accepted, 0):
-        raise SubjectError(f"the engine has {told['accepted']:,} pages, {told['twice']:,} of them more than once")
+    shown = stage.ask_engine()
+    if (shown["accepted"], shown["twice"]) != (accepted, 0):
+        raise SubjectError(f"the engine has {shown['accepted']:,} pages, {shown['twice']:,} of them more than once")

@@ -84,8 +84,8 @@ def measure_contests(
                 _begin(served, f"second-{number}", stage=stage)
                 _run(served, large.status, _name_targets(f"second-{number}", sites=sites))
     for contest in (steady, large):
-        for lane in (contest.empty, contest.status):
-            say(f"{contest.name}, {lane.name}: p50 {lane.seen.median:.2f} ms, p99 {lane.seen.p99:.2f} ms")
+        for track in (contest.empty, contest.status):
+            say(f"{contest.name}, {track.name}: p50 {track.seen.median:.2f} ms, p99 {track.seen.p99:.2f} ms")
     return [steady, large]
 
 
@@ -108,15 +108,15 @@ def _name_targets(running: str, *, sites: int) -> list[str]:
     return [f"/status?site={name}" for name in names]
 
 
-def _run(served: Served, lane: Lane, targets: Sequence[str], *, quiet: float = 0) -> None:
+def _run(served: Served, track: Lane, targets: Sequence[str], *, quiet: float = 0) -> None:
     """One round. `quiet` is what the execution uses by itself: seconds of CPU a second."""
-    port = served.empty_port if lane.name.startswith("a route") else served.port
+    port = served.empty_port if track.name.startswith("a route") else served.port
     count = RATE * ROUND_SECONDS
     waited, before, began = served.read_waiting(), served.read_cpu(), time.monotonic()
-    lane.latencies.extend(asyncio.run(_send(port, [targets[number % len(targets)] for number in range(count)])))
+    track.latencies.extend(asyncio.run(_send(port, [targets[number % len(targets)] for number in range(count)])))
     passed = time.monotonic() - began
-    lane.cpu.append((served.read_cpu() - before - quiet * passed) / count * 1000)
-    lane.kept_waiting.append((served.read_waiting() - waited) / passed)
+    track.cpu.append((served.read_cpu() - before - quiet * passed) / count * 1000)
+    track.kept_waiting.append((served.read_waiting() - waited) / passed)
 
 
 async def _send(port: int, targets: Sequence[str]) -> Sequence[float]:

@@ -58,12 +58,12 @@ def _write_index(folder: Path, *, origin: str, size: int) -> str:
 
 
 def _render_file(numbers: range, *, origin: str, variant: Variant) -> str:
-    stamps = _FEW_STAMPS if variant is Variant.REPEATING else _STAMPS
+    timestamps = _FEW_STAMPS if variant is Variant.REPEATING else _STAMPS
     every = 1 if variant is Variant.IMAGES else 10
     query = "?from=sitemap&amp;page=1" if variant is Variant.ENTITIES else ""
     blocks = (
         f"<url><loc>{origin}{page_path(number)}{query}</loc>"
-        f"<lastmod>{(_FIRST + number * _PRIME % stamps * _STEP).isoformat()}</lastmod>"
+        f"<lastmod>{(_FIRST + number * _PRIME % timestamps * _STEP).isoformat()}</lastmod>"
         f"<changefreq>weekly</changefreq><priority>0.5</priority>"
         f"{_render_extensions(origin, number) if number % every == 0 else ''}</url>\n"
         for number in numbers

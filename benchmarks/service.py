@@ -78,18 +78,18 @@ def _mark(kept: bool) -> Mark:
 
 
 def format_tasks(tasks: Sequence[Task]) -> str:
-    figures = [(task.name, task.after_day, task.after_year, task.growth) for task in tasks]
-    rows = [(name, *("" if math.isnan(each) else f"{each:.2f}" for each in numbers)) for name, *numbers in figures]
+    counts = [(task.name, task.after_day, task.after_year, task.growth) for task in tasks]
+    rows = [(name, *("" if math.isnan(each) else f"{each:.2f}" for each in numbers)) for name, *numbers in counts]
     return format_table(("CPU, in ms", "after a day", "after a year", "×"), rows)
 
 
 def format_contests(contests: Sequence[Contest]) -> str:
     rows = []
     for contest in contests:
-        for lane in (contest.empty, contest.status):
-            cpu = f"{min(lane.cpu):.3f}" if contest.even else ""
-            waiting = f"{statistics.mean(lane.kept_waiting):.0%}"
-            name, seen = f"{contest.name}: {lane.name}", lane.seen
+        for track in (contest.empty, contest.status):
+            cpu = f"{min(track.cpu):.3f}" if contest.even else ""
+            waiting = f"{statistics.mean(track.kept_waiting):.0%}"
+            name, seen = f"{contest.name}: {track.name}", track.seen
             rows.append((name, f"{seen.median:.2f}", f"{seen.p99:.2f}", cpu, waiting))
         cpu = f"{contest.cpu_ratio:.2f}" if contest.even else ""
         rows.append(("×", f"{contest.median_ratio:.2f}", f"{contest.p99_ratio:.2f}", cpu, ""))

@@ -170,9 +170,9 @@ class Service:
 
     async def list_runs(self, name: str, *, begin: datetime, minutes: int) -> list[Run]:
         """The executions of a site in the whole minutes."""
-        told = await self._ask("GET", f"/api/sites/{name}/executions?limit=200")
+        shown = await self._ask("GET", f"/api/sites/{name}/executions?limit=200")
         runs = []
-        for each in told["executions"]:
+        for each in shown["executions"]:
             minute = (datetime.fromisoformat(each["startedAt"]) - begin) // _MINUTE
             if 0 <= minute < minutes:
                 runs.append(Run(name, minute, each["status"], (each["result"] or {}).get("submitted", 0)))

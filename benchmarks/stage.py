@@ -81,8 +81,8 @@ class Stage:
     def ask_engine(self) -> dict[str, Any]:
         """What the engine has got so far: `accepted` URLs, how many of them `twice`, and all `arrivals` in seconds."""
         with urlopen(self._places["control"]) as answer:
-            told: dict[str, Any] = json.load(answer)
-            return told
+            shown: dict[str, Any] = json.load(answer)
+            return shown
 
 
 async def serve_large(folder: Path, variant: Variant, sizes: Sequence[int]) -> None:

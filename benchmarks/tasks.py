@@ -63,10 +63,10 @@ def measure_tasks(
 
 
 def _measure(
-    environment: dict[str, str], figures: Sequence[list[float]], *, sites: int, rounds: int, is_last: bool
+    environment: dict[str, str], counts: Sequence[list[float]], *, sites: int, rounds: int, is_last: bool
 ) -> None:
     """Each task in turn, several times over, in one process."""
-    page, status, idle, due, largest, late = figures
+    page, status, idle, due, largest, late = counts
     with Served(environment) as served:
         for _ in range(rounds):
             some = [name_site(random.randrange(sites)) for _ in range(200)]

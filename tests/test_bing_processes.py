@@ -134,24 +134,24 @@ TAKEN = (Moment.ENGINE_TAKEN, Moment.BING_TAKEN)
 AnyStandIn = SandboxSite | SandboxEngine | SandboxBing
 
 
-def arm(stand_in: AnyStandIn, moment: Moment, *, number: int, process: Command) -> asyncio.Future[Recorded]:
+def arm(stand_in: AnyStandIn, timestamp: Moment, *, number: int, process: Command) -> asyncio.Future[Recorded]:
     """The process dies at the `number`-th request of this kind; the future has that request then."""
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
     met = 0
 
     async def strike(recorded: Recorded) -> None:
         nonlocal met
-        met += moment is not Moment.CRAWL or recorded.path.startswith("/sitemap")
+        met += timestamp is not Moment.CRAWL or recorded.path.startswith("/sitemap")
         if met != number or struck.done():
             return
         process.kill()
         await process.wait()
-        if recorded.urls and moment not in TAKEN:
+        if recorded.urls and timestamp not in TAKEN:
             # Set while this request waits in its hook, so it is the one that is hit.
             stand_in.misbehave(Fault(FaultKind.RESET, times=1, matching=recorded.urls[0]))
         struck.set_result(recorded)
 
-    stand_in.on_answer, stand_in.on_request = (strike, None) if moment in TAKEN else (None, strike)
+    stand_in.on_answer, stand_in.on_request = (strike, None) if timestamp in TAKEN else (None, strike)
     return struck
 
 
@@ -179,21 +179,21 @@ class Round:
         self.rng.shuffle(plan)
         while plan:
             self.sandbox.site.add(self.rng.randint(1, MOST_ADDED))
-            moment = plan.pop()
-            stand_in = self._find_stand_in(moment)
-            number = await self._draw_number(moment, stand_in, kills_left=len(plan))
-            struck = await self._run_and_kill(moment, stand_in, number=number)
+            timestamp = plan.pop()
+            stand_in = self._find_stand_in(timestamp)
+            number = await self._draw_number(timestamp, stand_in, kills_left=len(plan))
+            struck = await self._run_and_kill(timestamp, stand_in, number=number)
             for engine in self.sandbox.engines:
                 last = engine.requests[-IN_FLIGHT:]
                 self.in_flight[engine.name].update(url for request in last for url in request.urls)
-            self.untaken += len(struck.urls) if moment is Moment.BING_UNTAKEN else 0
-            self.repeated += len(struck.urls) if moment is Moment.BING_TAKEN else 0
+            self.untaken += len(struck.urls) if timestamp is Moment.BING_UNTAKEN else 0
+            self.repeated += len(struck.urls) if timestamp is Moment.BING_TAKEN else 0
             await self._check_quota()
         await self._check_end()
 
-    async def _draw_number(self, moment: Moment, stand_in: AnyStandIn, *, kills_left: int) -> int:
+    async def _draw_number(self, timestamp: Moment, stand_in: AnyStandIn, *, kills_left: int) -> int:
         """Which of the requests of this kind it is to be, of those that are sure to come."""
-        if moment is Moment.CRAWL:
+        if timestamp is Moment.CRAWL:
             return self.rng.randint(1, len(self.sandbox.site.document_urls()))
         if isinstance(stand_in, SandboxEngine):
             waiting = len(self.sandbox.site.pages) - len(stand_in.accepted)
@@ -204,22 +204,22 @@ class Round:
         batches = [min(MOST_URLS, waiting - start) for start in range(0, waiting, MOST_URLS)]
         return self.rng.choice([number for number, urls in enumerate(batches, start=1) if urls <= spare])
 
-    async def _run_and_kill(self, moment: Moment, stand_in: AnyStandIn, *, number: int) -> Recorded:
+    async def _run_and_kill(self, timestamp: Moment, stand_in: AnyStandIn, *, number: int) -> Recorded:
         """Returns the request at which the process died."""
         process = await self.terminal.start("run", "shop", "--channel", "all", "--json")
-        struck = arm(stand_in, moment, number=number, process=process)
+        struck = arm(stand_in, timestamp, number=number, process=process)
         ended = await end(process)
-        assert ended.code == -signal.SIGKILL, (moment, number, ended)
+        assert ended.code == -signal.SIGKILL, (timestamp, number, ended)
         async with asyncio.timeout(PATIENCE):
             request = await struck
         stand_in.on_answer = stand_in.on_request = None
         await stand_in.wait_until_idle()
         return request
 
-    def _find_stand_in(self, moment: Moment) -> AnyStandIn:
-        if moment is Moment.CRAWL:
+    def _find_stand_in(self, timestamp: Moment) -> AnyStandIn:
+        if timestamp is Moment.CRAWL:
             return self.sandbox.site
-        return self.bing if moment in AT_BING else self.rng.choice(self.sandbox.engines)
+        return self.bing if timestamp in AT_BING else self.rng.choice(self.sandbox.engines)
 
     async def _check_quota(self) -> None:
         """Never below what Bing counted, and above it by no more than what it never judged."""

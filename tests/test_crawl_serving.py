@@ -192,8 +192,8 @@ async def test_a_rotation_that_is_killed_at_any_moment_leaves_every_row_readable
     async with open_vault(database_url, cookies=400, sites=20) as vault:
         terminal.variables |= {"TIDINGS_DATABASE_URL": database_url, "COOKIE_MASTER_KEY": vault.ring}
         before = await vault.read_all(vault.ring)
-        moments = sorted(random.Random(SEED).sample(range(1, 300), 3))
-        for enough in moments:
+        timestamps = sorted(random.Random(SEED).sample(range(1, 300), 3))
+        for enough in timestamps:
             process = await terminal.start("keys", "rotate")
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 while await vault.count("k2") < enough and process.returncode is None:

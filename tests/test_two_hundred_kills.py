@@ -185,8 +185,8 @@ async def test_two_hundred_kills_lose_no_page_and_never_undercount_a_quota(tmp_p
         await run.check_quota()
         urls = set(run.sandbox.site.urls())
         repeated = {each.name: each.accepted.total() - len(each.accepted) for each in run.receivers}
-        figures = f"{len(urls)} pages, kills {dict(run.kills)}, URLs sent again {repeated}"
-        sys.stdout.write(f"{figures}, quota of Bing {await run.read_used(Channel.BING)}\n")
+        counts = f"{len(urls)} pages, kills {dict(run.kills)}, URLs sent again {repeated}"
+        sys.stdout.write(f"{counts}, quota of Bing {await run.read_used(Channel.BING)}\n")
         assert len(urls) >= PAGES
         for receiver in run.receivers:
             assert repeated[receiver.name] <= run.in_flight[receiver.name]

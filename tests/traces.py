@@ -33,8 +33,8 @@ def spell(secret: str) -> dict[str, str]:
     return forms
 
 
-def find_traces(told: str | bytes, secret: str) -> set[str]:
+def find_traces(shown: str | bytes, secret: str) -> set[str]:
     """The spellings in which the secret, or a piece of it, stands in there."""
-    data = told.encode("utf-8", "surrogatepass") if isinstance(told, str) else told
+    data = shown.encode("utf-8", "surrogatepass") if isinstance(shown, str) else shown
     pieces = [secret[start : start + PIECE] for start in range(len(secret) - PIECE + 1)]
     return {name for piece in pieces for name, form in spell(piece).items() if form.encode() in data}

@@ -161,7 +161,7 @@ async def check_indexnow(stage: BingStage, report: Report) -> None:
 
 
 def _describe_indexnow(report: Report) -> dict[str, Any]:
-    figures = {name: value for name, value in read_json(report).items() if name not in _OF_THE_RUN}
-    figures["errors"] = [error for error in figures["errors"] if not error.startswith("bing: ")]
-    engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in figures.pop("engines")]
-    return {**figures, "engines": engines}
+    counts = {name: value for name, value in read_json(report).items() if name not in _OF_THE_RUN}
+    counts["errors"] = [error for error in counts["errors"] if not error.startswith("bing: ")]
+    engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in counts.pop("engines")]
+    return {**counts, "engines": engines}

@@ -74,5 +74,5 @@ async def test_a_channel_that_fails_harms_no_other(make_bench: BenchMaker, chann
         shown = read_json(report)
         stats = [shown[f"{each}Stats"]["success"] for each in Channel if each.has_quota]
         assert [shown["engines"][0]["succeeded"] == PAGES, *stats] == [each is not channel for each in Channel]
-        told = [(each["submitted"], each["failure"] is None) for each in shown["googleSitemaps"]]
-        assert told == [(channel is not Channel.GOOGLE,) * 2]
+        reported = [(each["submitted"], each["failure"] is None) for each in shown["googleSitemaps"]]
+        assert reported == [(channel is not Channel.GOOGLE,) * 2]

@@ -326,9 +326,9 @@ async def test_what_bing_says_cannot_forge_or_break_the_record(make_bench: Bench
         [alert] = pick_events(events, "alert", kind="channel_off")
         [answer] = pick_events(events, "batch.answer")
         reasons = [page.reason for page in await stage.list_failed()]
-        for told in (second["errorMessage"], alert["reason"], answer["error_message"], *reasons):
-            assert start in told
-            assert told.isprintable()
+        for shown in (second["errorMessage"], alert["reason"], answer["error_message"], *reasons):
+            assert start in shown
+            assert shown.isprintable()
 
 
 async def drop_table(stage: BingStage, table: str) -> None:

@@ -108,8 +108,8 @@ class Row:
 
     @property
     def reason(self) -> str:
-        told = (f"HTTP {self.fault.status}", self.code and f"ErrorCode {self.code}", self.message)
-        return self.silent or ": ".join(filter(None, told))
+        reported = (f"HTTP {self.fault.status}", self.code and f"ErrorCode {self.code}", self.message)
+        return self.silent or ": ".join(filter(None, reported))
 
     @property
     def _document(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ async def check_record(stage: BingStage, report: Report, row: Row) -> None:
 
 
 def check_log(stage: BingStage, events: Events, row: Row) -> None:
-    told = {
+    reported = {
         "status": None if row.silent else row.fault.status,
         "error_code": row.code,
         "error_message": row.message,
@@ -283,7 +283,7 @@ def check_log(stage: BingStage, events: Events, row: Row) -> None:
     }
     answers = pick_events(events, "batch.answer")
     assert len(answers) == row.requests
-    assert all(told.items() <= event.items() and event["check"] for event in answers)
+    assert all(reported.items() <= event.items() and event["check"] for event in answers)
     # A batch that is halved is on its way to recovery.
     levels = ["warning"] * 19 + ["error"] * 20 if row.verdict is Verdict.BAD_URLS else [row.level] * row.requests
     assert sorted(event["log_level"] for event in answers) == sorted(levels)

@@ -42,8 +42,8 @@ def list_children(stage: BingStage, *, since: int) -> dict[str, int | None]:
 def write_stamped(pages: Mapping[str, datetime | None]) -> str:
     """A sitemap of pages with a lastmod and pages without."""
     entries = "".join(
-        f"<url><loc>{url}</loc>{f'<lastmod>{moment.isoformat()}</lastmod>' if moment else ''}</url>"
-        for url, moment in pages.items()
+        f"<url><loc>{url}</loc>{f'<lastmod>{timestamp.isoformat()}</lastmod>' if timestamp else ''}</url>"
+        for url, timestamp in pages.items()
     )
     return f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entries}</urlset>'
 
@@ -185,7 +185,7 @@ async def test_an_execution_past_midnight_counts_for_the_day_it_began_on(make_be
         stage.engine.on_request = lambda _: stage.clock.advance(5 * MINUTE)
         stage.bing.on_request = lambda _: sent_at.append(stage.clock.now())
         await stage.announce()
-        assert [f"{moment:%d %H:%M}" for moment in sent_at] == ["16 00:03"]
+        assert [f"{timestamp:%d %H:%M}" for timestamp in sent_at] == ["16 00:03"]
         assert [len(batch) for batch in stage.batches()] == [10]
         assert [(await stage.read_quota(day)).used for day in (first, second)] == [100, 0]
         await stage.announce()
@@ -260,20 +260,20 @@ async def test_a_changed_page_is_due_again_by_each_channels_own_submission(make_
     """A10, A12: due where its lastmod is later than the submission to that channel, and there alone."""
     async with open_bing_stage(make_bench, pages=3, sitemaps=["/dated.xml"]) as stage:
         old, early, late = stage.web.urls()
-        stamps: dict[str, datetime | None] = dict.fromkeys((old, early, late), MORNING - DAY)
+        timestamps: dict[str, datetime | None] = dict.fromkeys((old, early, late), MORNING - DAY)
 
         async def announce(hour: int, channel: ChannelChoice) -> tuple[list[str], list[list[str]]]:
             """What went to the engine and to Bing."""
-            stage.web.serve("/dated.xml", write_stamped(stamps))
+            stage.web.serve("/dated.xml", write_stamped(timestamps))
             stage.clock.set(MORNING.replace(hour=hour))
             to_engine, to_bing = len(stage.engine.requests), len(stage.batches())
             await stage.announce(channel=channel)
             return list_sent(stage.engine, since=to_engine), stage.batches()[to_bing:]
 
         await announce(11, ChannelChoice.ALL)
-        stamps[early] = MORNING.replace(hour=12)
+        timestamps[early] = MORNING.replace(hour=12)
         assert await announce(13, ChannelChoice.BING) == ([], [[early]])
-        stamps[late] = MORNING.replace(hour=14)
+        timestamps[late] = MORNING.replace(hour=14)
         assert await announce(15, ChannelChoice.INDEXNOW) == ([early, late], [])
         assert await announce(16, ChannelChoice.ALL) == ([], [[late]])
         assert await announce(17, ChannelChoice.ALL) == ([], [])
@@ -329,8 +329,8 @@ async def test_pages_without_lastmod_come_last_and_at_random(make_bench: BenchMa
     async with open_bing_stage(make_bench, pages=100, sitemaps=["/mixed.xml"]) as stage:
         urls = list(stage.web.urls())
         dated = [url for at, url in enumerate(urls) if at % 10 in (2, 5, 9)]
-        stamps = {url: MORNING - at * HOUR for at, url in enumerate(dated, start=1)}
-        stage.web.serve("/mixed.xml", write_stamped({url: stamps.get(url) for url in urls}))
+        timestamps = {url: MORNING - at * HOUR for at, url in enumerate(dated, start=1)}
+        stage.web.serve("/mixed.xml", write_stamped({url: timestamps.get(url) for url in urls}))
         for _ in range(2):
             await stage.use(50)
             await stage.announce()

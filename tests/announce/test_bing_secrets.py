@@ -263,12 +263,12 @@ async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) 
     async with open_sandbox(key) as (sandbox, bing):
         site, engine = sandbox.site, sandbox.engines[0]
         terminal.variables["BING_API_BASE"] = bing.base_url
-        told: list[str] = []
+        reported: list[str] = []
 
         async def run(*words: str, code: int) -> None:
             ended = await terminal.run(*words)
             assert ended.code == code, ended
-            told.extend((ended.out, ended.err))
+            reported.extend((ended.out, ended.err))
 
         address = (site.sitemap_url, "--key", site.key, "--engine", engine.endpoint, "--id", "mine")
         await run("sites", "add", *address, "--bing-key", terminal.keep(f"{key} {key}"), code=2)
@@ -286,8 +286,8 @@ async def test_no_command_shows_or_stores_the_key(terminal: Terminal, key: str) 
         await run("run", "mine", code=1)
         for words in (("status", "mine", "--json"), ("status", "mine"), ("sites", "show", "mine"), ("sites", "list")):
             await run(*words, code=0)
-        assert "InvalidApiKey" in "".join(told)
-        assert find_traces("\n".join(told), key) == set()
+        assert "InvalidApiKey" in "".join(reported)
+        assert find_traces("\n".join(reported), key) == set()
         assert find_traces(read_files(terminal.data_dir, "*"), key) == set()
         assert "InvalidApiKey" in terminal.log
 

@@ -49,15 +49,15 @@ Stamp = Callable[[random.Random, datetime], str]
 def write(form: str, *, hours: float = 0) -> Stamp:
     """A stamp of this form in the time zone that is so many hours ahead."""
     zone = timezone(timedelta(hours=hours))
-    return lambda _, moment: moment.astimezone(zone).strftime(form)
+    return lambda _, at_time: at_time.astimezone(zone).strftime(form)
 
 
-def write_fraction(rng: random.Random, moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rng.randrange(10**6):06d}"[: 20 + rng.randint(1, 6)] + "Z"
+def write_fraction(rng: random.Random, at_time: datetime) -> str:
+    return f"{at_time:%Y-%m-%dT%H:%M:%S}.{rng.randrange(10**6):06d}"[: 20 + rng.randint(1, 6)] + "Z"
 
 
 def write_any(*stamps: Stamp) -> Stamp:
-    return lambda rng, moment: rng.choice(stamps)(rng, moment)
+    return lambda rng, at_time: rng.choice(stamps)(rng, at_time)
 
 
 def write_one_of(*texts: str) -> Stamp:
@@ -111,8 +111,8 @@ class Case:
     skip: frozenset[int] = frozenset()
 
     def judge(self, url_hash: int, lastmod: bytes) -> DueState:
-        moment = parse_lastmod(lastmod)
-        return RULES.judge(moment and moment[1], self.known.get(url_hash), now=NOW)
+        at_time = parse_lastmod(lastmod)
+        return RULES.judge(at_time and at_time[1], self.known.get(url_hash), now=NOW)
 
     def find_due(self, fate: Fate, listing: Listing) -> Iterator[tuple[int, int]]:
         """Hash and latest moment of each entry of a file that makes its page due."""
@@ -135,8 +135,8 @@ WITHOUT_LASTMOD = -(10**18)
 
 def rank(lastmod: bytes) -> int:
     """The later the higher; those without a lastmod, or with a wrong one, are alike, and below all."""
-    moment = parse_lastmod(lastmod)
-    return WITHOUT_LASTMOD if moment is None else moment[1]
+    at_time = parse_lastmod(lastmod)
+    return WITHOUT_LASTMOD if at_time is None else at_time[1]
 
 
 def make_listing(entries: Sequence[tuple[int, str]]) -> Listing:
@@ -152,12 +152,12 @@ def draw_case(rng: random.Random, shape: Stamp | None, *, twice: Sequence[float]
     share = rng.choice(twice)
     files = []
     for number in range(rng.choice([1, 1, 2, 5])):
-        stamp = shape or rng.choice(list(UNIFORM.values()))
-        moments = [YESTERDAY + rng.uniform(-1, 1) * span for _ in range(rng.randint(0, MOST_IN_FILE))]
+        timestamp = shape or rng.choice(list(UNIFORM.values()))
+        timestamps = [YESTERDAY + rng.uniform(-1, 1) * span for _ in range(rng.randint(0, MOST_IN_FILE))]
         if order is not None:
-            moments.sort(reverse=order)
+            timestamps.sort(reverse=order)
         pages = (rng.randrange(200) if rng.random() < share else 1_000 * (number + 1) + at for at in count())
-        entries = [(page, stamp(rng, moment)) for page, moment in zip(pages, moments, strict=False)]
+        entries = [(page, timestamp(rng, at_time)) for page, at_time in zip(pages, timestamps, strict=False)]
         files.append((rng.choices(list(Fate), weights=[4, 1, 1])[0], make_listing(entries)))
     hashes = sorted({url_hash for _, listing in files for url_hash in listing.hashes})
     known = {url_hash: Entry(NOW - rng.choice(AGES), NOW - HOUR_MS) for url_hash in hashes if rng.random() < 0.3}
@@ -255,9 +255,9 @@ def test_nothing_that_could_be_chosen_is_passed_over_by_its_text(shape: str) -> 
     floors: list[Stamp] = [*UNIFORM.values(), write_fraction, SHAPES["ends-of-time"]]
     for _ in range(1_500):
         span = rng.choice([90, 7_200, 10**6])
-        moments = [NOON + timedelta(seconds=rng.uniform(-span, span)) for _ in range(rng.randint(1, 8))]
-        lastmods = [lastmod for moment in moments if (lastmod := SHAPES[shape](rng, moment).encode())]
-        floor = rank(rng.choice(floors)(rng, rng.choice(moments)).encode())
+        timestamps = [NOON + timedelta(seconds=rng.uniform(-span, span)) for _ in range(rng.randint(1, 8))]
+        lastmods = [lastmod for at_time in timestamps if (lastmod := SHAPES[shape](rng, at_time).encode())]
+        floor = rank(rng.choice(floors)(rng, rng.choice(timestamps)).encode())
         likely, in_order = find_likely(lastmods, LastmodForm.find(lastmods, range(len(lastmods))), floor=floor)
         later = {at for at, lastmod in enumerate(lastmods) if rank(lastmod) > max(floor, WITHOUT_LASTMOD)}
         assert later <= set(likely), (floor, lastmods)
@@ -374,8 +374,8 @@ async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority
     await chooser.load(now=NOW)
     kept = []
     for number in range(20):
-        moments = ((number * block + at, YESTERDAY + timedelta(seconds=number * block + at)) for at in range(block))
-        listing = make_listing([(page, f"{moment:%Y-%m-%dT%H:%M:%SZ}") for page, moment in moments])
+        timestamps = ((number * block + at, YESTERDAY + timedelta(seconds=number * block + at)) for at in range(block))
+        listing = make_listing([(page, f"{at_time:%Y-%m-%dT%H:%M:%SZ}") for page, at_time in timestamps])
         await chooser.consider(listing, SitemapFile(f"https://example.com/{number // 3}.xml"), now=NOW)
         kept.append(count_candidates())
         if number % 3 == 2:

@@ -104,16 +104,16 @@ async def test_many_failures_are_told_once_and_resolved_once(
     """A24: an ERROR line each time it happens, an alert only the first time; then that it is over, once."""
     async with open_service(make_bench, clock=clock) as stage:
         subject = f"{stage.site.id} at {stage.engine.host}"
-        told = []
+        reported = []
         for works in (False, False, True, True):
             stage.engine.recover()
             if not works:
                 fail_at_engine(stage)
             await stage.run()
-            told.append(
+            reported.append(
                 [event for event, *condition in await stage.list_told() if condition == ["many_failures", subject]]
             )
-        assert told == [["alert.fired"]] * 2 + [["alert.fired", "alert.resolved"]] * 2
+        assert reported == [["alert.fired"]] * 2 + [["alert.fired", "alert.resolved"]] * 2
         assert len(pick_events(events, "execution.many_failures", log_level="error")) == 2
         assert len(pick_events(events, "alert", log_level="error", kind="many_failures")) == 1
         assert await stage.list_open() == set()
@@ -135,14 +135,14 @@ async def test_a_failed_execution_is_told_once_and_resolved_by_one_that_works(
     """A6: with the reason; twice in a row is one alert, and a second time after it was well is another."""
     async with open_service(make_bench, clock=clock) as stage:
         fired, resolved = ((event, "execution_failed", stage.site.id) for event in ("alert.fired", "alert.resolved"))
-        told = []
+        reported = []
         for works in (True, False, False, True, True, False):
             stage.web.recover()
             if not works:
                 stage.web.misbehave(Fault(status=404, path=SITEMAP))
             await stage.run()
-            told.append(len(await stage.list_told()))
-        assert told == [0, 1, 1, 2, 2, 3]
+            reported.append(len(await stage.list_told()))
+        assert reported == [0, 1, 1, 2, 2, 3]
         assert await stage.list_told() == [fired, resolved, fired]
         (open_one,) = await stage.service.alerts.list_open()
         assert "404" in open_one.reason
@@ -159,7 +159,7 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
         stage.engine.misbehave(FORBIDDEN)
         for _ in range(2):
             await stage.run()
-        broken = [told for told in await stage.list_told() if told[1] == "channel_broken"]
+        broken = [reported for reported in await stage.list_told() if reported[1] == "channel_broken"]
         (condition,) = (each for each in await stage.service.alerts.list_open() if each.kind == "channel_broken")
         assert broken == [("alert.fired", "channel_broken", subject)]
         assert "key" in condition.action
@@ -168,9 +168,9 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
         stage = await stage.change(key=Secret(stage.web.key), key_location=stage.web.key_location)
         for _ in range(2):
             assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
-        told = await stage.list_told()
-        assert told.count(("alert.resolved", "channel_broken", subject)) == 1
-        assert [event for event, *_ in told].count("alert.fired") == [event for event, *_ in told].count(
+        reported = await stage.list_told()
+        assert reported.count(("alert.resolved", "channel_broken", subject)) == 1
+        assert [event for event, *_ in reported].count("alert.fired") == [event for event, *_ in reported].count(
             "alert.resolved"
         )
         assert await stage.list_open() == set()
@@ -191,8 +191,8 @@ async def test_bing_switched_off_is_told_once_until_it_takes_something(
         stage = await stage.change(bing=good)
         for _ in range(2):
             assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
-        told = [each for each in await stage.list_told() if each[1] == "channel_off"]
-        assert told == [("alert.fired", "channel_off", subject), ("alert.resolved", "channel_off", subject)]
+        reported = [each for each in await stage.list_told() if each[1] == "channel_off"]
+        assert reported == [("alert.fired", "channel_off", subject), ("alert.resolved", "channel_off", subject)]
         assert await stage.list_open() == set()
 
 
@@ -228,8 +228,8 @@ async def test_a_sitemap_that_shrank_or_is_empty_is_told_once_and_resolved_once(
             list_pages(stage, count)
             clock.advance(timedelta(days=1))
             assert (await stage.run()).total == count
-        told = [f"{event.removeprefix('alert.')} {kind}" for event, kind, _ in await stage.list_told()]
-        assert told == expected
+        reported = [f"{event.removeprefix('alert.')} {kind}" for event, kind, _ in await stage.list_told()]
+        assert reported == expected
 
 
 async def test_given_urls_say_nothing_of_the_sitemaps_size(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -264,7 +264,7 @@ async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clo
         stage.web.misbehave(Fault(status=404, path=SITEMAP))
         await stage.run()
         holding = await stage.list_open()
-        told = await stage.list_told()
+        reported = await stage.list_told()
         stage.web.recover()
         list_pages(stage, 20)
         await stage.worker.end()
@@ -274,10 +274,10 @@ async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clo
         assert (await stage.finish(started)).status is ExecutionStatus.INTERRUPTED
         assert {kind for kind, _ in holding} == {"no_urls", "sitemap_shrank", "execution_failed"}
         assert await stage.list_open() == holding
-        assert await stage.list_told() == told
+        assert await stage.list_told() == reported
         assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
         assert await stage.list_open() == set()
-        assert len(await stage.list_told()) == 2 * len(told)
+        assert len(await stage.list_told()) == 2 * len(reported)
 
 
 async def test_two_sites_have_conditions_of_their_own(make_bench: BenchMaker, clock: StageClock) -> None:

@@ -84,14 +84,14 @@ async def test_a_failure_is_an_attempt_and_its_retry_on_the_same_day_is_not_anot
     for engine in stage.engines:
         engine.misbehave(Fault(status=REFUSED, matching=stage.web.url(7)))
         engine.misbehave(Fault(status=REFUSED, matching=stage.web.url(8)))
-    figures = []
+    numbers = []
     for _ in range(3):
         await stage.announce()
-        figures.append(await read_day(stage.bench.database))
-        if len(figures) == 2:
+        numbers.append(await read_day(stage.bench.database))
+        if len(numbers) == 2:
             for engine in stage.engines:
                 engine.recover()
-    assert figures == [(20, 18), (20, 18), (20, 20)]
+    assert numbers == [(20, 18), (20, 18), (20, 20)]
 
 
 @pytest.mark.thorough
@@ -227,10 +227,10 @@ async def test_what_bing_did_not_take_counts_again_only_on_another_day(
         stage.bing.recover()
         stage.clock.advance(later)
         await stage.announce()
-        figures = [await read_day(stage.bench.database, day, channel=Channel.BING) for day in (TODAY, TOMORROW)]
+        numbers = [await read_day(stage.bench.database, day, channel=Channel.BING) for day in (TODAY, TOMORROW)]
         assert first == (20, 0)
         assert stage.bing.accepted.total() == 20
-        assert figures == expected
+        assert numbers == expected
 
 
 async def test_every_day_is_listed_the_oldest_first_also_those_without_work(

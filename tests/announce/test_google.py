@@ -167,9 +167,9 @@ async def test_each_answer_about_a_sitemap(
         report = await stage.announce()
         assert report.status is PARTIAL
         assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
-        [told] = read_json(report)["googleSitemaps"]
-        assert says in told["failure"]
-        assert told["advice"]
+        [reported] = read_json(report)["googleSitemaps"]
+        assert says in reported["failure"]
+        assert reported["advice"]
         alerts = pick_events(events, "alert", kind="sitemap_refused", subject=f"{stage.site.id} at google")
         assert len(alerts) == lasting
         assert (await stage.announce(ChannelChoice.GOOGLE)).status is FAILED

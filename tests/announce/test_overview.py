@@ -118,10 +118,10 @@ async def test_what_does_not_run_by_itself_is_paused_and_has_no_next_run(
             await stage.schedules.pause(None)
         if how == "disabled":
             await stage.change(enabled=False)
-        told = await read(stage)
-        assert (told["status"], told["nextRun"]) == ("paused", None)
-        assert ("reason" in told) == (reason is not None)
-        assert (reason or "") in told.get("reason", "")
+        shown = await read(stage)
+        assert (shown["status"], shown["nextRun"]) == ("paused", None)
+        assert ("reason" in shown) == (reason is not None)
+        assert (reason or "") in shown.get("reason", "")
 
 
 async def test_a_resumed_site_runs_again_at_its_time(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -132,8 +132,8 @@ async def test_a_resumed_site_runs_again_at_its_time(make_bench: BenchMaker, clo
             await stage.schedules.pause(number)
         for number in (None, stage.site.number):
             await stage.schedules.resume(number)
-            told = await read(stage)
-            states.append((told["status"], told["nextRun"]))
+            shown = await read(stage)
+            states.append((shown["status"], shown["nextRun"]))
         assert states == [("paused", None), ("running", to_text(NOON))]
 
 
@@ -160,8 +160,8 @@ async def test_a_failure_that_passes_does_not_break_a_site(make_bench: BenchMake
     async with open_service(make_bench, clock=clock) as stage:
         stage.web.misbehave(Fault(status=404, path="/sitemap.xml"))
         await stage.run()
-        told = await read(stage)
-        assert (told["status"], told["lastExecution"]["status"]) == ("running", "failed")
+        shown = await read(stage)
+        assert (shown["status"], shown["lastExecution"]["status"]) == ("running", "failed")
 
 
 async def test_bings_quota_is_that_of_the_day(make_bench: BenchMaker, clock: StageClock) -> None:

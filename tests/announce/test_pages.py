@@ -186,11 +186,11 @@ def test_random_blocks_are_read_as_one_url_after_another_would_be(host: str, fol
     sizes = [chance.choice([0, 1, 2, 50]) for _ in range(300)]
     for size, urls in zip(sizes, (write_urls(chance, host) for _ in sizes), strict=True):
         pairs = [(next(urls), str(number).encode()) for number in range(size)]
-        judged = [(read_one(site, url), stamp) for url, stamp in pairs]
+        judged = [(read_one(site, url), timestamp) for url, timestamp in pairs]
         found = PageFilter(site)
         listing = found.read(pairs)
         assert list(zip(listing.urls, listing.lastmods, strict=True)) == [
-            (url, stamp) for url, stamp in judged if isinstance(url, bytes)
+            (url, timestamp) for url, timestamp in judged if isinstance(url, bytes)
         ]
         assert listing.hashes == hash_urls(listing.urls)
         reasons = [reason for reason, _ in judged if isinstance(reason, str)]
@@ -238,10 +238,10 @@ def test_pages_are_picked_from_a_listing_with_their_lastmods_read() -> None:
     urls = [b"https://example.com/a", b"https://example.com/b", b"https://example.com/c"]
     listing = Listing()
     listing.extend(Listing(urls, hash_urls(urls), [b"2026-11-15", b"soon", b""]))
-    moment = parse_lastmod(b"2026-11-15")
-    assert moment is not None
+    at_time = parse_lastmod(b"2026-11-15")
+    assert at_time is not None
     assert [(page.url[-1], page.lastmod) for page in listing.pick([0, 2])] == [
-        ("a", moment[1]),
+        ("a", at_time[1]),
         ("c", None),
     ]
     assert (len(listing), len(listing.pick([]))) == (3, 0)

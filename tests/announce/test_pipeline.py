@@ -54,11 +54,11 @@ async def test_every_execution_is_kept_with_times_counts_engines_and_errors(open
     of_sitemap, of_engine = newest.result["errors"]
     assert "/sitemaps/2.xml" in of_sitemap
     assert of_engine.endswith(": 1 of 2 URLs failed: HTTP 422")
-    figures = {
+    numbers = {
         engine["engine"]: (engine["total"], engine["succeeded"], engine["failed"])
         for engine in newest.result["engines"]
     }
-    assert figures == {alpha.host: (2, 1, 1), beta.host: (2, 2, 0)}
+    assert numbers == {alpha.host: (2, 1, 1), beta.host: (2, 2, 0)}
 
 
 async def test_only_one_of_two_executions_at_once_runs(open_stage: StageMaker) -> None:

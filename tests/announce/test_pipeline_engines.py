@@ -34,18 +34,18 @@ async def test_an_engine_that_fails_harms_no_other_and_gets_its_pages_first_next
     assert (first.status, first.submitted, first.failed) == (PARTIAL, 20, 0)
     assert dict(beta.accepted) == dict.fromkeys(web.urls(), 1)
     assert await stage.find_entered(list(web.urls())) == set(web.urls())
-    owed = {web.url(number) for number in missed}
+    pending = {web.url(number) for number in missed}
     failed = await stage.list_failed()
-    assert {page.url for page in failed} == owed
+    assert {page.url for page in failed} == pending
     assert {page.engine for page in failed} == {alpha.endpoint}
     assert all(page.reason and page.attempts for page in failed)
     alpha.recover()
     web.add(2)
     marks = [len(engine.requests) for engine in stage.engines]
     second = await stage.announce()
-    assert (second.status, second.repeated, second.submitted) == (SUCCEEDED, len(owed), len(owed) + 2)
-    assert set(alpha.requests[marks[0]].urls) == owed
-    assert sorted(list_sent(alpha, since=marks[0])) == sorted([*owed, web.url(21), web.url(22)])
+    assert (second.status, second.repeated, second.submitted) == (SUCCEEDED, len(pending), len(pending) + 2)
+    assert set(alpha.requests[marks[0]].urls) == pending
+    assert sorted(list_sent(alpha, since=marks[0])) == sorted([*pending, web.url(21), web.url(22)])
     assert sorted(list_sent(beta, since=marks[1])) == [web.url(21), web.url(22)]
     for engine in stage.engines:
         assert dict(engine.accepted) == dict.fromkeys(web.urls(), 1)

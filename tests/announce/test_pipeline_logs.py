@@ -105,6 +105,6 @@ async def test_no_log_line_and_no_report_holds_the_key(open_stage: StageMaker, e
     alpha.misbehave(Fault(status=403, body="no"))
     beta.misbehave(Fault(status=503))
     report = await stage.announce()
-    told = f"{events} {report.to_json()} {await stage.list_executions()} {await stage.list_failed()}"
-    assert stage.web.key not in told
-    assert f"{stage.web.key[:4]}****" in told
+    reported = f"{events} {report.to_json()} {await stage.list_executions()} {await stage.list_failed()}"
+    assert stage.web.key not in reported
+    assert f"{stage.web.key[:4]}****" in reported

@@ -407,7 +407,7 @@ async def _is_idle(stage: ServiceStage) -> bool:
     async with stage.database.read() as connection:
         statement = text("SELECT holder FROM executions WHERE public_id = :id")
         holder = (await connection.execute(statement, {"id": record.public_id})).scalar_one()
-    return holder != "queue" and not stage.bench.installation.process_lock.holds(holder)
+    return holder != "queue" and stage.bench.installation.process_lock.is_dead(holder)
 
 
 async def test_a_stop_ends_one_execution_in_good_order_and_it_is_not_begun_again(make_bench: BenchMaker) -> None:

@@ -58,8 +58,8 @@ SECRETS = {
 async def test_clean_installation_passes_every_check_without_a_warning(anywhere: Planted) -> None:
     """C7, C25, C27: with sites, cookies, tokens, a log and a backup, on both databases; and it was really looked at."""
     report = await anywhere.audit()
-    told = [(check.name, check.findings, check.warnings) for check in report.checks]
-    assert told == [(name, (), ()) for name in CheckName]
+    shown = [(check.name, check.findings, check.warnings) for check in report.checks]
+    assert shown == [(name, (), ()) for name in CheckName]
     assert report.passed is True
     covered = {check.name: check.covered for check in report.checks}
     assert covered[CheckName.ENCRYPTION] == "3 encrypted values"
@@ -354,9 +354,9 @@ async def test_key_beside_the_data_is_pointed_out(planted: Planted) -> None:
 async def test_rows_of_a_key_that_is_not_there_are_found(anywhere: Planted) -> None:
     """C25, C22: another ring, as after a restore without its key."""
     ring = Secret(f"k9:{new_master_key()}")
-    told = tell(await anywhere.fail(CheckName.ENCRYPTION, master_key=ring))
+    shown = tell(await anywhere.fail(CheckName.ENCRYPTION, master_key=ring))
     rule = "1 rows are encrypted with key k1, which is not in the key ring"
-    assert sorted(told) == [("sites", rule), ("tbl_cookie", rule)]
+    assert sorted(shown) == [("sites", rule), ("tbl_cookie", rule)]
 
 
 async def test_row_that_does_not_open_is_found(anywhere: Planted) -> None:

@@ -103,8 +103,8 @@ async def test_google_is_asked_about_the_sitemap_and_told_of_it(terminal: Termin
         assert list(google.sitemaps) == [(f"{site.origin}/", site.sitemap_url)]
         assert not sandbox.engines[0].requests
         assert "2 warnings, 1 errors" in " ".join(shown.out.split())
-        [told] = document["googleSitemaps"]
-        assert (told["sitemapUrl"], told["warnings"], told["errors"]) == (site.sitemap_url, 2, 1)
-        assert told["lastDownloaded"]
+        [reported] = document["googleSitemaps"]
+        assert (reported["sitemapUrl"], reported["warnings"], reported["errors"]) == (site.sitemap_url, 2, 1)
+        assert reported["lastDownloaded"]
         private = google.credentials.partition("PRIVATE KEY-----")[2][10:40]
         assert private not in terminal.log + added.out + before.out + after.out + shown.out

@@ -184,9 +184,9 @@ async def test_without_a_cookie_a_person_is_told_what_to_do(terminal: Terminal, 
         await terminal.run(*WATCH)
         ended = await terminal.run("collect", "discover")
         status = await terminal.run("collect", "status")
-        told = [json.loads(str(recorded.fields["body"]))["data"]["kind"] for recorded in sink.taken]
+        reported = [json.loads(str(recorded.fields["body"]))["data"]["kind"] for recorded in sink.taken]
     assert (ended.code, "no cookie for weibo can be used: there is none" in ended.out) == (1, True)
-    assert told == ["no_active_cookie"]
+    assert reported == ["no_active_cookie"]
     assert "tidings cookies add NAME --platform weibo" in status.out
     assert "Cookies that can be used: none." in status.out
     assert len(weibo.requests) == 0

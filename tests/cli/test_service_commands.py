@@ -226,7 +226,7 @@ async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Term
 
 async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal, stored: Site) -> None:
     """A3: one setting at a time; the others stay, the key too."""
-    figures = []
+    numbers = []
     for options in (
         ["--bing-key", terminal.keep(BING_KEY)],
         ["--bing-quota", "7"],
@@ -234,9 +234,9 @@ async def test_bing_can_be_switched_on_off_and_changed_later(terminal: Terminal,
         ["--bing", "--bing-priority", "random"],
     ):
         site = (await terminal.run("sites", "set", "site.example", *options, "--json")).document["site"]
-        figures.append([site[name] for name in ("bingEnabled", "bingApiKey", "bingDailyQuota", "bingPriority")])
+        numbers.append([site[name] for name in ("bingEnabled", "bingApiKey", "bingDailyQuota", "bingPriority")])
     changed = await terminal.run("sites", "set", "site.example", "--schedule", "5 5 * * *", "--no-bing")
-    assert figures == [
+    assert numbers == [
         [True, MASK, 100, "newest"],
         [True, MASK, 7, "newest"],
         [False, MASK, 7, "newest"],
@@ -451,10 +451,10 @@ async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> 
 def test_the_help_of_each_command_says_what_it_does(path: str, says: str) -> None:
     """Interfaces: as one sentence at its top, and every option but --help has words beside it."""
     result = CliRunner().invoke(app, [*path.split(), "--help"])
-    told = " ".join(result.output.split())
+    reported = " ".join(result.output.split())
     assert result.exit_code == 0
-    assert says in told
-    assert ("--json" in told) == (path not in ("serve", "tokens"))
+    assert says in reported
+    assert ("--json" in reported) == (path not in ("serve", "tokens"))
 
 
 async def test_shells_complete_commands_and_options(terminal: Terminal) -> None:

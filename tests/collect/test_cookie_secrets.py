@@ -31,9 +31,9 @@ CANARY = "040069b1kanarienvogel%2C7f3b9c=="
 COOKIE = f"web_session={CANARY}; a1={CANARY[::-1]}; plain=1"
 
 
-def find_traces(told: str | bytes) -> set[str]:
+def find_traces(reported: str | bytes) -> set[str]:
     """The spellings in which a value of the cookie, whole or cut in half, stands in there."""
-    data = told.encode("utf-8", "surrogatepass") if isinstance(told, str) else told
+    data = reported.encode("utf-8", "surrogatepass") if isinstance(reported, str) else reported
     halves = [half for value in (CANARY, CANARY[::-1]) for half in (value[:14], value[-14:])]
     return {name for half in halves for name, form in spell(half) if form.encode() in data}
 
@@ -71,21 +71,21 @@ def log(redactor: Redactor, tmp_path: Path) -> Iterator[StringIO]:
 
 async def live_a_life(database: Database, pool: CookiePool, records: CookieRecords, clock: FakeClock) -> list[str]:
     """Every way a cookie goes, with every error on it; returns what was said and shown on the way."""
-    told = [repr(records), repr(pool)]
+    reported = [repr(records), repr(pool)]
     new = make_cookie("one", platform=PLATFORM, secret=Secret(COOKIE))
-    told += [repr(new), repr(asdict(new))]
+    reported += [repr(new), repr(asdict(new))]
     await records.add(new)
     await records.add(new)
-    told += [repr(await records.list_all()), repr(await records.rotate_keys())]
+    reported += [repr(await records.list_all()), repr(await records.rotate_keys())]
     async with pool.lease(PLATFORM) as leased:
-        told += [repr(leased), str(leased), repr(asdict(leased)), repr(vars(pool))]
+        reported += [repr(leased), str(leased), repr(asdict(leased)), repr(vars(pool))]
         get_logger("test").info("request.sent", cookie=leased.secret, header=f"Cookie: {leased.secret.reveal()}")
         get_logger("test").info("answer.strange", body=f"<p>{CANARY}</p>", url=f"/?next={quote(CANARY[::-1])}")
-    told += [await fail(pool, CrawlError(ErrorCode.COOKIE_INVALID, "refused", blames_cookie=True))]
-    told += [await fail(pool, ValueError(f"the platform answered {COOKIE}"))]
+    reported += [await fail(pool, CrawlError(ErrorCode.COOKIE_INVALID, "refused", blames_cookie=True))]
+    reported += [await fail(pool, ValueError(f"the platform answered {COOKIE}"))]
     async with database.write() as connection:
-        told += [repr(await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now()))]
-    return told
+        reported += [repr(await record_outcome(connection, "one", CookieOutcome.ERROR, clock.now()))]
+    return reported
 
 
 async def fail(pool: CookiePool, error: Exception) -> str:
@@ -110,14 +110,16 @@ async def test_no_cookie_in_clear_anywhere(
     """C7: not in a row, the file, its WAL, a log, an error or a repr; and yet the cookie is there to be used."""
     records = CookieRecords(database, keys=keys, clock=clock)
     reading = open_read_only_database(database_url)
-    told = await live_a_life(database, make_pool(reading, keys=keys, clock=clock, redactor=redactor), records, clock)
+    reported = await live_a_life(
+        database, make_pool(reading, keys=keys, clock=clock, redactor=redactor), records, clock
+    )
     async with database.read() as connection:
         rows = repr((await connection.execute(text("SELECT * FROM tbl_cookie"))).all())
     files = await asyncio.to_thread(read_files, tmp_path)
     await reading.close()
     assert open_cookie((await records.list_all())[0], keys=keys).reveal() == COOKIE
     assert "request.failed" in log.getvalue()
-    assert [find_traces(part) for part in ("\n".join(told), rows, log.getvalue(), files)] == [set()] * 4
+    assert [find_traces(part) for part in ("\n".join(reported), rows, log.getvalue(), files)] == [set()] * 4
     assert (b"SQLite format 3" in files) == (database.dialect == "sqlite")
 
 
@@ -137,11 +139,11 @@ async def test_an_error_about_a_cookie_does_not_show_it(database: Database, keys
         await lend_once(make_pool(database, keys=KeyRing.parse(new_master_key()), clock=clock))
     with pytest.raises(DBAPIError) as refused:
         await change_row(database, "one", cookie_encrypted=cookie.ciphertext, platform=None)
-    told = [
+    reported = [
         "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
         for caught in (unreadable, exhausted, refused)
     ]
-    assert find_traces("\n".join(told)) == set()
+    assert find_traces("\n".join(reported)) == set()
 
 
 async def lend_once(pool: CookiePool) -> None:

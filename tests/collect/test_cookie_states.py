@@ -63,10 +63,10 @@ def test_each_outcome_leads_where_the_table_says(row: tuple[Any, ...]) -> None:
 
 def test_every_status_and_outcome_has_its_row() -> None:
     """C9: the table leaves nothing out but captchas of cookies that are given up."""
-    told = {(row[0], row[4]) for row in TRANSITIONS}
+    shown = {(row[0], row[4]) for row in TRANSITIONS}
     wanted = {(status, outcome) for status in (ACTIVE, COOLING) for outcome in CookieOutcome}
     given_up = (INVALID, BANNED, UNREADABLE)
-    assert told == wanted | {(status, outcome) for status in given_up for outcome in (SUCCESS, ERROR)}
+    assert shown == wanted | {(status, outcome) for status in given_up for outcome in (SUCCESS, ERROR)}
 
 
 def test_a_life_from_the_first_error_to_the_last() -> None:

@@ -376,7 +376,7 @@ async def test_a_platform_that_fails_is_an_internal_error_and_the_log_says_why(
 async def test_no_trace_of_a_cookie_on_any_path(stage: CrawlStage, weibo: SandboxWeibo, log: io.StringIO) -> None:
     """C7: every refusal, every broken connection, code that repeats the cookie in its errors and in its notes."""
     await stage.add_cookie("canary", f"{COOKIE}; SUB={session_of(ACCOUNTS[0])}", daily_limit=1_000)
-    told: list[object] = []
+    shown: list[object] = []
     mirrored = Fault(status=200, body=json.dumps({"ok": 0, "msg": COOKIE}))
     named = [fault for fault in vars(sandbox).values() if isinstance(fault, Fault)]
     for fault in (None, mirrored, *named, Fault(FaultKind.TRUNCATE), Fault(FaultKind.HANG), Fault(status=500)):
@@ -384,13 +384,13 @@ async def test_no_trace_of_a_cookie_on_any_path(stage: CrawlStage, weibo: Sandbo
         if fault is not None:
             weibo.misbehave(fault)
         crawler = stage.make(request_timeout=timedelta(seconds=0.1))
-        told += [await crawler.search("weibo", "生活"), await crawler.details("weibo", [POST])]
+        shown += [await crawler.search("weibo", "生活"), await crawler.details("weibo", [POST])]
     for answer in (blow_up, blame, echo):
         crawler = stage.make_with(OwnPlatform(answer))
-        told += [await crawler.detail("weibo", POST), await crawler.details("weibo", [POST])]
-    answers = [describe(envelope) for envelope in told]
+        shown += [await crawler.detail("weibo", POST), await crawler.details("weibo", [POST])]
+    answers = [describe(envelope) for envelope in shown]
     codes = Counter(answer["error"] and answer["error"]["code"] for answer in answers)
     assert codes.keys() >= {None, *list(ErrorCode)[1:7], "INTERNAL_ERROR"}
     assert CANARY not in json.dumps(answers, ensure_ascii=False)
-    assert [find_traces(part) for part in (json.dumps(answers), repr(told), log.getvalue())] == [set()] * 3
+    assert [find_traces(part) for part in (json.dumps(answers), repr(shown), log.getvalue())] == [set()] * 3
     assert "crawl.failed" in log.getvalue()

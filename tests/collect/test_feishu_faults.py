@@ -641,5 +641,5 @@ def test_every_code_has_a_meaning_and_where_a_person_is_needed_an_action() -> No
 @pytest.mark.parametrize(("value", "seconds"), [("1.5", 1.5), ("x", None), ("nan", None), ("-1", None), ("1e7", 3600)])
 def test_the_gateways_wish_is_read_with_care(value: str, seconds: float | None) -> None:
     """C21: a header is what someone else wrote."""
-    wish = classify_answer(99991400, status=429, headers={"x-ogw-ratelimit-reset": value}).retry_after
-    assert wish == (None if seconds is None else timedelta(seconds=seconds))
+    wanted = classify_answer(99991400, status=429, headers={"x-ogw-ratelimit-reset": value}).retry_after
+    assert wanted == (None if seconds is None else timedelta(seconds=seconds))

@@ -109,9 +109,9 @@ def test_a_count_becomes_a_number_or_nothing(written: object, meant: int | None)
 )
 def test_a_date_becomes_a_moment_in_utc_or_nothing(written: object, meant: datetime | None) -> None:
     """C17: milliseconds, seconds, Weibo's format, RFC 822 and W3C."""
-    moment = parse_platform_timestamp(written)
-    assert moment == meant
-    assert moment is None or moment.tzinfo is UTC
+    timestamp = parse_platform_timestamp(written)
+    assert timestamp == meant
+    assert timestamp is None or timestamp.tzinfo is UTC
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,15 @@ def test_a_note_is_reported_as_json_with_nothing_left_out() -> None:
         duration=timedelta(seconds=90),
         place="浙江",
     )
-    told = json.loads(json.dumps(note.describe()))
-    assert told.keys() == {*Note.__slots__, "duration_seconds"} - {"duration"}
-    assert (told["published_at"], told["updated_at"]) == ("2026-09-22T02:00:00.000Z", None)
-    assert (told["counts"]["likes"], told["counts"]["comments"], told["counts"]["views"]) == (3, 0, None)
-    assert (told["author"], told["duration_seconds"], told["kind"]) == ({"author_id": "7", "name": "n"}, 90.0, "video")
+    reported = json.loads(json.dumps(note.describe()))
+    assert reported.keys() == {*Note.__slots__, "duration_seconds"} - {"duration"}
+    assert (reported["published_at"], reported["updated_at"]) == ("2026-09-22T02:00:00.000Z", None)
+    assert (reported["counts"]["likes"], reported["counts"]["comments"], reported["counts"]["views"]) == (3, 0, None)
+    assert (reported["author"], reported["duration_seconds"], reported["kind"]) == (
+        {"author_id": "7", "name": "n"},
+        90.0,
+        "video",
+    )
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,9 @@ async def test_a_block_of_this_address_costs_few_requests_and_no_cookie(
     assert (cookie.state.status, cookie.state.total_errors, await count_failures(stage)) == ("active", 0, 0)
     assert await stage.list_notified() == [("alert.fired", "platform_paused", "bilibili")]
     document: Any = stage.sink.taken[0].fields["document"]
-    told = document["data"]
-    assert "-412" in told["reason"]
-    assert "log in" not in told["action"].lower()
+    shown = document["data"]
+    assert "-412" in shown["reason"]
+    assert "log in" not in shown["action"].lower()
 
 
 @pytest.mark.parametrize("status", [403, 412])

@@ -22,16 +22,16 @@ async def send(pace: LocalPace, clock: FakeClock, target: str, cookie: str | Non
     return clock.monotonic()
 
 
-def gaps(moments: list[float]) -> list[float]:
-    ordered = sorted(moments)
+def gaps(timestamps: list[float]) -> list[float]:
+    ordered = sorted(timestamps)
     return [round(after - before, 3) for before, after in pairwise(ordered)]
 
 
 async def test_requests_to_one_platform_are_apart_and_others_do_not_wait(clock: FakeClock) -> None:
     """C17: at least so long between two requests to one platform; another platform has its own queue."""
     pace = LocalPace(clock=clock, platform_interval=2 * SECOND, cookie_interval=timedelta(0))
-    moments = await asyncio.gather(*(send(pace, clock, "weibo", f"cookie {number}") for number in range(5)))
-    assert gaps(moments) == [2.0] * 4
+    timestamps = await asyncio.gather(*(send(pace, clock, "weibo", f"cookie {number}") for number in range(5)))
+    assert gaps(timestamps) == [2.0] * 4
     slept = len(clock.slept)
     await pace.wait_turn("bilibili")
     assert len(clock.slept) == slept
@@ -125,11 +125,11 @@ async def test_two_processes_share_the_turns(
         LocalPace(clock=clock, platform_interval=platform_interval, cookie_interval=cookie_interval, turns=turns)
         for turns in shared
     ]
-    moments: list[float] = []
+    timestamps: list[float] = []
 
     async def ask(pace: LocalPace) -> None:
         await pace.wait_turn(target, cookie=Secret(cookie) if cookie else None)
-        moments.append(clock.monotonic())
+        timestamps.append(clock.monotonic())
 
     async with asyncio.timeout(30):
         await asyncio.gather(*(ask(pace) for pace in paces for _ in range(3)))
@@ -142,5 +142,5 @@ async def test_two_processes_share_the_turns(
         await each.close()
     for database in databases:
         await database.close()
-    assert len(moments) == 7
-    assert all(later - earlier >= 0.145 for earlier, later in pairwise(moments))
+    assert len(timestamps) == 7
+    assert all(later - earlier >= 0.145 for earlier, later in pairwise(timestamps))

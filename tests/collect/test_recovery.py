@@ -95,7 +95,7 @@ async def test_a_holder_whose_execution_was_taken_away_can_write_nothing(
     leased = await writer.lease(stale, limit=1)
     clock.advance(LOCK + SECOND)
     await writer.recover()
-    told = await read_outbox(database)
+    shown = await read_outbox(database)
     for write in (
         writer.settle(stale, PLATFORM, collect(leased)),
         writer.lease(stale),
@@ -108,7 +108,7 @@ async def test_a_holder_whose_execution_was_taken_away_can_write_nothing(
             await write
     assert await read_sources(database) == []
     assert set(await read_candidates(database)) == {"a", "b"}
-    assert await read_outbox(database) == told
+    assert await read_outbox(database) == shown
 
 
 async def test_a_record_that_another_holds_now_is_left_alone(
@@ -140,8 +140,8 @@ async def test_a_heartbeat_renews_what_the_execution_holds_and_nothing_else(
     clock.advance(timedelta(minutes=20))
     assert await writer.heartbeat(mine) == 2
     rows = await read_candidates(database)
-    assert {rows[each.note_id].locked_at for each in held} == {_stamp(clock.now())}
-    assert {rows[each.note_id].locked_at for each in theirs} == {_stamp(leased_at)}
+    assert {rows[each.note_id].locked_at for each in held} == {_write_timestamp(clock.now())}
+    assert {rows[each.note_id].locked_at for each in theirs} == {_write_timestamp(leased_at)}
 
 
 @pytest.mark.parametrize(("age", "recovered"), [(LOCK - SECOND, 0), (LOCK + SECOND, 3)])
@@ -222,7 +222,9 @@ async def test_a_stale_lock_on_a_source_is_released(writer: Writer, database: Da
     await writer.settle(execution, PLATFORM, collect(await writer.lease(execution)))
     async with database.write() as connection:
         await connection.execute(
-            update(sources).values(status="processing", processing_lock="somebody", locked_at=_stamp(clock.now()))
+            update(sources).values(
+                status="processing", processing_lock="somebody", locked_at=_write_timestamp(clock.now())
+            )
         )
     clock.advance(LOCK - SECOND)
     assert (await writer.recover()).records == 0
@@ -329,8 +331,8 @@ async def test_thousands_that_were_given_up_are_requeued_in_blocks(
     assert {(row.status, row.retry_count) for row in rows} == {("pending", 0)}
 
 
-def _stamp(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def _write_timestamp(at_time: datetime) -> int:
+    return round(at_time.timestamp() * 1000)
 
 
 async def test_taking_the_lock_of_a_dead_process_gives_its_records_back_at_once(

@@ -152,8 +152,8 @@ async def test_a_platform_without_a_cookie_is_left_alone_and_the_others_are_not(
     await stage.watch_keyword(keyword="second")
     await stage.watch_keyword("web")
     report = await stage.runner.discover(stage.make_stop())
-    told = {(each.platform, each.keyword): (each.code, each.skipped) for each in report.searches}
-    assert told == {
+    shown = {(each.platform, each.keyword): (each.code, each.skipped) for each in report.searches}
+    assert shown == {
         ("weibo", "first"): (ErrorCode.COOKIE_EXHAUSTED, False),
         ("weibo", "second"): (None, True),
         ("web", TOPIC): (None, False),
@@ -522,7 +522,7 @@ async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: 
         first, second = await writer.lease(execution, platform=platform)
         failure = Failed(note_id=first.note_id, code=ErrorCode.INVALID_INPUT, message="gone")
         await writer.settle(execution, platform, [failure, *take([second])])
-    told = len(await read_outbox(database))
+    shown = len(await read_outbox(database))
     counts = [await writer.requeue("weibo"), await writer.requeue("weibo"), await writer.requeue()]
     rows = await read_candidates(database)
     assert counts == [1, 0, 1]
@@ -532,5 +532,5 @@ async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: 
         ("weibo-1", "pending", 0),
         ("weibo-2", "collected", 0),
     ]
-    assert (await read_outbox(database))[told:] == [("tbl_candidate", "weibo-1"), ("tbl_candidate", "bilibili-1")]
+    assert (await read_outbox(database))[shown:] == [("tbl_candidate", "weibo-1"), ("tbl_candidate", "bilibili-1")]
     assert {each.note_id for each in await writer.lease(execution, platform="weibo")} == {"weibo-1"}

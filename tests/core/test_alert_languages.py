@@ -73,12 +73,12 @@ async def test_a_destination_gets_its_level_and_everything_more_urgent(database_
         url = Secret(f"{sink.url}?level=P1")
         async with open_stage(database_url, tmp_path, webhook_url=url, language=Language.CHINESE) as installation:
             kinds = (CollectAlert.NO_ACTIVE_COOKIE, CollectAlert.PLATFORM_PAUSED, CollectAlert.COOKIE_ENDING)
-            told = [Alert(kind=kind, subject="weibo", reason="there is none", action=CHECK) for kind in kinds]
-            await _tell(installation, *told)
+            shown = [Alert(kind=kind, subject="weibo", reason="there is none", action=CHECK) for kind in kinds]
+            await _tell(installation, *shown)
             async with installation.database.write() as connection:
                 for kind in kinds:
                     await installation.alerts.resolve_alert(connection, kind, "weibo")
-            await _tell(installation, *told)
+            await _tell(installation, *shown)
             documents: list[Any] = [recorded.fields["document"] for recorded in sink.taken]
             got = [(each["data"]["kind"], each["data"]["level"]) for each in documents]
             assert sorted(set(got)) == [("no_active_cookie", "P0"), ("platform_paused", "P1")]

@@ -165,8 +165,8 @@ async def test_a_condition_fires_once_after_its_duration_and_is_resolved_once(
     assert {(each.kind, each.subject, each.reason, each.action, each.count) for each in first.taken} == {
         (ALERT.kind, ALERT.subject, ALERT.reason, ALERT.action, ALERT.count)
     }
-    told = [event for event in events if event["event"] == "alert"]
-    assert [(event["log_level"], event["kind"], event["count"]) for event in told] == [("error", ALERT.kind, 3)]
+    reported = [event for event in events if event["event"] == "alert"]
+    assert [(event["log_level"], event["kind"], event["count"]) for event in reported] == [("error", ALERT.kind, 3)]
     assert await alerts.next_due() is None
 
 
@@ -377,17 +377,17 @@ async def test_an_event_is_tried_for_three_days_and_then_kept_as_given_up(
     database: Database, alerts: Alerts, clock: FakeClock, first: Recorder, second: Recorder, events: Events
 ) -> None:
     """Alerts: after 1, 2, 5, 15, 30 minutes, then hourly; an ERROR says so at the end. What comes later still goes."""
-    start, moments = clock.now(), []
+    start, timestamps = clock.now(), []
     first.failure = DOWN
     await hold(alerts, database)
     for _ in range(100):
-        moments.append(clock.now() - start)
+        timestamps.append(clock.now() - start)
         await alerts.deliver()
         due = await alerts.next_due()
         if due is None:
             break
         clock.set(due)
-    minutes = [moment / MINUTE for moment in moments]
+    minutes = [timestamp / MINUTE for timestamp in timestamps]
     assert minutes[:8] == [0, 1, 3, 8, 23, 53, 113, 173]
     assert {later - earlier for earlier, later in pairwise(minutes[5:-1])} == {60}
     assert minutes[-1] == 3 * DAY / MINUTE

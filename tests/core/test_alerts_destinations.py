@@ -317,22 +317,22 @@ async def test_no_log_no_error_and_no_table_holds_a_destinations_secret(
     )
     async with database.write() as connection:
         await alerts.raise_alert(connection, Alert(AnnounceAlert.NO_URLS, "shop", reason="none", action="Look."))
-    told = ""
+    shown = ""
     for fault in (Fault(status=500), Fault(FaultKind.RESET), Fault(FaultKind.RESET_AFTER_ACCEPTING)):
         sink.misbehave(fault)
         assert await alerts.deliver() == 0
-        told += await dump_tables(database)
+        shown += await dump_tables(database)
         sink.recover()
     await sink.close()
     assert await alerts.deliver() == 0
-    told += await dump_tables(database)
+    shown += await dump_tables(database)
     await sink.start()
     assert await alerts.deliver() == 2
-    told += await dump_tables(database) + repr((webhook, alerts, vars(webhook))) + "\n".join(raw_log.lines)
-    assert told.count("alert.not_delivered") == 8
+    shown += await dump_tables(database) + repr((webhook, alerts, vars(webhook))) + "\n".join(raw_log.lines)
+    assert shown.count("alert.not_delivered") == 8
     hidden = {form for text in (password, token, secret.reveal()) for form in spell(text)}
     hidden |= spell(secret.reveal().removeprefix("whsec_")) | spell(apprise_url.reveal())
-    assert {form for form in hidden if form in told} == set()
+    assert {form for form in hidden if form in shown} == set()
 
 
 async def test_the_libraries_under_apprise_would_tell_its_address_if_they_were_heard(

@@ -218,16 +218,16 @@ async def test_a_backup_is_one_moment_although_others_write_meanwhile(
     """A41: what is written after its first row is not in it, be it in a table that it has yet to come to."""
     await fill(database)
     before = await read_all(database)
-    told: list[tuple[int, int]] = []
+    shown: list[tuple[int, int]] = []
 
     def write_meanwhile(done: int, total: int) -> None:
-        told.append((done, total))
+        shown.append((done, total))
         run_elsewhere(database_url, f"INSERT INTO pace (host, next_at) VALUES ('host {done}', 1)")
         run_elsewhere(database_url, "DELETE FROM tokens")
 
     await desk.back_up(database, on_progress=write_meanwhile)
     rows = 5 * len(metadata.tables)
-    assert told == [(done, rows) for done in range(5, rows + 1, 5)]
+    assert shown == [(done, rows) for done in range(5, rows + 1, 5)]
     assert (await read_all(database))["tokens"] == []
     await desk.restore(database)
     assert await read_all(database) == before

@@ -40,15 +40,15 @@ def make_stop() -> Stop:
     return Stop(clock=SystemClock())
 
 
-async def take_turns(worker: Pace, moments: list[float], *, turns: int = 1, host: str = HOST) -> None:
+async def take_turns(worker: Pace, timestamps: list[float], *, turns: int = 1, host: str = HOST) -> None:
     stop = make_stop()
     for _ in range(turns):
         async with worker.turn(host, stop=stop):
-            moments.append(time.monotonic())
+            timestamps.append(time.monotonic())
 
 
-def find_shortest_gap(moments: list[float]) -> float:
-    return min(later - earlier for earlier, later in pairwise(sorted(moments)))
+def find_shortest_gap(timestamps: list[float]) -> float:
+    return min(later - earlier for earlier, later in pairwise(sorted(timestamps)))
 
 
 async def read_row(database: Database, host: str = HOST) -> tuple[int, int]:
@@ -60,51 +60,51 @@ async def read_row(database: Database, host: str = HOST) -> tuple[int, int]:
 
 async def test_the_interval_is_never_undercut_over_several_workers(database_url: str) -> None:
     """A17: at least REQUEST_INTERVAL_MS between two requests, over all tasks and all workers together."""
-    moments: list[float] = []
+    timestamps: list[float] = []
     async with open_workers(database_url, 3) as workers, asyncio.timeout(SOON):
-        await asyncio.gather(*(take_turns(worker, moments, turns=5) for worker in workers for _ in range(2)))
-    assert len(moments) == 30
-    assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
+        await asyncio.gather(*(take_turns(worker, timestamps, turns=5) for worker in workers for _ in range(2)))
+    assert len(timestamps) == 30
+    assert find_shortest_gap(timestamps) >= INTERVAL.total_seconds()
 
 
 async def test_the_interval_holds_when_the_database_lets_a_worker_wait(database_url: str) -> None:
     """A17: a slow transaction delays one worker; neither the request before it nor the one after gets closer."""
     interval, slow = timedelta(milliseconds=200), 0.15
-    moments: list[float] = []
+    timestamps: list[float] = []
     database = open_database(database_url)
     async with open_workers(database_url, 3, interval=interval) as workers, asyncio.timeout(SOON):
-        await take_turns(workers[0], moments)
+        await take_turns(workers[0], timestamps)
         async with database.write() as connection:
             await connection.execute(text("UPDATE pace SET host = host"))
-            second = asyncio.create_task(take_turns(workers[1], moments))
+            second = asyncio.create_task(take_turns(workers[1], timestamps))
             await asyncio.sleep(slow)
-        await asyncio.gather(second, take_turns(workers[2], moments))
+        await asyncio.gather(second, take_turns(workers[2], timestamps))
     await database.close()
-    assert len(moments) == 3
-    assert find_shortest_gap(moments) >= interval.total_seconds()
+    assert len(timestamps) == 3
+    assert find_shortest_gap(timestamps) >= interval.total_seconds()
 
 
 async def test_a_request_whose_bytes_are_held_up_waits_for_another_slot(database_url: str) -> None:
     """A17: a connection that takes long, or a busy machine, delays it; the request of another worker gets no closer."""
-    moments: list[float] = []
+    timestamps: list[float] = []
     async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
         async with workers[0].turn(HOST, stop=make_stop()) as turn:
-            ahead = asyncio.create_task(take_turns(workers[1], moments, turns=6))
+            ahead = asyncio.create_task(take_turns(workers[1], timestamps, turns=6))
             await asyncio.sleep(3 * INTERVAL.total_seconds())
             await turn.confirm()
-            moments.append(time.monotonic())
+            timestamps.append(time.monotonic())
         await ahead
-    assert len(moments) == 7
-    assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
+    assert len(timestamps) == 7
+    assert find_shortest_gap(timestamps) >= INTERVAL.total_seconds()
 
 
 async def test_turns_are_not_much_further_apart_than_asked(database_url: str) -> None:
     """A17: the interval is a distance, not a brake, at least where the machine is not too busy."""
-    moments: list[float] = []
+    timestamps: list[float] = []
     interval = timedelta(milliseconds=150)
     async with open_workers(database_url, 1, interval=interval) as [worker], asyncio.timeout(SOON):
-        await take_turns(worker, moments, turns=5)
-    assert find_shortest_gap(moments) < 2 * interval.total_seconds()
+        await take_turns(worker, timestamps, turns=5)
+    assert find_shortest_gap(timestamps) < 2 * interval.total_seconds()
 
 
 async def test_a_turn_that_is_free_begins_at_once(database_url: str) -> None:
@@ -150,26 +150,26 @@ async def test_hosts_do_not_wait_for_each_other(database_url: str) -> None:
 async def test_a_rest_holds_every_worker_off(database_url: str) -> None:
     """A21, A31: nobody asks a host that wants a rest; a shorter wish does not shorten a longer one."""
     rest = timedelta(milliseconds=300)
-    moments: list[float] = []
+    timestamps: list[float] = []
     async with open_workers(database_url, 3) as workers, asyncio.timeout(SOON):
         await take_turns(workers[0], [])
         asked = time.monotonic()
         await workers[0].rest(HOST, rest)
         await workers[1].rest(HOST, rest / 10)
-        await asyncio.gather(*(take_turns(worker, moments) for worker in workers))
-    assert min(moments) - asked >= rest.total_seconds()
-    assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
+        await asyncio.gather(*(take_turns(worker, timestamps) for worker in workers))
+    assert min(timestamps) - asked >= rest.total_seconds()
+    assert find_shortest_gap(timestamps) >= INTERVAL.total_seconds()
 
 
 async def test_a_host_can_rest_before_it_was_ever_asked(database_url: str) -> None:
     """A31: the wish counts from the first request on."""
     rest = timedelta(milliseconds=200)
-    moments: list[float] = []
+    timestamps: list[float] = []
     async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
         asked = time.monotonic()
         await workers[0].rest(HOST, rest)
-        await take_turns(workers[1], moments)
-    assert moments[0] - asked >= rest.total_seconds()
+        await take_turns(workers[1], timestamps)
+    assert timestamps[0] - asked >= rest.total_seconds()
 
 
 async def test_a_stop_ends_the_wait_of_everybody_who_shares_it(database_url: str) -> None:
@@ -233,7 +233,7 @@ async def test_a_slowed_host_is_slower_for_every_worker_and_no_other_host_is(dat
 @pytest.mark.thorough
 async def test_a_hundred_accepted_in_a_row_bring_the_interval_back(database_url: str, database: Database) -> None:
     """A21: over all workers together; ninety-nine do not, and a further refusal begins the count anew."""
-    moments: list[float] = []
+    timestamps: list[float] = []
     async with open_workers(database_url, 2) as workers, asyncio.timeout(SOON):
         await take_turns(workers[0], [])
         await workers[0].slow_down(HOST)
@@ -247,8 +247,8 @@ async def test_a_hundred_accepted_in_a_row_bring_the_interval_back(database_url:
             assert await read_row(database) == (100_000, number)
             await workers[number % 2].record_accepted(HOST)
         assert await read_row(database) == (0, 0)
-        await asyncio.gather(*(take_turns(worker, moments, turns=4) for worker in workers))
-    assert find_shortest_gap(moments) >= INTERVAL.total_seconds()
+        await asyncio.gather(*(take_turns(worker, timestamps, turns=4) for worker in workers))
+    assert find_shortest_gap(timestamps) >= INTERVAL.total_seconds()
 
 
 async def test_accepted_requests_of_a_host_that_is_not_slowed_cost_no_write(

@@ -90,7 +90,7 @@ async def test_a_sleep_does_not_begin_once_it_is_time_to_stop(clock: FakeClock) 
 async def test_work_is_cancelled_and_has_cleaned_up_when_the_stop_is_raised() -> None:
     """A20: wait_for returns only after the work's own end, so nothing of it runs on behind its back."""
     stop = Stop(clock=SystemClock())
-    told: list[str] = []
+    shown: list[str] = []
 
     async def work() -> None:
         try:
@@ -98,12 +98,12 @@ async def test_work_is_cancelled_and_has_cleaned_up_when_the_stop_is_raised() ->
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            told.append("cleaned up")
+            shown.append("cleaned up")
 
     async with asyncio.timeout(SOON):
         with pytest.raises(StopRequestedError, match="enough"):
             await stop.wait_for(work())
-    assert told == ["cleaned up"]
+    assert shown == ["cleaned up"]
 
 
 async def test_work_that_ends_by_itself_gives_its_result_or_its_error() -> None:

@@ -87,8 +87,8 @@ async def test_the_figures_of_a_keyword_are_of_all_its_pages(stage: Stage) -> No
         stage.platform.library.remove(number)
     stage.platform.misbehave(Fault(status=503, matching=EVERYWHERE, after=1))
     run = await stage.execute(DISCOVER)
-    figures = await read_figures(stage)
-    assert (run.status, figures[EVERYWHERE]) == ("success", (PAGE, 0, "PLATFORM_ERROR"))
+    numbers = await read_figures(stage)
+    assert (run.status, numbers[EVERYWHERE]) == ("success", (PAGE, 0, "PLATFORM_ERROR"))
 
 
 def stretch(note: dict[str, Any]) -> None:
@@ -130,8 +130,8 @@ async def test_a_hit_that_is_refused_costs_no_other_hit_and_no_other_keyword(sta
     stage.wire.change("/crawler/search", spoil)
     run = await stage.execute(DISCOVER)
     assert (run.status, len(await stage.read_candidates())) == ("success", 2 * (FOUND - 1))
-    figures = (FOUND - 1, FOUND - 1, "INVALID_INPUT")
-    assert await read_figures(stage) == {OTHER: figures, KEYWORD: figures}
+    numbers = (FOUND - 1, FOUND - 1, "INVALID_INPUT")
+    assert await read_figures(stage) == {OTHER: numbers, KEYWORD: numbers}
     assert await stage.count_cookie_uses() == 2
     [ended] = await stage.read_executions("discover")
     assert (ended["status"], ended["items_processed"]) == ("partial", 2 * (FOUND - 1))

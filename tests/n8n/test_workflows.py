@@ -132,8 +132,8 @@ async def test_what_fails_is_tried_again_by_rule_and_then_counted(stage: Stage) 
     assert (failed["status"], leases in (1, 2, 3)) == ("failed" if leases == 3 else "pending", True)
     assert (failed["last_error_code"], failed["processing_lock"]) == ("PLATFORM_ERROR", None)
     assert [stage.count_questions(note_id) for note_id in (down, shaky, cut)] == [3 * leases, 2, 2]
-    moments = [each.at for each in stage.platform.requests if cut in each.urls]
-    assert moments[1] - moments[0] >= BACKOFF[0].total_seconds()
+    timestamps = [each.at for each in stage.platform.requests if cut in each.urls]
+    assert timestamps[1] - timestamps[0] >= BACKOFF[0].total_seconds()
     assert await stage.count_cookie_uses() - before == FOUND - 3 + 2 + 2 + 3 * leases
     [ended] = await stage.read_executions("collect")
     assert (ended["status"], ended["items_processed"], ended["items_failed"]) == ("partial", FOUND - 1, leases)
@@ -159,7 +159,7 @@ async def test_a_lock_that_another_holds_ends_the_run_quietly(stage: Stage) -> N
         held = await stage.ask("/workflow/executions", {"workflow_name": name})
         asked = len(stage.platform.requests)
         run = await stage.execute(workflow)
-        assert (run.status, "Another run has it" in run.nodes) == ("success", True)
+        assert (run.status, "Another execution has it" in run.nodes) == ("success", True)
         assert stage.read_log(run.request_id).count("workflow.acquired") == 0
         assert len(stage.platform.requests) == asked
         newest = (await stage.read_executions(name))[-1]

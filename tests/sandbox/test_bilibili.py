@@ -31,8 +31,8 @@ async def ask(
 
 def sign(service: SandboxBilibili, values: Mapping[str, str], *, at: datetime = NOW) -> str:
     """A query signed by hand: sorted, escaped, with the key behind it."""
-    stamped = {**values, "wts": str(int(at.timestamp()))}
-    query = "&".join(f"{name}={quote(stamped[name], safe='')}" for name in sorted(stamped))
+    signed = {**values, "wts": str(int(at.timestamp()))}
+    query = "&".join(f"{name}={quote(signed[name], safe='')}" for name in sorted(signed))
     return f"{query}&w_rid={hashlib.md5((query + service.mixed_key()).encode()).hexdigest()}"
 
 

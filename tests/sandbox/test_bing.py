@@ -53,7 +53,7 @@ async def ask_quota(client: ClientSession, service: SandboxBing, *, site: str = 
         return response.status, json.loads(await response.text() or "{}")
 
 
-def told(code: int | str, text: str, *, status: int = 400) -> Reply:
+def reported(code: int | str, text: str, *, status: int = 400) -> Reply:
     return status, {"ErrorCode": code, "Message": text}
 
 
@@ -111,7 +111,7 @@ async def test_a_site_is_its_origin_however_it_is_written(
 )
 async def test_one_bad_url_refuses_the_whole_batch(client: ClientSession, service: SandboxBing, url: str) -> None:
     """A31: 7 InvalidUrl for a malformed or a foreign URL; the rest goes through without it."""
-    assert await submit(client, service, [*pages(2), url]) == told(7, "ERROR!!! InvalidUrl")
+    assert await submit(client, service, [*pages(2), url]) == reported(7, "ERROR!!! InvalidUrl")
     assert (service.accepted, service.used(SITE)) == ({}, 0)
     assert await submit(client, service, pages(2)) == (200, {"d": None})
     assert service.used(SITE) == 2
@@ -120,7 +120,7 @@ async def test_one_bad_url_refuses_the_whole_batch(client: ClientSession, servic
 async def test_five_hundred_urls_are_the_most(client: ClientSession, service: SandboxBing) -> None:
     """A26: Bing itself takes 500 a batch, and not one more."""
     service.daily_quota = 1_000
-    assert await submit(client, service, pages(501)) == told(8, "ERROR!!! InvalidParameter")
+    assert await submit(client, service, pages(501)) == reported(8, "ERROR!!! InvalidParameter")
     assert not service.accepted
     assert await submit(client, service, pages(500)) == (200, {"d": None})
     assert service.used(SITE) == 500
@@ -129,13 +129,13 @@ async def test_five_hundred_urls_are_the_most(client: ClientSession, service: Sa
 @pytest.mark.parametrize(
     ("site", "key", "expected"),
     [
-        (SITE, "nobody-has-this-key", told(3, "ERROR!!! InvalidApiKey")),
-        (SITE, "", told(3, "ERROR!!! InvalidApiKey")),
-        (FOREIGN, KEY, told(14, "ERROR!!! NotAuthorized")),
-        (SITE, OTHER_KEY, told(14, "ERROR!!! NotAuthorized")),
-        (f"{SITE}/blog", KEY, told(14, "ERROR!!! NotAuthorized")),
-        ("example.org", KEY, told(14, "ERROR!!! NotAuthorized")),
-        ("", KEY, told(8, "ERROR!!! InvalidParameter")),
+        (SITE, "nobody-has-this-key", reported(3, "ERROR!!! InvalidApiKey")),
+        (SITE, "", reported(3, "ERROR!!! InvalidApiKey")),
+        (FOREIGN, KEY, reported(14, "ERROR!!! NotAuthorized")),
+        (SITE, OTHER_KEY, reported(14, "ERROR!!! NotAuthorized")),
+        (f"{SITE}/blog", KEY, reported(14, "ERROR!!! NotAuthorized")),
+        ("example.org", KEY, reported(14, "ERROR!!! NotAuthorized")),
+        ("", KEY, reported(8, "ERROR!!! InvalidParameter")),
     ],
 )
 async def test_strangers_are_refused_for_submission_and_quota_alike(
@@ -183,8 +183,8 @@ async def test_what_is_missing_or_of_the_wrong_kind_is_refused(
     client: ClientSession, service: SandboxBing, document: object
 ) -> None:
     """A31: 8 InvalidParameter; but whoever has no key is told that first."""
-    assert await post(client, service, document) == told(8, "ERROR!!! InvalidParameter")
-    assert await post(client, service, document, key="wrong") == told(3, "ERROR!!! InvalidApiKey")
+    assert await post(client, service, document) == reported(8, "ERROR!!! InvalidParameter")
+    assert await post(client, service, document, key="wrong") == reported(3, "ERROR!!! InvalidApiKey")
     assert not service.accepted
 
 
@@ -222,11 +222,11 @@ async def test_methods_and_paths_are_kept_apart(client: ClientSession, service: 
 async def test_a_batch_over_what_remains_is_refused_whole(client: ClientSession, service: SandboxBing) -> None:
     """A28, A31: 73 used, 27 remain: 73 more are refused with both numbers, 27 go, and then nothing does."""
     assert (await submit(client, service, pages(73)))[0] == 200
-    over = told(2, "ERROR!!! Quota remaining for today: 27, Submitted: 73")
+    over = reported(2, "ERROR!!! Quota remaining for today: 27, Submitted: 73")
     assert await submit(client, service, pages(73, start=74)) == over
     assert service.used(SITE) == 73
     assert (await submit(client, service, pages(27, start=74)))[0] == 200
-    spent = told(2, "ERROR!!! You have exceeded your daily url submission quota : 100")
+    spent = reported(2, "ERROR!!! You have exceeded your daily url submission quota : 100")
     assert await submit(client, service, pages(1, start=101)) == spent
     assert service.accepted == dict.fromkeys(pages(100), 1)
 
@@ -258,7 +258,7 @@ async def test_others_can_spend_the_quota_even_beyond_it(
 ) -> None:
     """A29: what someone else used is used, and what remains is never less than nothing."""
     service.spend(SITE, 95)
-    over = told(2, "ERROR!!! Quota remaining for today: 5, Submitted: 6")
+    over = reported(2, "ERROR!!! Quota remaining for today: 5, Submitted: 6")
     assert await submit(client, service, pages(6)) == over
     service.spend(SITE, 10)
     assert (service.used(SITE), service.accepted) == (105, {})
@@ -308,7 +308,7 @@ async def test_throttling_lasts_while_one_keeps_calling(
     client: ClientSession, service: SandboxBing, clock: FakeClock, kind: ThrottleKind, code: int, name: str
 ) -> None:
     """A31: each call within the hour, of whatever method, starts the hour anew; an hour of silence ends it."""
-    refused = told(code, f"ERROR!!! {name}")
+    refused = reported(code, f"ERROR!!! {name}")
     service.throttle(kind)
     for ask in (submit(client, service, pages(1)), ask_quota(client, service), submit(client, service, pages(1))):
         clock.advance(HOUR - timedelta(seconds=1))
@@ -381,21 +381,21 @@ async def test_the_documented_throttle_is_a_bare_429(
 
 
 ERROR_FORMS: list[tuple[Fault, Reply]] = [
-    (bing.INVALID_URL, told(7, "ERROR!!! InvalidUrl")),
-    (bing.INVALID_PARAMETER, told(8, "ERROR!!! InvalidParameter")),
-    (bing.INVALID_API_KEY, told(3, "ERROR!!! InvalidApiKey")),
-    (bing.INVALID_API_KEY_IN_MESSAGE, told(2, "ERROR_INVALID_API_KEY", status=401)),
+    (bing.INVALID_URL, reported(7, "ERROR!!! InvalidUrl")),
+    (bing.INVALID_PARAMETER, reported(8, "ERROR!!! InvalidParameter")),
+    (bing.INVALID_API_KEY, reported(3, "ERROR!!! InvalidApiKey")),
+    (bing.INVALID_API_KEY_IN_MESSAGE, reported(2, "ERROR_INVALID_API_KEY", status=401)),
     (bing.UNAUTHORIZED, (401, {})),
-    (bing.NOT_AUTHORIZED, told(14, "ERROR!!! NotAuthorized")),
-    (bing.QUOTA_EXCEEDED, told(2, "ERROR!!! You have exceeded your daily url submission quota : 100")),
-    (bing.QUOTA_EXCEEDED_AS_8, told(8, "ERROR!!! You have exceeded your daily url submission quota : 100")),
+    (bing.NOT_AUTHORIZED, reported(14, "ERROR!!! NotAuthorized")),
+    (bing.QUOTA_EXCEEDED, reported(2, "ERROR!!! You have exceeded your daily url submission quota : 100")),
+    (bing.QUOTA_EXCEEDED_AS_8, reported(8, "ERROR!!! You have exceeded your daily url submission quota : 100")),
     (bing.FORBIDDEN, (403, {})),
-    (bing.QUOTA_REMAINING, told(2, "ERROR!!! Quota remaining for today: 27, Submitted: 73")),
-    (bing.THROTTLE_USER, told(4, "ERROR!!! ThrottleUser")),
-    (bing.THROTTLE_HOST, told(5, "ERROR!!! ThrottleHost")),
-    (bing.THROTTLE_IP, told(17, "ERROR!!! ThrottleIP")),
-    (bing.INTERNAL_ERROR, told(1, "ERROR!!! InternalError")),
-    (bing.UNKNOWN_ERROR, told(2, "ERROR!!! UnknownError")),
+    (bing.QUOTA_REMAINING, reported(2, "ERROR!!! Quota remaining for today: 27, Submitted: 73")),
+    (bing.THROTTLE_USER, reported(4, "ERROR!!! ThrottleUser")),
+    (bing.THROTTLE_HOST, reported(5, "ERROR!!! ThrottleHost")),
+    (bing.THROTTLE_IP, reported(17, "ERROR!!! ThrottleIP")),
+    (bing.INTERNAL_ERROR, reported(1, "ERROR!!! InternalError")),
+    (bing.UNKNOWN_ERROR, reported(2, "ERROR!!! UnknownError")),
     (bing.TOO_MANY_REQUESTS, (429, {})),
     (bing.SERVER_ERROR, (500, {})),
 ]

@@ -159,14 +159,14 @@ async def test_every_stand_in_of_collect_misbehaves_by_name_and_recovers(client:
             ("feishu", "write_conflict"),
         ):
             assert fault in (await call(client, f"{control}{name}/faults"))[1]["named"]
-            wish = {"name": fault, "times": 1, "matching": "咖啡"}
-            assert (await call(client, f"{control}{name}/faults", "POST", wish))[0] == 204
+            wanted = {"name": fault, "times": 1, "matching": "咖啡"}
+            assert (await call(client, f"{control}{name}/faults", "POST", wanted))[0] == 204
             assert (await call(client, f"{control}{name}/faults", "DELETE"))[0] == 204
         assert (await call(client, f"{control}webhook/faults", "POST", {"status": 500, "times": 1}))[0] == 204
         assert (await call(client, sink.url, "POST", {}))[0] == 500
         assert (await call(client, sink.url, "POST", {}))[0] == 204
-        wish = {"name": "v_voucher", "times": 1}
-        await call(client, f"{control}bilibili/faults", "POST", wish)
+        wanted = {"name": "v_voucher", "times": 1}
+        await call(client, f"{control}bilibili/faults", "POST", wanted)
         assert "v_voucher" in (await call(client, f"{platforms[0].origin}/x/web-interface/nav"))[1]["data"]
         assert "v_voucher" not in str(await call(client, f"{platforms[0].origin}/x/web-interface/nav"))
         status, said = await call(client, f"{control}weibo/faults", "POST", {"name": "v_voucher"})

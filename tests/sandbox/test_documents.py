@@ -70,19 +70,21 @@ async def test_changed_pages_carry_their_new_time_in_full(client: ClientSession)
     async with SandboxSite(pages=3) as site:
         site.change_many([1, 3])
         body = await fetch(client, f"{site.origin}/sitemaps/1.xml")
-        stamps = texts(body, f"{SITEMAP}url", f"{SITEMAP}lastmod")
-        assert [datetime.fromisoformat(stamp) for stamp in stamps] == [site.lastmod(number) for number in (1, 2, 3)]
-        assert ["." in stamp for stamp in stamps] == [True, False, True]
+        timestamps = texts(body, f"{SITEMAP}url", f"{SITEMAP}lastmod")
+        assert [datetime.fromisoformat(timestamp) for timestamp in timestamps] == [
+            site.lastmod(number) for number in (1, 2, 3)
+        ]
+        assert ["." in timestamp for timestamp in timestamps] == [True, False, True]
 
 
 async def test_index_says_when_each_child_changed(client: ClientSession) -> None:
     """A9: the index's lastmod of a child is the child's Last-Modified."""
     async with SandboxSite(pages=20, per_sitemap=10) as site:
         site.change(11)
-        stamps = texts(await fetch(client, site.sitemap_url), f"{SITEMAP}sitemap", f"{SITEMAP}lastmod")
+        timestamps = texts(await fetch(client, site.sitemap_url), f"{SITEMAP}sitemap", f"{SITEMAP}lastmod")
         async with client.get(f"{site.origin}/sitemaps/2.xml") as response:
-            assert datetime.fromisoformat(stamps[1]) == parsedate_to_datetime(response.headers["Last-Modified"])
-        assert stamps[0] < stamps[1]
+            assert datetime.fromisoformat(timestamps[1]) == parsedate_to_datetime(response.headers["Last-Modified"])
+        assert timestamps[0] < timestamps[1]
 
 
 async def test_every_tenth_page_has_extensions(client: ClientSession) -> None:

@@ -129,10 +129,10 @@ async def test_many_unseen_changes_do_not_push_the_date_into_the_future(
 
 async def test_lastmods_lie_before_2026_until_changed(site: SandboxSite) -> None:
     """A12: pages are old, spread over years and the same each time, until they change, with fractions of seconds."""
-    moments = [site.lastmod(number) for number in range(1, 26)]
-    assert moments == [SandboxSite(pages=25).lastmod(number) for number in range(1, 26)]
-    assert max(moments) < datetime(2026, 1, 1, tzinfo=UTC)
-    assert len({moment.year for moment in moments}) > 3
+    timestamps = [site.lastmod(number) for number in range(1, 26)]
+    assert timestamps == [SandboxSite(pages=25).lastmod(number) for number in range(1, 26)]
+    assert max(timestamps) < datetime(2026, 1, 1, tzinfo=UTC)
+    assert len({timestamp.year for timestamp in timestamps}) > 3
     before = datetime.now(UTC)
     assert before <= site.change(7) == site.lastmod(7) <= datetime.now(UTC)
 
@@ -164,10 +164,10 @@ async def test_stamping_everything_now_changes_every_fetch(client: ClientSession
     site.stamp_everything_now = True
     before = datetime.now(UTC)
     status, body = await fetch(client, url, If_None_Match=etag)
-    stamps = {part.split("</lastmod>")[0] for part in body.decode().split("<lastmod>")[1:]}
+    lastmods = {part.split("</lastmod>")[0] for part in body.decode().split("<lastmod>")[1:]}
     assert status == 200
-    assert len(stamps) == 1
-    assert before <= datetime.fromisoformat(stamps.pop()) <= before + timedelta(seconds=10)
+    assert len(lastmods) == 1
+    assert before <= datetime.fromisoformat(lastmods.pop()) <= before + timedelta(seconds=10)
     assert (await fetch(client, url))[1] != body
     site.stamp_everything_now = False
     assert await status_of(client, url, If_None_Match=etag) == 304

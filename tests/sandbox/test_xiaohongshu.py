@@ -25,8 +25,11 @@ async def service() -> AsyncIterator[SandboxXiaohongshu]:
 
 def sign(path: str, question: dict[str, object], *, a1: str = A1, at: datetime = NOW) -> dict[str, str]:
     signer = Xhshow()
-    stamp = at.timestamp()
-    return {"x-s": signer.sign_xs_post(path, a1, payload=question, timestamp=stamp), "x-t": str(signer.get_x_t(stamp))}
+    seconds = at.timestamp()
+    return {
+        "x-s": signer.sign_xs_post(path, a1, payload=question, timestamp=seconds),
+        "x-t": str(signer.get_x_t(seconds)),
+    }
 
 
 async def ask(

@@ -213,10 +213,10 @@ async def test_body_of_100_mb_is_refused_before_it_is_read(api: ApiStage) -> Non
     head = f"POST /api/sites HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
     too_much = LARGEST_BODY + 1
     async with serve(api) as port:
-        told = await send_raw(port, f"{head}Content-Length: {HUNDRED_MB}\r\n\r\n".encode())
+        shown = await send_raw(port, f"{head}Content-Length: {HUNDRED_MB}\r\n\r\n".encode())
         chunk = f"{head}Transfer-Encoding: chunked\r\n\r\n{too_much:x}\r\n".encode()
         untold = await send_raw(port, chunk, b" " * too_much)
-    for answer in (told, untold):
+    for answer in (shown, untold):
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b"body_too_large" in answer
 
@@ -361,14 +361,14 @@ async def test_no_key_and_no_token_gets_out(api: ApiStage, log: io.StringIO) -> 
             for use in list_wrong_uses(method, path, operation, secret=secret)
         ),
     ]
-    told = []
+    shown = []
     for method, target, document, token in uses:
         answer = await api.ask(method, target, *document, token=token)
-        told.append(f"{answer.headers} {answer.body.decode()}")
-    assert len(told) > 300
+        shown.append(f"{answer.headers} {answer.body.decode()}")
+    assert len(shown) > 300
     assert (len(api.engine.requests) > 1, len(api.bing.requests) > 1) == (True, True)
     written = log.getvalue()
     assert "http.request" in written
-    for where, text in (("the answers", "\n".join(told)), ("the log", written)):
+    for where, text in (("the answers", "\n".join(shown)), ("the log", written)):
         for name, secret in secrets.items():
             assert not {form for form in spell_secret(secret) if form in text}, f"the {name} key is in {where}"

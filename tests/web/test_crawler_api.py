@@ -328,9 +328,9 @@ async def test_a_request_can_be_followed_and_no_cookie_is_seen(
     weibo.misbehave(Fault(status=200, body=json.dumps({"ok": 0, "msg": COOKIE}), after=1, times=3))
     answers = [await ask(stage, path, PATHS[path], request_id="trace-5") for path in PATHS]
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    told = {(line["event"], line["request_id"]) for line in lines if line["event"].startswith(("crawl.", "http."))}
+    shown = {(line["event"], line["request_id"]) for line in lines if line["event"].startswith(("crawl.", "http."))}
     events = ("crawl.search", "crawl.detail", "crawl.item", "crawl.batch", "http.request")
-    assert told == {(event, "trace-5") for event in events}
+    assert shown == {(event, "trace-5") for event in events}
     assert [answer.json["meta"]["request_id"] for answer in answers] == ["trace-5"] * 3
     assert [answer.status for answer in answers] == [200, 502, 200]
     whole = b"".join(answer.body + repr(answer.headers).encode() for answer in answers)

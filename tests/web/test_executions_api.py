@@ -68,9 +68,9 @@ async def test_error_of_bing_is_kept_in_its_words(api: ApiStage) -> None:
     await api.add_site(bingEnabled=True, bingApiKey=BING_KEY)
     api.bing.misbehave(Fault(status=400, body='{"ErrorCode":14,"Message":"ERROR!!! NotAuthorized"}'))
     result = await api.run()
-    told = {field: result["bingStats"][field] for field in ("success", "urlCount", "statusCode", "errorMessage")}
+    shown = {field: result["bingStats"][field] for field in ("success", "urlCount", "statusCode", "errorMessage")}
     assert result["status"] == "partial"
-    assert told == {"success": False, "urlCount": 0, "statusCode": 400, "errorMessage": "ERROR!!! NotAuthorized"}
+    assert shown == {"success": False, "urlCount": 0, "statusCode": 400, "errorMessage": "ERROR!!! NotAuthorized"}
     assert str(result["bingStats"]["errorCode"]) == "14"
 
 
@@ -110,7 +110,7 @@ async def test_execution_of_another_site_is_not_shown(api: ApiStage, path: str) 
     assert (await api.ask("GET", "/api/sites/none/executions")).status == 404
 
 
-async def read_events(port: int, target: str, *, told: asyncio.Queue[dict[str, Any]]) -> None:
+async def read_events(port: int, target: str, *, shown: asyncio.Queue[dict[str, Any]]) -> None:
     """Put every event of a stream into the queue, until the stream has its proper end."""
     timeout = aiohttp.ClientTimeout(total=SOON)
     async with (
@@ -120,24 +120,24 @@ async def read_events(port: int, target: str, *, told: asyncio.Queue[dict[str, A
         assert (response.status, response.content_type) == (200, "text/event-stream")
         async for line in response.content:
             if line.startswith(b"data:"):
-                told.put_nowait(json.loads(line.removeprefix(b"data:")))
+                shown.put_nowait(json.loads(line.removeprefix(b"data:")))
 
 
 @pytest.mark.thorough
 async def test_execution_can_be_watched_to_its_end(api: ApiStage) -> None:
     """A36: server-sent events over a socket: how it stands now, each change, the result, and the end."""
     name = (await api.add_site())["id"]
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    shown: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     async with serve(api) as port:
         async with hold(api.engine):
             running = await api.start_held()
             target = f"/api/sites/{name}/executions/{running}/events"
-            watching = asyncio.create_task(read_events(port, target, told=told))
-            first = await asyncio.wait_for(told.get(), SOON)
+            watching = asyncio.create_task(read_events(port, target, shown=shown))
+            first = await asyncio.wait_for(shown.get(), SOON)
             assert (first["executionId"], first["status"]) == (running, "running")
-            assert told.empty()
+            assert shown.empty()
         await asyncio.wait_for(watching, SOON)
-    events = [first, *(told.get_nowait() for _ in range(told.qsize()))]
+    events = [first, *(shown.get_nowait() for _ in range(shown.qsize()))]
     last = events.pop()
     assert all(event["status"] == "running" for event in events)
     assert (last["status"], last["result"]["submitted"]) == ("succeeded", 20)
@@ -149,27 +149,27 @@ async def test_watching_one_that_has_ended_tells_its_result_and_ends(api: ApiSta
     """A36: one event."""
     name = (await api.add_site())["id"]
     execution = (await api.run())["executionId"]
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    shown: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     async with serve(api) as port:
-        await read_events(port, f"/api/sites/{name}/executions/{execution}/events", told=told)
-    assert told.qsize() == 1
-    assert told.get_nowait() == await api.read_execution(name, execution)
+        await read_events(port, f"/api/sites/{name}/executions/{execution}/events", shown=shown)
+    assert shown.qsize() == 1
+    assert shown.get_nowait() == await api.read_execution(name, execution)
 
 
 @pytest.mark.thorough
 async def test_stream_ends_where_its_site_is_removed(api: ApiStage) -> None:
     """A36: the execution that runs is watched to its end all the same."""
     name = (await api.add_site())["id"]
-    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    shown: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     async with serve(api) as port:
         async with hold(api.engine):
             running = await api.start_held()
             target = f"/api/sites/{name}/executions/{running}/events"
-            watching = asyncio.create_task(read_events(port, target, told=told))
-            await asyncio.wait_for(told.get(), SOON)
+            watching = asyncio.create_task(read_events(port, target, shown=shown))
+            await asyncio.wait_for(shown.get(), SOON)
             assert (await api.ask("DELETE", f"/api/sites/{name}")).status == 204
         await asyncio.wait_for(watching, SOON)
-    last = [told.get_nowait() for _ in range(told.qsize())][-1]
+    last = [shown.get_nowait() for _ in range(shown.qsize())][-1]
     assert last["status"] == "succeeded"
 
 

@@ -99,10 +99,10 @@ async def test_the_figures_count_requests_by_route_and_status(stage: Stage) -> N
     for number in range(50):
         await stage.ask(f"ODD{number}", f"/nowhere/{number}")
         await stage.ask("GET", f"/things/{number}", token=FIXED[Scope.CRAWL].reveal())
-    figures = (await stage.ask("GET", "/metrics")).body.decode()
-    assert 'tidings_http_requests_total{method="GET",route="/things/{name}",status="200"} 50.0' in figures
-    assert 'tidings_http_request_seconds_count{method="other",route="-",status="404"} 50.0' in figures
-    assert figures.count("tidings_http_requests_total{") == 2
+    counts = (await stage.ask("GET", "/metrics")).body.decode()
+    assert 'tidings_http_requests_total{method="GET",route="/things/{name}",status="200"} 50.0' in counts
+    assert 'tidings_http_request_seconds_count{method="other",route="-",status="404"} 50.0' in counts
+    assert counts.count("tidings_http_requests_total{") == 2
 
 
 async def test_the_server_says_nothing_of_itself_and_writes_no_access_log_of_its_own(

@@ -23,8 +23,8 @@ WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
 
 async def count_today(api: ApiStage, channel: str = "indexnow") -> tuple[int, int]:
     """Total and successful of the last day told."""
-    figures = (await api.read("/api/stats/daily?days=1"))["daily"][-1][channel]
-    return figures["total"], figures["successful"]
+    numbers = (await api.read("/api/stats/daily?days=1"))["daily"][-1][channel]
+    return numbers["total"], numbers["successful"]
 
 
 async def test_status_of_a_site_that_never_ran(api: ApiStage) -> None:

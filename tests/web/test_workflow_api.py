@@ -419,8 +419,8 @@ async def test_a_failed_workflow_is_told_once_and_is_over_when_it_works_again(dr
         report = {"workflow_name": name, "message": "a node failed", "execution_id": "77"}
         assert await driver.do("errors", **report) == {"alerted": True}
     assert await list_subjects() == ["collect", "recover"]
-    [told] = [each for each in await alerts.list_open() if each.subject == "collect"]
-    assert (told.reason, told.fired_at is not None) == ("execution 77: a node failed", True)
+    [shown] = [each for each in await alerts.list_open() if each.subject == "collect"]
+    assert (shown.reason, shown.fired_at is not None) == ("execution 77: a node failed", True)
     await driver.do("executions/finish", execution_id=await driver.begin(), status="failed")
     assert await list_subjects() == ["collect", "recover"]
     await driver.do("executions/finish", execution_id=await driver.begin("discover"))
@@ -549,8 +549,8 @@ async def test_a_request_can_be_followed_and_no_cookie_is_seen(driver: Driver, l
     assert [json.loads(source.exec_meta), json.loads(rows[name_post(1)].exec_meta)] == [meta] * 2
     assert "refused: " in rows[name_post(2)].last_error
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    told = {(line["event"], line["request_id"]) for line in lines if "request_id" in line}
-    assert told >= {
+    shown = {(line["event"], line["request_id"]) for line in lines if "request_id" in line}
+    assert shown >= {
         ("crawl.item", "trace-7"),
         ("candidates.settled", "trace-7"),
         ("http.request", "trace-7"),

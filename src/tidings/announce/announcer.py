@@ -44,7 +44,7 @@ class Announcer:
     rules: DueRules = field(default_factory=DueRules)
     # Requests in flight for one engine, at most.
     concurrency: int = 3
-    # A monitor outside, told after each good execution.
+    # A monitor outside, notified after each successful execution.
     ping: Ping = field(default_factory=Ping)
     # The addresses of channels.
     bases: ApiBases = field(default_factory=ApiBases)

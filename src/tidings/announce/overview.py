@@ -372,6 +372,6 @@ def _find_reason(condition: SiteCondition, *, refusal: str | None, result: Mappi
     if condition is SiteCondition.BROKEN and refusal:
         return refusal
     if condition in NEEDS_ATTENTION:
-        told = [*result.get("errors", ()), *result.get("warnings", ())]
-        return str(told[0]) if told else None
+        reasons = [*result.get("errors", ()), *result.get("warnings", ())]
+        return str(reasons[0]) if reasons else None
     return None

@@ -1,7 +1,7 @@
-"""How a site stands, in one look: does it run, when next, how did it go last, and how much quota its channels have.
+"""Site status for GET /status: schedule, last and current execution, quota of each channel.
 
-The look is one statement, and no key is decrypted for it: people and their monitors ask again and again. Only where a
-key may have been refused, or has to rest, is there more to read.
+One statement reads it, and no key is decrypted, because monitors ask again and again. If a key may have been refused,
+or rests, more is read.
 """
 
 import json
@@ -79,7 +79,7 @@ class StatusJson(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SiteOverview:
-    """All that /status tells of a site."""
+    """The status of a site."""
 
     site: str
     state: SiteState
@@ -118,7 +118,7 @@ class SiteOverview:
 async def read_overview(
     site_id: str, *, database: Database, records: SiteRecords, clock: Clock, live: LiveExecutions
 ) -> SiteOverview | None:
-    """How the site stands now; None where there is none of this id."""
+    """The status of the site now; None if there is no site of this id."""
     now = clock.now()
     values = {
         "site_id": site_id,
@@ -126,7 +126,7 @@ async def read_overview(
         **{f"{kind.channel}_day": kind.terms.find_day(now).isoformat() for kind in RANKED_KINDS},
         "now": to_milliseconds(now),
     }
-    rows = await database.look_up(_STANDING, values)
+    rows = await database.look_up(_STATUS, values)
     if not rows:
         return None
     row = rows[0]
@@ -155,7 +155,7 @@ async def read_overview(
     )
 
 
-def _select_standing() -> Select[Any]:
+def _select_status() -> Select[Any]:
     """A row for each of the site's two newest executions, the newest first; one where there is none."""
     everything, newest = schedules.alias("everything"), executions.alias("newest")
     two_newest = (
@@ -192,11 +192,11 @@ def _select_standing() -> Select[Any]:
     return select(*columns).select_from(tables).where(there).order_by(executions.c.id.desc())
 
 
-_STANDING = _select_standing()
+_STATUS = _select_status()
 
 
 def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus:
-    """How it is with a channel as long as its key is in order."""
+    """The status of a channel whose key is in order."""
     settings = json.loads(row.settings)
     fields = kind.fields
     if not settings.get(fields.enabled, False):
@@ -217,7 +217,7 @@ def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus
 
 
 async def _find_refusal(site: Site, *, database: Database) -> str | None:
-    """What the engines say, where every one of them refuses the key."""
+    """The engines' own words, if every one of them refuses the key."""
     broken = await BrokenEngines(database, site=site, channel=Channel.INDEXNOW).list_broken()
     refusing = {each.engine: each.reason for each in broken}
     if not all(engine.endpoint in refusing for engine in site.engines):

@@ -226,7 +226,7 @@ async def require_site(installation: "Installation", name: str | None) -> "Site"
 
 
 async def deliver_alerts(installation: "Installation") -> None:
-    """Send the alerts of this command, since no service may be running. Undelivered alerts are sent next time."""
+    """Send the alerts of this command, since no service may be running. Alerts that fail are sent next time."""
     if installation.destinations:
         with suppress(TimeoutError):
             async with asyncio.timeout(ALERT_PATIENCE.total_seconds()):

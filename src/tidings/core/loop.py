@@ -15,8 +15,6 @@ class Loop:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._woken = asyncio.Event()
-        # Whether `wake` was called since the step before the present one began.
-        self.was_woken = False
 
     def wake(self) -> None:
         """Run the next step at once. A call during a step is not lost: the step runs again."""
@@ -29,7 +27,6 @@ class Loop:
         """
         with suppress(StopRequestedError):
             while not stop.requested:
-                self.was_woken = self._woken.is_set()
                 self._woken.clear()
                 await self._sleep(await step(), stop)
 

@@ -53,10 +53,6 @@ class ProcessLock:
             _present.reset(token)
             self._held.discard(holder)
 
-    def holds(self, holder: str) -> bool:
-        """Whether this process does the work of this name now."""
-        return holder in self._held
-
     def owns(self, holder: str) -> bool:
         """Whether this is the name of this process, or of a piece of its work."""
         return find_process(holder) == self.id

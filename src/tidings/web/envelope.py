@@ -27,7 +27,7 @@ STATUSES: Final[Mapping[ErrorCode, int]] = MappingProxyType(
     }
 )
 
-# Whatever a route answers, by its type at run time.
+# The answer of any route, by its type at run time.
 _ANYTHING: Final = TypeAdapter[Any](Any)
 
 Parameters = ParamSpec("Parameters")

@@ -150,8 +150,8 @@ def _make_block(chance: random.Random, number: int, unusual: float) -> str:
     form = _make_extended(chance, unusual) if chance.random() < 0.4 else chance.choice(_WHOLE)
     if chance.random() < unusual:
         form = chance.choice(_MALFORMED if chance.random() < 0.06 else _ODD)
-    stamp = chance.choice(["2026-11-15", "2026-11-15T10:00:00+08:00", "yesterday"])
-    return form.format(u=f"http://example.com/{number}", d=stamp)
+    timestamp = chance.choice(["2026-11-15", "2026-11-15T10:00:00+08:00", "yesterday"])
+    return form.format(u=f"http://example.com/{number}", d=timestamp)
 
 
 def _make_extended(chance: random.Random, unusual: float) -> str:

@@ -69,11 +69,11 @@ def test_a_zone_that_does_not_exist_is_utc(name: str | None) -> None:
 
 
 def test_an_engines_own_words_are_quoted_as_they_came() -> None:
-    told = replace(CHINESE, translator=Translator(list_alert_texts()))
+    shown = replace(CHINESE, translator=Translator(list_alert_texts()))
     reason = "alpha.example: 3 of 4,000 URLs failed: HTTP 422: not welcome"
     advice = "Check the engine's address."
-    assert told.say(reason, advice) == (
+    assert shown.say(reason, advice) == (
         "alpha.example：4,000 个网址中有 3 个提交失败：HTTP 422：not welcome。请检查搜索引擎的地址。"
     )
     assert ENGLISH.say(reason, advice) == f"{reason}. {advice}"
-    assert told.say(None, "") == ""
+    assert shown.say(None, "") == ""

@@ -59,7 +59,7 @@ class Outcome:
     elapsed: timedelta = timedelta()
     # The time was up before the whole answer was here.
     timed_out: bool = False
-    # The engine's own wish (Retry-After).
+    # How long the engine asks us to wait (Retry-After).
     retry_after: timedelta | None = None
 
     @property

@@ -363,9 +363,9 @@ class Sender:
         # Bad URLs are no sign of a bad engine.
         self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
         most = self._channel.failures_until_closed.get(outcome.verdict)
-        wish = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
+        retry_after = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
         return (most is not None and self._failures_in_row >= most) or (
-            wish is not None and self._is_too_long(wish * self._context.policy.scale)
+            retry_after is not None and self._is_too_long(retry_after * self._context.policy.scale)
         )
 
     async def _close_without_quota(self, reservation: Reservation, sent: SentPart | None) -> None:

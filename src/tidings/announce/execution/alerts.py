@@ -41,8 +41,8 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
         )
     if crawl.roots_read == 0:
         return ExecutionStatus.FAILED, None
-    told = any(each.failure is None for each in report.sitemaps)
-    succeeded = told or any(line.succeeded for line in report.lines)
+    took_sitemap = any(each.failure is None for each in report.sitemaps)
+    succeeded = took_sitemap or any(line.succeeded for line in report.lines)
     if (report.is_empty or _is_lost(report)) and not succeeded:
         return ExecutionStatus.FAILED, None
     # Beside IndexNow, a channel whose quota is used up is trouble worth a look; asked for alone, it did what it could.

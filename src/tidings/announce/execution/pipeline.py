@@ -27,7 +27,7 @@ from tidings.announce.execution.results import (
     Remark,
     Result,
     fold,
-    take_ranked_figures,
+    take_ranked_counts,
 )
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.ledger.ledger import Channel
@@ -64,7 +64,7 @@ class AnnounceExecution:
         self, announcer: "Announcer", execution: Execution, site: Site, *, channels: frozenset[Channel]
     ) -> None:
         self.execution = execution
-        # Google may be told of sitemaps alone; then no page is planned for it.
+        # Google may get sitemaps alone; then no page is planned for it.
         self._tells_google = Channel.GOOGLE in channels and site.google.key is not None
         taking = {Channel.INDEXNOW, *(kind.channel for kind in list_enabled(site))}
         channels = channels & taking
@@ -187,7 +187,7 @@ class AnnounceExecution:
                 await self._read_sitemaps(crawl, finder, planner, stop=stop)
             except StopRequestedError:
                 self._emit(CutShort())
-            # What was read counts: it waits in the outbox, and the figures add up.
+            # What was read counts: it waits in the outbox, and the counts add up.
             await planner.flush()
             self._emit(CrawlEnded(crawl.result, finder.count_total()))
         if crawl.result.roots_read and not stop.requested:
@@ -237,7 +237,7 @@ class AnnounceExecution:
                 if isinstance(result, BaseException):
                     raise result
         if Channel.INDEXNOW not in self._channels:
-            self.report = take_ranked_figures(self.report)
+            self.report = take_ranked_counts(self.report)
 
     async def _send_to(self, ranked: RankedPlan, *, stop: Stop) -> None:
         with ranked.isolate():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tidings.announce.channels.answer import Outcome
+from tidings.announce.channels.google.submissions import SitemapReport
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import Dropped
 from tidings.announce.execution.report_json import (
@@ -17,7 +18,6 @@ from tidings.announce.execution.report_json import (
     QuotaJson,
     RankedJson,
     ReportJson,
-    SitemapJson,
 )
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import HeldPage
@@ -91,8 +91,6 @@ class RankedReport:
     skipped: str | None = None
     # Something went wrong, also where no page is to blame for it.
     trouble: bool = False
-    # An unexpected error ended its part.
-    broken_off: bool = False
     quota: QuotaState | None = None
     # When the last answer came.
     at: datetime | None = None
@@ -119,33 +117,6 @@ class RankedReport:
             "switchedOff": self.engine.broken,
             "advice": self.engine.advice or None,
             "quota": None if self.quota is None else describe_quota(self.quota),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SitemapReport:
-    """One sitemap at Google in one execution."""
-
-    sitemap: str
-    # It had changed, and Google took it.
-    submitted: bool = False
-    # What Google found in it.
-    warnings: int = 0
-    errors: int = 0
-    # Why it could not be submitted or asked about, and what to do.
-    failure: str | None = None
-    advice: str = ""
-    # The failure needs a person.
-    lasting: bool = False
-
-    def to_json(self) -> SitemapJson:
-        return {
-            "sitemapUrl": self.sitemap,
-            "submitted": self.submitted,
-            "warnings": self.warnings,
-            "errors": self.errors,
-            "failure": self.failure,
-            "advice": self.advice or None,
         }
 
 
@@ -214,7 +185,7 @@ class Report:
     engines: Mapping[str, EngineReport] = field(default_factory=dict)
     # The channels with a quota that the execution is for.
     ranked: Mapping[Channel, RankedReport] = field(default_factory=dict)
-    # The sitemaps that Google was told of or asked about.
+    # The sitemaps that were submitted to Google, or that Google was asked about.
     sitemaps: Sequence[SitemapReport] = field(default_factory=list)
     errors: Sequence[str] = field(default_factory=list)
     warnings: Sequence[str] = field(default_factory=list)

@@ -13,10 +13,10 @@ from tidings.announce.channels.channel import (
     RequestAnswered,
     SendResult,
 )
-from tidings.announce.channels.google.submissions import SitemapTold
+from tidings.announce.channels.google.submissions import SitemapReport
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.finder import FileCounts
-from tidings.announce.execution.report import EngineReport, RankedReport, Report, SitemapReport
+from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import MOST_LISTED, PagesChecked
 from tidings.announce.site.site import Engine
@@ -127,7 +127,7 @@ Result = (
     | RankedOpened
     | RankedCounted
     | RankedBroken
-    | SitemapTold
+    | SitemapReport
     | CutShort
     | Remark
     | Ended
@@ -141,7 +141,7 @@ def fold(report: Report, result: Result) -> Report:
             return _fold_sending(report, result)
         case RankedOpened() | RankedCounted() | RankedBroken():
             return _replace_ranked(report, result.channel, _fold_ranked(report.ranked[result.channel], result))
-        case SitemapTold():
+        case SitemapReport():
             return _fold_sitemap(report, result)
         case CutShort():
             return replace(report, cut_short=True)
@@ -154,7 +154,7 @@ def fold(report: Report, result: Result) -> Report:
             return _fold_planning(report, result)
 
 
-def take_ranked_figures(report: Report) -> Report:
+def take_ranked_counts(report: Report) -> Report:
     """In an execution without IndexNow, the numbers of the other channels are the execution's."""
     return replace(
         report,
@@ -196,14 +196,11 @@ def _fold_planning(
             return replace(report, failed=failed, engines=engines)
 
 
-def _fold_sitemap(report: Report, told: SitemapTold) -> Report:
-    line = SitemapReport(
-        told.sitemap, told.submitted, told.warnings, told.errors, told.failure, told.advice, told.lasting
-    )
+def _fold_sitemap(report: Report, sitemap: SitemapReport) -> Report:
     warnings = []
-    if told.errors:
-        warnings.append(f"Google found {told.errors:,} errors in {told.sitemap}; Search Console names them")
-    return replace(report, sitemaps=[*report.sitemaps, line], warnings=[*report.warnings, *warnings])
+    if sitemap.errors:
+        warnings.append(f"Google found {sitemap.errors:,} errors in {sitemap.sitemap}; Search Console names them")
+    return replace(report, sitemaps=[*report.sitemaps, sitemap], warnings=[*report.warnings, *warnings])
 
 
 def _fold_file(report: Report, file: FileCounts) -> Report:
@@ -302,7 +299,7 @@ def _fold_ranked(ranked: RankedReport, result: RankedOpened | RankedCounted | Ra
                 reason=f"unexpected trouble, {error}; the log says more",
                 advice="Look into the log; what was sent is saved, the rest follows next time.",
             )
-            return replace(ranked, trouble=True, broken_off=True, engine=line)
+            return replace(ranked, trouble=True, engine=line)
 
 
 def _shorten(lines: Sequence[str]) -> list[str]:

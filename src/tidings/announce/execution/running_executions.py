@@ -13,7 +13,7 @@ WATCHED_FOR = timedelta(seconds=60)
 
 
 class LiveExecutions:
-    """The executions that run in this process, and what others told of theirs."""
+    """The executions that run in this process, and reports of those in others."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -63,7 +63,7 @@ class LiveExecutions:
         return [self._reports[each].to_json() for each in changed if each in self._reports]
 
     def receive(self, report: ReportJson) -> None:
-        """Keep what another process told of an execution."""
+        """Keep the report that another process sent."""
         self._received[str(report.get("executionId"))] = report
 
     @property

@@ -64,7 +64,7 @@ class DailyStatistics:
             },
         )
         row = {"day": day, "total": counts.tried, "successful": counts.taken, **self._names}
-        # The row of all sites last: whoever holds it is about to commit.
+        # The row of all sites last: its lock is then held for a short time only.
         for each in (row, {**row, "site": EVERYTHING}):
             await connection.execute(statement, each)
 

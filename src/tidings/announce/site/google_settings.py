@@ -53,7 +53,7 @@ class ServiceAccount:
 
 @dataclass(frozen=True, slots=True)
 class GoogleSettings(RankedSettings):
-    """Whether and how a site is told to Google. The day of the Indexing API's quota is that of California.
+    """Whether and how a site is announced to Google. The day of the Indexing API's quota is that of California.
 
     `key` is the service account as JSON. `enabled` means the Indexing API; sitemaps need the key alone.
     """

@@ -72,7 +72,7 @@ class PastAlert:
     # The kind's name.
     kind: str
     subject: str
-    # As it was told last.
+    # As in the alert that was raised last.
     reason: str
     since: datetime
     ended_at: datetime

@@ -51,12 +51,12 @@ class WebhookDestination:
             async with self._client.stream(
                 "POST", self._url.reveal(), headers=self._sign(event.id, body), body=body, timeout=_TIMEOUT
             ) as answer:
-                status, wish = answer.status, answer.headers.get("Retry-After")
+                status, retry_after = answer.status, answer.headers.get("Retry-After")
         except FetchError as error:
             raise DeliveryError(retry=True, reason=f"the request {error.verb}: {error.reason}") from None
         if 200 <= status < 300:
             return
-        asked_for = parse_retry_after(wish, now=self._clock.now()) if status in _ASKS_TO_WAIT else None
+        asked_for = parse_retry_after(retry_after, now=self._clock.now()) if status in _ASKS_TO_WAIT else None
         # Any other refusal may be a mistake at the receiver, which somebody mends.
         raise DeliveryError(retry=status != _GONE, reason=f"the receiver answered {status}", retry_after=asked_for)
 

@@ -18,7 +18,7 @@ class SqliteFile:
     def check(self) -> None:
         """Raise OperationalError unless the same file still stands there."""
         if self._identity != _identify(self._path):
-            reason = f"{self._path} was moved, removed or replaced; put it back, or start Tidings anew"
+            reason = f"{self._path} was moved, removed or replaced; put it back, or start Tidings again"
             raise OperationalError(None, None, sqlite3.OperationalError(reason))
 
 

@@ -89,9 +89,3 @@ class Sessions:
         """End this session."""
         async with self._database.write() as connection:
             await connection.execute(delete(web_sessions).where(web_sessions.c.digest == session.digest))
-
-    async def close_all(self, token_digest: str) -> int:
-        """End every session that this token opened; returns how many there were."""
-        async with self._database.write() as connection:
-            statement = delete(web_sessions).where(web_sessions.c.token_digest == token_digest)
-            return (await connection.execute(statement)).rowcount

@@ -10,7 +10,7 @@ from datetime import timedelta
 from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.channel import Transaction
 from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
-from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions, SitemapTold
+from tidings.announce.channels.google.submissions import SitemapReport, SitemapSubmission, SitemapSubmissions
 from tidings.announce.site.site import Site, find_origin
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionLostError
@@ -46,7 +46,7 @@ class SitemapSubmitter:
         policy: RetryPolicy,
         pace: Pace,
         clock: Clock,
-        emit: Callable[[SitemapTold], None],
+        emit: Callable[[SitemapReport], None],
     ) -> None:
         self._site = site
         self._console = console
@@ -74,7 +74,7 @@ class SitemapSubmitter:
         except ExecutionLostError:
             raise
         except Exception as error:  # noqa: BLE001 - the other channels must go on, and be saved
-            self._emit(SitemapTold("", failure=f"unexpected trouble, {type(error).__name__}; the log says more"))
+            self._emit(SitemapReport("", failure=f"unexpected trouble, {type(error).__name__}; the log says more"))
             _log.exception("google.broken", site=self._site.id)
 
     async def _tell(self, before: SitemapSubmission, fingerprint: int, *, stop: Stop) -> bool:
@@ -102,7 +102,7 @@ class SitemapSubmitter:
             await self._submissions.store(connection, after, now=self._clock.now())
         submitted = after.submitted_at if after.submitted_at != before.submitted_at else None
         self._emit(
-            SitemapTold(
+            SitemapReport(
                 before.sitemap,
                 submitted=submitted is not None,
                 warnings=after.google.warnings,

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from typing_extensions import TypedDict
 
 from tidings.announce.channels.google.search_console import GoogleSitemap
+from tidings.announce.execution.report_json import SitemapJson
 from tidings.core.clock import read_timestamp, to_milliseconds, to_text
 from tidings.core.db.database import Database, metadata
 
@@ -76,8 +77,8 @@ class SitemapSubmission:
 
 
 @dataclass(frozen=True, slots=True)
-class SitemapTold:
-    """Google was told of a sitemap, or asked about it."""
+class SitemapReport:
+    """One sitemap at Google in one execution."""
 
     sitemap: str
     # It had changed, and Google took it.
@@ -90,6 +91,16 @@ class SitemapTold:
     advice: str = ""
     # The failure needs a person.
     lasting: bool = True
+
+    def to_json(self) -> SitemapJson:
+        return {
+            "sitemapUrl": self.sitemap,
+            "submitted": self.submitted,
+            "warnings": self.warnings,
+            "errors": self.errors,
+            "failure": self.failure,
+            "advice": self.advice or None,
+        }
 
 
 class SitemapSubmissions:

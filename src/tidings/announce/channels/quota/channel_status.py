@@ -37,7 +37,7 @@ class ChannelQuotaJson(QuotaJson):
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """How it is with one channel."""
+    """The status of one channel."""
 
     # None: the channel is off.
     quota: QuotaState | None = None
