@@ -74,7 +74,7 @@ MUTANTS ?=
 test-mutants: $(VENV)/.mutants ## change the code that must not fail, one expression at a time: tests must notice (an hour)
 	nice -n 15 $(BIN)/python -m scripts.mutants $(MUTANTS)
 
-bench: $(VENV)/.bench ## measure speed and memory (half an hour)
+bench: $(VENV)/.bench ## measure speed and memory (an hour)
 	$(BIN)/python -m benchmarks.sitemap
 	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.bing
@@ -122,7 +122,7 @@ $(VENV)/.mutants: requirements/mutants.txt $(VENV)/.test
 	@touch $@
 
 UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
-lock: ## write the lock files anew (needs uv)
+lock: ## write the lock files again (needs uv)
 	$(UV) requirements/build.in -o requirements/build.txt
 	$(UV) pyproject.toml -c requirements/together.in -o requirements/runtime.txt
 	$(UV) pyproject.toml --extra xiaohongshu -c requirements/runtime.txt -o requirements/xiaohongshu.txt
