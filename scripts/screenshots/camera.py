@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Error as BrowserError
 
 from scripts.screenshots.services import Photographed
 from tests.browser.conftest import ARGUMENTS
@@ -99,9 +100,15 @@ async def take_top(page: Page, target: Path, *, height: int) -> None:
 
 
 async def _settle(page: Page) -> None:
-    # A stream keeps the network busy, so the load event has to do; fonts are the last to come.
-    await page.evaluate("document.fonts.ready")
-    await page.evaluate(_SHOW_ALL)
+    """Wait for the fonts, the last to come: a stream keeps the network busy. It may also load the page anew."""
+    for _ in range(5):
+        try:
+            await page.wait_for_load_state()
+            await page.evaluate("document.fonts.ready")
+            await page.evaluate(_SHOW_ALL)
+        except BrowserError:
+            continue
+        return
 
 
 async def _make_webp(context: BrowserContext, picture: bytes) -> bytes:

@@ -1,13 +1,16 @@
 """The dashboard in a real browser: the daily ways through it, by mouse and by keyboard, and axe-core's rules."""
 
 import re
+from datetime import datetime
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import Visit
 from tests.browser.install import find_axe
+from tests.web.api_stage import hold
 from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
 from tidings.sandbox import Fault
@@ -49,14 +52,23 @@ async def test_the_first_site_goes_from_nothing_to_accepted_pages(visit: Visit) 
 
 
 async def test_progress_moves_without_a_reload(visit: Visit) -> None:
+    """The running site names its worker; the stream brings the engine's figures into the same page, up to the end."""
     await sign_in(visit)
     path = await add_site(visit)
-    visit.api.engine.misbehave(Fault(status=503, times=2))
-    await visit.open(path)
-    await visit.page.get_by_text("Run now", exact=True).click()
-    await visit.page.get_by_role("button", name="Run", exact=True).click()
+    [worker] = await visit.api.installation.dispatcher.list_workers()
+    async with hold(visit.api.engine):
+        await visit.open(path)
+        await visit.page.get_by_text("Run now", exact=True).click()
+        await visit.page.get_by_role("button", name="Run", exact=True).click()
+        progress = visit.page.locator("[data-stream]")
+        await expect(progress).to_contain_text("Sending")
+        await expect(progress).to_contain_text(f"on {worker.name}")
+        # A page that is loaded anew has no mark.
+        await visit.page.evaluate("window.mark = 1")
+        took = await progress.locator("[data-part=took]").inner_text()
+        await expect(progress.locator("[data-part=took]")).not_to_have_text(took)
+        assert await visit.page.evaluate("window.mark") == 1
     await expect(visit.page.get_by_role("row", name=re.compile("Succeeded"))).to_be_visible()
-    visit.errors.clear()
 
 
 async def test_a_failed_page_is_requeued(visit: Visit) -> None:
@@ -118,6 +130,41 @@ async def open_menu(visit: Visit) -> None:
         await menu.click()
 
 
+async def press_until(visit: Visit, name: str) -> None:
+    """Press Tab until the element with this text or label has the focus."""
+    script = """() => { const at = document.activeElement;
+        return [at.innerText, at.getAttribute("aria-label"), ...[...(at.labels || [])].map((one) => one.innerText)] }"""
+    for _ in range(60):
+        await visit.page.keyboard.press("Tab")
+        if any(each and each.strip() == name for each in await visit.page.evaluate(script)):
+            return
+    pytest.fail(f"Tab never reaches {name}")
+
+
+async def test_the_first_site_is_announced_by_keyboard_alone(visit: Visit) -> None:
+    """From the sign-in to the first accepted page: only Tab, Enter and what is typed."""
+    page, keyboard, web = visit.page, visit.page.keyboard, visit.api.web
+    await visit.open("/sites/new")
+    await keyboard.type(ADMIN)
+    await keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Add a site")
+    await press_until(visit, "Sitemap address")
+    await keyboard.type(web.sitemap_url)
+    await keyboard.press("Enter")
+    await expect(page.get_by_role("button", name="Copy").first).to_be_visible()
+    # The person uploads the file: here, the site has had this key all along.
+    await page.goto(f"{page.url}&key={web.key}")
+    await press_until(visit, "Check now")
+    await keyboard.press("Enter")
+    await expect(page.get_by_role("main")).to_contain_text("The key file is in place")
+    await press_until(visit, "Save and go on")
+    await keyboard.press("Enter")
+    await expect(page.get_by_role("main")).to_contain_text("60 pages would be sent now")
+    await press_until(visit, "Announce now")
+    await keyboard.press("Enter")
+    await expect(page.get_by_role("row", name=re.compile("Succeeded"))).to_contain_text("60")
+
+
 async def test_the_keyboard_alone_is_enough(visit: Visit) -> None:
     """Tab reaches the token field, Enter signs in, the skip link leads to the content, Escape closes a menu."""
     await visit.open("/")
@@ -144,6 +191,7 @@ async def list_paths(visit: Visit) -> list[str]:
     await visit.api.run()
     await store(visit.api.installation, NOTE, failed="a note that is gone")
     parts = ("", "/lookup", "/executions", "/failed", "/settings", "/check", "/dry-run", "/remove/confirm")
+    await visit.api.installation.collect.keywords.add("bilibili", "咖啡")
     pages = [
         "/",
         "/sites",
@@ -158,12 +206,15 @@ async def list_paths(visit: Visit) -> list[str]:
         "/executions",
         "/settings",
         "/docs",
+        "/keywords/remove/confirm?platform=bilibili&keyword=x",
+        "/notes/delete/confirm?platform=bilibili&note_id=BV1",
+        f"/sites/new?sitemap={quote(visit.api.web.sitemap_url, safe='')}&key=another-key-0123456789&check=true",
     ]
     return [*pages, *(site + part for part in parts)]
 
 
 async def test_every_page_keeps_axes_rules(visit: Visit) -> None:
-    """WCAG 2 A and AA, as far as a program can tell, in both themes."""
+    """WCAG 2 A and AA, as far as a program can tell, in both themes, with every part of a form opened."""
     script = find_axe().read_text()
     await sign_in(visit)
     found = {}
@@ -171,9 +222,13 @@ async def test_every_page_keeps_axes_rules(visit: Visit) -> None:
         await visit.open(path)
         # The policy of our pages forbids a script that is added; the browser's own console may run it.
         await visit.page.evaluate(script)
-        result = await visit.page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")
-        if result["violations"]:
-            found[path] = [(each["id"], each["nodes"][0]["html"][:120]) for each in result["violations"]]
+        await visit.page.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true })")
+        for theme in ("light", "dark"):
+            await visit.page.evaluate("(theme) => { document.documentElement.dataset.theme = theme }", theme)
+            result = await visit.page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")
+            if result["violations"]:
+                broken = [(each["id"], each["nodes"][0]["html"][:120]) for each in result["violations"]]
+                found[path, theme] = broken
     assert found == {}
 
 
@@ -189,17 +244,52 @@ async def test_no_page_scrolls_sideways_at_any_width(visit: Visit) -> None:
     assert wide == []
 
 
-async def test_pages_work_without_script(visit: Visit) -> None:
-    """Everything but live progress and copy buttons."""
-    browser = visit.page.context.browser
+async def test_everything_works_without_script(visit: Visit) -> None:
+    """From the sign-in to the first accepted page, settings, language and sign-out; progress comes by reload."""
+    browser, web = visit.page.context.browser, visit.api.web
     assert browser is not None
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
-    await page.goto(visit.origin)
+    await page.goto(f"{visit.origin}/sites/new")
     await page.get_by_label("Token").fill(ADMIN)
     await page.get_by_role("button", name="Sign in").click()
-    await page.goto(f"{visit.origin}/keywords")
-    await page.get_by_label("Keyword", exact=True).fill("咖啡")
-    await page.get_by_role("button", name="Watch", exact=True).click()
-    await expect(page.get_by_role("status")).to_contain_text("咖啡")
+    await page.get_by_label("Sitemap address").fill(web.sitemap_url)
+    await page.get_by_role("button", name="Read the sitemap").click()
+    await expect(page.get_by_role("link", name="Download the file")).to_be_visible()
+    await page.goto(f"{page.url}&key={web.key}&check=true")
+    await page.get_by_role("button", name="Save and go on").click()
+    async with hold(visit.api.engine):
+        await page.get_by_role("button", name="Announce now").click()
+        await expect(page.locator("noscript meta[http-equiv=refresh]")).to_have_count(1)
+    await expect(page.get_by_role("row", name=re.compile("Succeeded"))).to_contain_text("60")
+    await page.get_by_role("link", name="Settings", exact=True).last.click()
+    await page.get_by_text("Group and deploy hook").click()
+    await page.get_by_label("Group", exact=True).fill("shops")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await expect(page.get_by_role("status")).to_contain_text("Saved")
+    await page.goto(f"{visit.origin}/sites?group=shops")
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await page.get_by_role("button", name="中文").locator("visible=true").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("站点")
+    await page.get_by_role("button", name="退出登录").locator("visible=true").click()
+    await expect(page.get_by_label("令牌")).to_be_visible()
+    await context.close()
+
+
+async def test_times_are_in_the_viewers_zone_with_utc_on_hover(visit: Visit) -> None:
+    browser = visit.page.context.browser
+    assert browser is not None
+    await visit.api.add_site()
+    await visit.api.run()
+    context = await browser.new_context(timezone_id="Asia/Shanghai", locale="zh-CN")
+    page = await context.new_page()
+    await page.goto(visit.origin)
+    await page.get_by_label("令牌").fill(ADMIN)
+    await page.get_by_role("button", name="登录").click()
+    await page.goto(f"{visit.origin}/executions")
+    time = page.locator("tbody time").first
+    utc = datetime.fromisoformat(str(await time.get_attribute("datetime")))
+    local = utc.astimezone(ZoneInfo("Asia/Shanghai"))
+    assert (await time.inner_text()).endswith(f"{local:%H:%M}")
+    assert await time.get_attribute("title") == f"{utc:%Y-%m-%d %H:%M:%S} UTC"
     await context.close()

@@ -1,5 +1,7 @@
 """Pages of collection beside notes: cookies are checked, paused platforms resumed; the mirror's lag; and workers."""
 
+import html
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -101,3 +103,37 @@ async def test_workers_are_shown_with_what_they_do(api: ApiStage, browser: Brows
         assert shown in page
     assert f"{worker.jobs} / {worker.places}" in page
     assert "Alive" in page
+
+
+async def test_a_keyword_is_followed_as_the_form_says(api: ApiStage, browser: Browser) -> None:
+    """C32: how often and how long its notes are read again; a wrong plan is said at its field, `off` ends it."""
+    watch = {"platform": "bilibili", "keyword": "咖啡", "pages": "1"}
+    wrong = await browser.post("/keywords", **watch, refresh="1s")
+    assert (wrong.status, "Notes can be read again every 10 minutes" in wrong.text) == (400, True)
+    assert (await browser.post("/keywords", **watch, refresh="12h", period="14d")).status == 303
+    assert "read again every 12 h, for 14 days" in (await browser.get("/keywords")).text
+    await browser.post("/keywords", **watch)
+    [kept] = await api.installation.collect.keywords.list_all()
+    assert kept.refresh is not None
+    await browser.post("/keywords", **watch, refresh="off")
+    [ended] = await api.installation.collect.keywords.list_all()
+    assert ended.refresh is None
+
+
+async def test_removing_a_keyword_or_a_cookie_asks_first(api: ApiStage, browser: Browser) -> None:
+    """Destructive actions ask: the list leads to a question, and only its form removes."""
+    collect = api.installation.collect
+    await collect.keywords.add("bilibili", "咖啡 & <b>")
+    await collect.cookies.add(make_cookie("mine", platform="bilibili", secret=Secret(DEMO_BILIBILI_COOKIE)))
+    for path, target, fields in (
+        ("/keywords", "/keywords/remove", {"platform": "bilibili", "keyword": "咖啡 & <b>"}),
+        ("/cookies", "/cookies/remove", {"name": "mine"}),
+    ):
+        [link] = re.findall(rf'href="({target}/confirm[^"]+)"', (await browser.get(path)).text)
+        asked = (await browser.get(html.unescape(link))).text
+        assert f'action="{target}"' in asked
+        sent = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', asked.partition("<main")[2]))
+        assert {name: html.unescape(value) for name, value in sent.items() if name != "form_key"} == fields
+        await browser.post(target, **fields)
+    assert await collect.keywords.list_all() == []
+    assert await collect.cookies.list_all() == []

@@ -15,7 +15,7 @@ from tidings.collect.status import list_failed, list_pauses
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.watching import KeywordChecks
 from tidings.collect.write.cookies import CookieError, make_cookie
-from tidings.collect.write.keywords import MOST_PAGES
+from tidings.collect.write.keywords import MOST_PAGES, NO_REFRESH, RefreshPlan, parse_refresh
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.web.pages.view.charts import draw_stack
@@ -107,6 +107,7 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
                 "platform_name": name_platform(each.platform, formats),
                 "keyword": each.keyword,
                 "pages": each.pages,
+                "refresh": each.refresh,
                 "enabled": each.enabled,
                 "last": formats.relative(each.last_run_at),
                 "found": each.last_found,
@@ -136,10 +137,11 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
         checks = make_keyword_checks(dashboard.installation, crawler=dashboard.crawler)
         problems = _check_keyword(form, renderer.formats(request), checks=checks)
         if problems:
-            values = {name: form.get(name) for name in ("platform", "keyword", "pages")}
+            values = {name: form.get(name) for name in ("platform", "keyword", "pages", "refresh", "period")}
             labels = {name: texts(f"keywords.{name}") for name in values}
             return await show(request, form=FormState(values, problems, labels), status=400)
-        await keywords.add(form.get("platform"), form.get("keyword"), pages=int(form.get("pages", "1")))
+        pages, plan = int(form.get("pages", "1")), _read_plan(form)
+        await keywords.add(form.get("platform"), form.get("keyword"), pages=pages, refresh=plan)
         dashboard.installation.wake()
         values = {"keyword": form.get("keyword")}
         overload = await checks.find_overload(form.get("platform"))
@@ -173,6 +175,14 @@ def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
         return renderer.redirect("/keywords", PageMessage("saved"))
 
 
+def _read_plan(form: FormValues) -> RefreshPlan | None:
+    """How notes are followed; None keeps what the keyword has. Raises CrawlError."""
+    every = form.get("refresh")
+    if not every:
+        return None
+    return NO_REFRESH if every == "off" else parse_refresh(every, form.get("period") or None)
+
+
 def _check_keyword(form: FormValues, formats: Formats, *, checks: KeywordChecks) -> dict[str, str]:
     problems, texts = {}, formats.texts
     if form.get("platform") not in list_platforms():
@@ -182,6 +192,10 @@ def _check_keyword(form: FormValues, formats: Formats, *, checks: KeywordChecks)
     pages = form.get("pages", "1")
     if not (pages.isascii() and pages.isdigit() and 1 <= int(pages[:3]) <= MOST_PAGES):
         problems["pages"] = texts("keywords.pages_range", most=MOST_PAGES)
+    try:
+        _read_plan(form)
+    except CrawlError as error:
+        problems["refresh"] = formats.explain(error.message)
     if not problems:
         try:
             checks.check(form.get("platform"), form.get("keyword"))
