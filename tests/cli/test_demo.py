@@ -2,6 +2,7 @@
 The whole demo is run once as it is, and once more with shorter waits."""
 
 import asyncio
+import fcntl
 import re
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -65,6 +66,20 @@ async def test_demo_works_in_an_empty_folder_and_again(terminal: Terminal) -> No
         assert "Every candidate has its note, once: as it should be." in ended.out
         assert str(terminal.data_dir) in ended.out
     assert [path.name for path in terminal.folder.iterdir()] == ["tidings-data"]
+
+
+async def test_a_second_demo_leaves_the_first_ones_folder_alone(terminal: Terminal) -> None:
+    """One line says that a demo is running there, and nothing of it is removed."""
+    mark, data = terminal.data_dir / "made-by-tidings-demo", terminal.data_dir / "tidings.db"
+    terminal.data_dir.mkdir(parents=True)
+    data.touch()
+    with mark.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refused = await terminal.run("demo", "--once")
+    assert refused.code != 0
+    assert "a demo is running in" in refused.err
+    assert "Ctrl-C" in refused.err
+    assert data.exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """The command `tidings demo`: six steps that explain themselves, in a folder of their own."""
 
+import fcntl
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_network
@@ -33,13 +36,18 @@ async def demo(
     Announces a site to two engines and to Bing, and collects notes from two platforms. One engine and one platform have
     a bad day. Then serves the dashboard until Ctrl-C. Nothing leaves this machine.
     """
+    settings = _make_settings(session.settings)
+    with _own_folder(settings.data_dir):
+        return await _play(session, settings, pages=pages, once=once)
+
+
+async def _play(session: Session, settings: "Settings", *, pages: int, once: bool) -> Exit:
+    """The six steps, and the dashboard unless `once`."""
     from tidings.cli.demo.announce import open_sandbox, show_announcing
     from tidings.cli.demo.collect import open_platforms, show_collecting, store_cookies
     from tidings.cli.demo.month import DemoClock, live_through_month
     from tidings.cli.demo.neighbours import open_neighbours
 
-    settings = _make_settings(session.settings)
-    _clear(settings.data_dir)
     console, clock = make_console(), DemoClock()
     async with (
         open_sandbox(settings, pages=pages, clock=clock) as (with_bing, sandbox),
@@ -91,15 +99,24 @@ def _make_settings(settings: "Settings") -> "Settings":
     )
 
 
-def _clear(data_dir: Path) -> None:
-    """Begin with an empty folder. Only a folder that the demo has made is removed."""
+@contextmanager
+def _own_folder(data_dir: Path) -> Iterator[None]:
+    """Begin with an empty folder. Only a folder that the demo has made is removed, and not while a demo uses it."""
     mark = data_dir / "made-by-tidings-demo"
-    if data_dir.exists():
-        if not mark.exists():
-            fail(f"{data_dir} is not the demo's own folder; set TIDINGS_DATA_DIR to another place")
-        shutil.rmtree(data_dir)
-    data_dir.mkdir(parents=True, mode=0o700)
-    mark.touch()
+    if data_dir.exists() and not mark.exists():
+        fail(f"{data_dir} is not the demo's own folder; set TIDINGS_DATA_DIR to another place")
+    data_dir.mkdir(parents=True, mode=0o700, exist_ok=True)
+    with mark.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fail(f"a demo is running in {data_dir}; end it with Ctrl-C, or set TIDINGS_DATA_DIR to another place")
+        for path in data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path != mark:
+                path.unlink()
+        yield
 
 
 def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
