@@ -127,12 +127,12 @@ class BatchTime:
     seconds: Sequence[float]
 
     @property
-    def slowest_lane(self) -> float:
+    def busiest_cookie(self) -> float:
         return -(-BATCH // self.cookies) * PLATFORM_LATENCY.total_seconds()
 
     @property
     def stretch(self) -> float:
-        return statistics.median(self.seconds) / self.slowest_lane
+        return statistics.median(self.seconds) / self.busiest_cookie
 
 
 def judge_overhead(overhead: Overhead) -> list[Verdict]:
@@ -178,7 +178,7 @@ def format_overhead(overhead: Overhead) -> str:
 
 def format_batches(batches: Sequence[BatchTime]) -> str:
     rows = [
-        (f"{batch.cookies} cookies", f"{batch.slowest_lane:.2f}", f"{statistics.median(batch.seconds):.2f}")
+        (f"{batch.cookies} cookies", f"{batch.busiest_cookie:.2f}", f"{statistics.median(batch.seconds):.2f}")
         for batch in batches
     ]
     return format_table((f"batch of {BATCH}, in s", "busiest cookie", "measured"), rows)
