@@ -20,6 +20,7 @@ from tidings.core.logs.logger import LogFormat
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
+from tidings.settings.collect import PseudonymUse
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"
@@ -276,7 +277,8 @@ def test_each_time_limit_of_the_crawl_api_can_be_set(name: str, field: str, defa
     [
         ("TIDINGS_COLLECT_RUNNER", "off", "runs", False),
         ("TIDINGS_COLLECT_RUNNER", "on", "runs", True),
-        ("COLLECT_PSEUDONYMS", "on", "pseudonyms", True),
+        ("COLLECT_PSEUDONYMS", "on", "pseudonyms", PseudonymUse.ON),
+        ("COLLECT_PSEUDONYMS", "off", "pseudonyms", PseudonymUse.OFF),
         ("LOCK_TIMEOUT_MINUTES", "2", "lock_timeout", timedelta(minutes=2)),
         ("RECOVERY_INTERVAL_MINUTES", "0.5", "recovery_interval", timedelta(seconds=30)),
         ("DISCOVER_INTERVAL_MINUTES", "90", "discover_interval", timedelta(minutes=90)),

@@ -15,7 +15,9 @@ from sqlalchemy import text
 from tests.collect.writer_stage import begin, make_candidates, make_note, read_outbox, store_notes
 from tests.fakes import FakeClock
 from tidings.collect.archive.archive import CursorError, NoteArchive, NoteFilter, StoredNote
-from tidings.collect.archive.export import COLUMNS, ExportFormat, export_notes
+from tidings.collect.archive.comments import CommentArchive
+from tidings.collect.archive.export import Exporter, ExportFormat
+from tidings.collect.archive.rows import COLUMNS
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.write import Collected, SettledAction, Writer
 from tidings.core.db.database import Database, downgrade_database, prepare_database
@@ -132,8 +134,9 @@ async def test_deleted_note_is_gone_everywhere_and_not_collected_again(writer: W
     assert not await writer.delete_note("bilibili", "never")
 
 
-async def export(archive: NoteArchive, form: ExportFormat, **wanted: Any) -> bytes:
-    return b"".join([piece async for piece in export_notes(archive.stream(NoteFilter(**wanted)), form)])
+async def export(database: Database, archive: NoteArchive, form: ExportFormat, **wanted: Any) -> bytes:
+    exporter = Exporter(notes=archive, comments=CommentArchive(database))
+    return b"".join([piece async for piece in exporter.export(NoteFilter(**wanted), form)])
 
 
 @pytest.mark.one_database
@@ -151,19 +154,19 @@ async def test_exports_hold_every_note_and_no_formula(writer: Writer, database: 
     )
     await store_notes(writer, [*notes, whole])
     archive = NoteArchive(database)
-    lines = (await export(archive, ExportFormat.JSONL)).decode().splitlines()
+    lines = (await export(database, archive, ExportFormat.JSONL)).decode().splitlines()
     assert [json.loads(line)["title"] for line in lines[:-1]] == nasty
-    raw = await export(archive, ExportFormat.CSV)
+    raw = await export(database, archive, ExportFormat.CSV)
     assert raw.startswith(b"\xef\xbb\xbfplatform,note_id")
     rows = list(csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline="")))
     assert [row["title"] for row in rows[:7]] == [f"'{title}" for title in nasty[:7]]
     assert [row["title"] for row in rows[7:10]] == nasty[7:]
     path = tmp_path / "notes.xlsx"
-    path.write_bytes(await export(archive, ExportFormat.XLSX))
+    path.write_bytes(await export(database, archive, ExportFormat.XLSX))
     sheet = openpyxl.load_workbook(path)["notes"]
     titles, *cells = sheet.iter_rows()
-    assert [cell.value for cell in titles] == list(COLUMNS)
-    shown = [dict(zip(COLUMNS, row, strict=True)) for row in cells]
+    assert [cell.value for cell in titles] == list(COLUMNS["notes"])
+    shown = [dict(zip(COLUMNS["notes"], row, strict=True)) for row in cells]
     written = [title.replace("\r", "_x000D_")[:32_767] for title in nasty]
     assert [row["title"].value for row in shown[:-1]] == written
     assert {row["title"].data_type for row in shown} == {"s"}

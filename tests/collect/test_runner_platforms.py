@@ -71,7 +71,13 @@ def make_own_runner(stage: RunnerStage, platform: OddPlatform, clock: StageClock
     """The runner with a platform of somebody else's in Weibo's place."""
     pool = CookiePool(stage.database, keys=stage.keys, clock=clock, redactor=Redactor())
     crawler = Crawler({"weibo": platform}.__getitem__, pool=pool, clock=clock, redactor=Redactor())
-    return CollectRunner(crawler=crawler, writer=stage.writer, keywords=stage.keywords, executions=stage.executions)
+    return CollectRunner(
+        crawler=crawler,
+        writer=stage.writer,
+        comments=stage.installation.collect.comments,
+        keywords=stage.keywords,
+        executions=stage.executions,
+    )
 
 
 async def seed(stage: RunnerStage, *note_ids: str) -> None:

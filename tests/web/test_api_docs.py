@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
@@ -17,8 +18,11 @@ from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import ADMIN, Answer
 from tidings.announce.site.document import read_site
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, ErrorRule
+from tidings.collect.write.cookies import make_cookie
+from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.openweb import SandboxOpenWeb
-from tidings.settings import CollectSettings
+from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
+from tidings.settings import CollectSettings, CrawlSettings
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
 from tidings.web.envelope import STATUSES
 from tidings.web.errors import Problem, ProblemResponse
@@ -114,9 +118,16 @@ async def test_every_route_has_a_line(sqlite_url: str, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 async def test_the_lines_work_from_top_to_bottom(sqlite_url: str, tmp_path: Path) -> None:
-    """A33–A36: with nothing set up but the variables that the page names; the description knows every field."""
+    """A33–A36: with a cookie and the variables that the page names; the description knows every field."""
     driven = CollectSettings(runs=False)
-    async with SandboxOpenWeb() as articles, open_api(sqlite_url, tmp_path, collect=driven) as api, serve(api):
+    async with AsyncExitStack() as stack:
+        articles = await stack.enter_async_context(SandboxOpenWeb())
+        weibo = await stack.enter_async_context(SandboxWeibo())
+        crawl = CrawlSettings(base_urls={"weibo": weibo.origin})
+        api = await stack.enter_async_context(open_api(sqlite_url, tmp_path, collect=driven, crawl=crawl))
+        await stack.enter_async_context(serve(api))
+        cookie = make_cookie("demo", platform="weibo", secret=Secret(DEMO_WEIBO_COOKIE))
+        await api.installation.collect.cookies.add(cookie)
         variables = {
             "AUTH": f"Authorization: Bearer {ADMIN}",
             "JSON": "Content-Type: application/json",

@@ -51,6 +51,8 @@ RULES_BEYOND_SHAPE: Final = frozenset(
         "write_note",
         "settle_candidates",
         "settle_sources",
+        "settle_comments",
+        "export_all_notes",
         "add_keyword",
         "add_given_note",
         "retry_candidates",
@@ -58,7 +60,7 @@ RULES_BEYOND_SHAPE: Final = frozenset(
     }
 )
 # These pass on what a platform says, or that it says nothing: 502, 503 and 504 are honest answers of theirs.
-ANSWER_FOR_OTHERS: Final = frozenset({"search_notes", "read_note", "read_notes"})
+ANSWER_FOR_OTHERS: Final = frozenset({"search_notes", "read_note", "read_notes", "read_comments"})
 
 Result = TypeVar("Result")
 

@@ -6,9 +6,14 @@ without the master key can compute it from an id, or find the id by trying all.
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass, field, replace
 
+from tidings.collect.comments import Comment
 from tidings.collect.notes import Author, Note
+
+# A person whom a comment addresses; platforms end such a name with a blank or a colon.
+_ADDRESSED = re.compile(r"@([^\s@:：,，。!！?？#]{1,40})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +24,15 @@ class Pseudonyms:
 
     def hide_author(self, note: Note) -> Note:
         """The note without its author's id and name."""
-        author = note.author
-        hidden = Author(author_id=self._hash(note.platform, author.author_id), name=_mask(author.name))
-        return replace(note, author=hidden)
+        return replace(note, author=self._hide(note.platform, note.author))
+
+    def hide_reader(self, platform: str, comment: Comment) -> Comment:
+        """The comment without its author's id and name, and without the names of people whom it addresses."""
+        text = _ADDRESSED.sub(lambda found: f"@{_mask(found[1])}", comment.text)
+        return replace(comment, author=self._hide(platform, comment.author), text=text)
+
+    def _hide(self, platform: str, author: Author) -> Author:
+        return Author(author_id=self._hash(platform, author.author_id), name=_mask(author.name))
 
     def _hash(self, platform: str, author_id: str) -> str:
         if not author_id:

@@ -15,9 +15,11 @@ from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import (
     COLLECT,
     CandidateStatus,
+    ThreadStatus,
     candidates,
     collect_minutes,
     collect_tries,
+    comment_threads,
     platform_pauses,
     sources,
     watched_keywords,
@@ -222,6 +224,16 @@ async def count_failed_by(
     counts: dict[str, dict[str, int]] = {}
     for platform, code, count in await connection.execute(statement):
         counts.setdefault(platform, {})[code] = count
+    return counts
+
+
+async def count_threads(connection: AsyncConnection) -> dict[str, dict[ThreadStatus, int]]:
+    """The number of threads of comments that are not done, by platform and status."""
+    columns = (comment_threads.c.platform, comment_threads.c.status)
+    statement = select(*columns, func.count()).where(text("comment_threads.status <> 'done'")).group_by(*columns)
+    counts: dict[str, dict[ThreadStatus, int]] = {}
+    for platform, status, count in await connection.execute(statement.order_by(*columns)):
+        counts.setdefault(platform, {})[ThreadStatus(status)] = count
     return counts
 
 

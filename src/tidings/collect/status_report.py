@@ -11,8 +11,8 @@ from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.status import MirrorStatus
-from tidings.collect.status import PlatformPause, list_executions, list_pauses
-from tidings.collect.tables import CandidateStatus
+from tidings.collect.status import PlatformPause, count_threads, list_executions, list_pauses
+from tidings.collect.tables import CandidateStatus, ThreadStatus
 from tidings.collect.write import Keyword, Keywords
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.alerts import Alerts, OpenCondition
@@ -35,6 +35,8 @@ class CollectStatus:
     # Alerts that have fired and are not resolved.
     alerts: Sequence[OpenCondition]
     keywords: Sequence[Keyword]
+    # Notes whose comments are not all read, by platform and status.
+    comments: dict[str, dict[ThreadStatus, int]]
     cookies: Sequence[Cookie]
     # The names of the cookies that can be used now.
     usable: frozenset[str]
@@ -77,6 +79,7 @@ class CollectStatusReader:
             candidates = await count_candidates(connection)
             executions = await list_executions(connection, limit=_MOST_EXECUTIONS)
             pauses = await list_pauses(connection)
+            threads = await count_threads(connection)
         return CollectStatus(
             candidates={
                 platform: {status: counts.get(status, 0) for status in CandidateStatus}
@@ -85,6 +88,10 @@ class CollectStatusReader:
             executions=executions,
             alerts=[each for each in await self.alerts.list_open() if each.kind in kinds and each.fired_at],
             keywords=await self.keywords.list_all(),
+            comments={
+                platform: {status: counts.get(status, 0) for status in ThreadStatus if status is not ThreadStatus.DONE}
+                for platform, counts in threads.items()
+            },
             cookies=cookies,
             usable=frozenset(each.name for each in cookies if find_obstacle(each, at=now, keys=self.keys) is None),
             pauses=pauses,

@@ -1,4 +1,4 @@
-"""The tables of collect: keywords, candidates, sources (collected notes), statistics and the mirror's outbox.
+"""The tables of collect: keywords, candidates, sources (collected notes), comments, statistics, the mirror's outbox.
 
 Definitions only; `write` and `feishu` write the rows. Timestamps are milliseconds since 1970. The crawl API does not
 import this file: its only table is in `crawl.cookies.table`.
@@ -39,6 +39,7 @@ _is_pending = text("status = 'pending'")
 _is_processing = text("status = 'processing'")
 _has_failed = text("status = 'failed'")
 _is_collected = text("status = 'collected'")
+_is_open = text("status <> 'done'")
 _is_refreshed = text("status = 'collected' AND refresh_at IS NOT NULL")
 
 
@@ -53,6 +54,15 @@ class CandidateStatus(StrEnum):
 
 class SourceStatus(StrEnum):
     """Where a collected note is in the next stage, which leases sources as collect leases candidates."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class ThreadStatus(StrEnum):
+    """Where the reading of a note's comments is."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -148,6 +158,63 @@ note_snapshots = Table(
     PrimaryKeyConstraint("platform", "note_id", "taken_at"),
 )
 
+# Notes whose comments are wanted. An execution leases a thread for each page, as candidates are leased.
+comment_threads = Table(
+    "comment_threads",
+    metadata,
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("note_url", Text, nullable=False),
+    # The keyword that found the note first.
+    Column("source_keyword", Text, nullable=False),
+    # How many comments are wanted, and how many this reading has brought.
+    Column("wanted", Integer, nullable=False),
+    Column("found", Integer, nullable=False),
+    # The platform's mark of the next page; empty for the first.
+    Column("cursor", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("processing_lock", Text),
+    Column("locked_at", BigInteger),
+    Column("retry_count", Integer, nullable=False),
+    Column("due_at", BigInteger, nullable=False),
+    Column("last_error_code", Text),
+    Column("last_error", Text),
+    Column("exec_meta", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("platform", "note_id"),
+    Index("threads_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
+    Index("threads_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
+    Index("threads_open", "platform", "status", sqlite_where=_is_open, postgresql_where=_is_open),
+    Index("threads_by_keyword", "platform", "source_keyword"),
+)
+
+# Comments of notes, each once, as they were read last. Their authors have pseudonyms unless the settings say otherwise.
+comments = Table(
+    "tbl_comment",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("note_id", Text, nullable=False),
+    Column("comment_id", Text, nullable=False),
+    # The comment that it replies to; empty for a comment of the note itself.
+    Column("parent_id", Text, nullable=False),
+    Column("author_id", Text, nullable=False),
+    Column("author_name", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("likes", BigInteger),
+    Column("replies", BigInteger),
+    # URLs as JSON.
+    Column("images", Text, nullable=False),
+    Column("place", Text, nullable=False),
+    Column("published_at", BigInteger),
+    Column("exec_meta", Text, nullable=False),
+    # When it was read first and last.
+    Column("collected_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    UniqueConstraint("platform", "note_id", "comment_id"),
+    sqlite_autoincrement=True,
+)
+
 # The words of each source, separated by blanks: the content of the full-text index (`archive.search`). SQLite has the
 # index in the virtual table `note_search`, which triggers keep in step. PostgreSQL has an index on the expression.
 note_terms = Table(
@@ -173,6 +240,8 @@ watched_keywords = Table(
     # Its notes are read again this often, for this long after they were collected (milliseconds); NULL: never.
     Column("refresh_every", BigInteger),
     Column("refresh_for", BigInteger),
+    # How many comments of each of its notes are collected; NULL: none.
+    Column("comments", Integer),
     UniqueConstraint("platform", "keyword"),
     sqlite_autoincrement=True,
 )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.crawl.platforms.protocol import check_search
 from tidings.collect.write.cookies import CookieRecords
-from tidings.collect.write.keywords import Keywords
+from tidings.collect.write.keywords import Keywords, check_comments
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,14 @@ class KeywordChecks:
     # The time between two searches of a keyword.
     every: timedelta
 
-    def check(self, platform: str, keyword: str) -> None:
+    def check(self, platform: str, keyword: str, *, comments: int | None = None) -> None:
         """Raises CrawlError if this keyword cannot be searched: an empty one, an unknown platform, a missing package,
-        no feeds."""
+        no feeds. The same if it asks for comments, and the platform's cannot be read."""
         check_search(keyword, page=1)
+        check_comments(comments)
         self.crawler.check_keyword(platform, keyword)
+        if comments:
+            self.crawler.check_comments(platform)
 
     async def find_overload(self, platform: str) -> Overload | None:
         """None if the cookies suffice, and for a platform without cookies."""

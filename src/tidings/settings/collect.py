@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from tidings.core.clock import parse_duration
@@ -35,6 +36,16 @@ FEISHU_TABLES = {
     "tbl_source": "FEISHU_TABLE_SOURCE",
     "tbl_keyword": "FEISHU_TABLE_KEYWORD",
 }
+
+
+class PseudonymUse(StrEnum):
+    """Whose names and ids are stored as pseudonyms."""
+
+    OFF = "off"
+    # The authors of comments.
+    COMMENTS = "comments"
+    # The authors of notes too.
+    ON = "on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +84,8 @@ class CollectSettings:
     recovery_interval: timedelta = timedelta(minutes=15)
     discover_interval: timedelta = timedelta(minutes=60)
     collect_interval: timedelta = timedelta(minutes=5)
-    # Whether authors of notes are stored under a pseudonym.
-    pseudonyms: bool = False
+    # Whose authors are stored under a pseudonym.
+    pseudonyms: PseudonymUse = PseudonymUse.COMMENTS
     # Candidates in one lease.
     batch_size: int = 10
     # Waits before the first, second, third retry; the last repeats.
@@ -108,7 +119,7 @@ def read_collect(variables: Variables) -> CollectSettings:
     default = CollectSettings()
     return CollectSettings(
         runs=variables.switch("TIDINGS_COLLECT_RUNNER", default=default.runs),
-        pseudonyms=variables.switch("COLLECT_PSEUDONYMS", default=default.pseudonyms),
+        pseudonyms=variables.choice("COLLECT_PSEUDONYMS", default.pseudonyms),
         # A heartbeat comes every minute, and one may be late.
         lock_timeout=variables.duration("LOCK_TIMEOUT_MINUTES", default.lock_timeout, unit="m", least=2),
         recovery_interval=variables.duration(

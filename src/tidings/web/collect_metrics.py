@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.status import count_notes, find_longest_wait, read_tries
+from tidings.collect.status import count_notes, count_threads, find_longest_wait, read_tries
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
@@ -35,6 +35,7 @@ class CollectionMetrics:
             waits = await find_longest_wait(connection)
             tries = await read_tries(connection)
             notes = await count_notes(connection, most=_MOST_KEYWORDS)
+            threads = await count_threads(connection)
         cookies = Counter((each.platform, each.state.status.value) for each in await self._cookies.list_all())
         now = self._clock.now()
         return [
@@ -59,6 +60,12 @@ class CollectionMetrics:
                 "Notes by the keyword that found them first; an empty keyword is all others.",
                 {(keyword,): number for keyword, number in notes.items()},
                 labels=("keyword",),
+            ),
+            _make_gauge(
+                "tidings_collect_comment_threads",
+                "Notes whose comments are not all read, by platform and status.",
+                {(platform, status.value): n for platform, of in threads.items() for status, n in of.items()},
+                labels=("platform", "status"),
             ),
             *await self._measure_mirror(),
         ]
@@ -87,7 +94,9 @@ def _make_gauge(
 
 def _make_tries(tries: Iterable[tuple[str, str, int]]) -> Metric:
     counter = CounterMetricFamily(
-        "tidings_collect_tries", "Tries of notes by error code; OK is a success.", labels=("platform", "code")
+        "tidings_collect_tries",
+        "Tries of notes and pages of comments by error code; OK is a success.",
+        labels=("platform", "code"),
     )
     for platform, code, number in tries:
         counter.add_metric((platform, code), number)

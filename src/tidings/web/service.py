@@ -220,7 +220,7 @@ def make_collect_routers(installation: Installation, *, crawler: Crawler) -> lis
         wake=installation.wake,
     )
     return [
-        make_notes_router(installation.collect.notes, writer=installation.collect.writer, clock=installation.clock),
+        make_notes_router(installation.collect.exporter, writer=installation.collect.writer, clock=installation.clock),
         make_collect_router(services),
     ]
 
@@ -234,6 +234,7 @@ def _list_writer_services(installation: Installation) -> WriterServices:
     return WriterServices(
         writer=installation.collect.writer,
         next_stage=installation.collect.next_stage,
+        comments=installation.collect.comments,
         keywords=installation.collect.keywords,
         database=installation.database,
         alerts=installation.alerts,

@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tidings.collect.archive.archive import NoteArchive
+from tidings.collect.archive.comments import CommentArchive
+from tidings.collect.archive.export import Exporter
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
@@ -17,9 +19,11 @@ from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.run.jobs import Intervals, list_intervals
 from tidings.collect.status_report import CollectStatusReader
 from tidings.collect.write import Keywords, Writer, WriterLimits
+from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.next_stage import NextStage
 from tidings.settings import Settings
+from tidings.settings.collect import PseudonymUse
 
 if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
@@ -44,6 +48,14 @@ class CollectInstallation:
         return NoteArchive(self._opened.database)
 
     @cached_property
+    def stored_comments(self) -> CommentArchive:
+        return CommentArchive(self._opened.database)
+
+    @cached_property
+    def exporter(self) -> Exporter:
+        return Exporter(notes=self.notes, comments=self.stored_comments)
+
+    @cached_property
     def writer(self) -> Writer:
         settings = self._opened.settings.collect
         return Writer(
@@ -53,8 +65,24 @@ class CollectInstallation:
             limits=self._writer_limits,
             rules=make_cookie_rules(self._opened.settings),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
-            pseudonyms=Pseudonyms(self._opened.keys.derive_key("pseudonyms")) if settings.pseudonyms else None,
+            pseudonyms=self._make_pseudonyms(PseudonymUse.ON),
             reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
+        )
+
+    def _make_pseudonyms(self, *uses: PseudonymUse) -> Pseudonyms | None:
+        """The pseudonyms, if the settings name one of these uses."""
+        is_wanted = self._opened.settings.collect.pseudonyms in uses
+        return Pseudonyms(self._opened.keys.derive_key("pseudonyms")) if is_wanted else None
+
+    @cached_property
+    def comments(self) -> CommentStage:
+        return CommentStage(
+            self._opened.database,
+            self.writer,
+            executions=self._opened.executions,
+            clock=self._opened.clock,
+            limits=self._writer_limits,
+            pseudonyms=self._make_pseudonyms(PseudonymUse.COMMENTS, PseudonymUse.ON),
         )
 
     @cached_property

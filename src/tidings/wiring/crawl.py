@@ -95,6 +95,7 @@ def make_collect_runner(installation: Installation, *, crawler: Crawler) -> Coll
     return CollectRunner(
         crawler=crawler,
         writer=installation.collect.writer,
+        comments=installation.collect.comments,
         keywords=installation.collect.keywords,
         executions=installation.executions,
         batch_size=settings.batch_size,

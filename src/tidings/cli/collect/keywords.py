@@ -35,11 +35,14 @@ async def add(
     period: Annotated[
         str | None, typer.Option("--for", help="How long after a note was collected. [7d, with --refresh]")
     ] = None,
+    comments: Annotated[
+        int | None, typer.Option("--comments", help="Collect this many comments of each note, 0 to 1000; 0 ends it.")
+    ] = None,
 ) -> None:
     """Watch a keyword on a platform, or an author: author:ID.
 
     A period is a part of the keyword, as since:2026-01-01 until:2026-02-01. A keyword that is watched already gets this
-    number of pages, keeps its refresh unless one is given, and is resumed if it was paused.
+    number of pages, keeps its refresh and its comments unless they are given, and is resumed if it was paused.
     """
     from tidings.collect.errors import CrawlError
     from tidings.wiring.crawl import make_keyword_checks, open_crawler
@@ -50,9 +53,9 @@ async def add(
     try:
         async with open_crawler(installation) as crawler:
             checks = make_keyword_checks(installation, crawler=crawler)
-            checks.check(platform, keyword)
+            checks.check(platform, keyword, comments=comments)
             is_new = await installation.collect.keywords.add(
-                platform, keyword, pages=pages, refresh=_read_plan(refresh, period)
+                platform, keyword, pages=pages, refresh=_read_plan(refresh, period), comments=comments
             )
             overload = await checks.find_overload(platform)
     except CrawlError as error:
@@ -98,7 +101,15 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [_make_row(keyword) for keyword in found],
-        *(say("platform"), say("keyword"), say("pages"), say("refresh"), say("state"), say("last search")),
+        *(
+            say("platform"),
+            say("keyword"),
+            say("pages"),
+            say("refresh"),
+            say("comments"),
+            say("state"),
+            say("last search"),
+        ),
         *(say("found"), say("new"), say("problem")),
     )
 
@@ -163,6 +174,7 @@ def _make_row(keyword: "Keyword") -> tuple[str, ...]:
         escape(keyword.keyword),
         str(keyword.pages),
         str(keyword.refresh or ""),
+        f"{keyword.comments:,}" if keyword.comments else "",
         say("watched") if keyword.enabled else f"[yellow]{say('paused')}[/]",
         format_time(keyword.last_run_at, missing=say("never")),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",

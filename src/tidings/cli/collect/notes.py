@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
 from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table, show_bar
 from tidings.cli.session import Exit, Session, command, fail, is_watched
@@ -18,9 +18,13 @@ from tidings.core.clock import parse_timestamp
 
 if TYPE_CHECKING:
     from tidings.collect.archive.archive import NoteFilter, NoteSnapshot, StoredNote
-    from tidings.collect.archive.export import ExportFormat
+    from tidings.collect.archive.comments import StoredComment
+    from tidings.collect.archive.export import ExportContent, ExportFormat
 
 app = make_group("Read, search and export collected notes.")
+
+# Comments that `show` prints.
+_SHOWN_COMMENTS = 20
 
 SearchOption = Annotated[str | None, typer.Option("--search", "-s", help="Words in title, author, tags or text.")]
 KeywordOption = Annotated[str | None, typer.Option("--keyword", help="Only notes that this keyword found first.")]
@@ -77,7 +81,7 @@ async def show(
 ) -> None:
     """Show one note with its whole text.
 
-    Also its versions, and its counts each time it was read.
+    Also its versions, its counts each time it was read, and its first comments.
     """
     installation = await session.open()
     versions = await installation.collect.notes.list_versions(platform, note_id)
@@ -89,16 +93,21 @@ async def show(
         )
         fail(message)
     snapshots = await installation.collect.notes.list_snapshots(platform, note_id)
+    stored = installation.collect.stored_comments
+    page = await stored.list_page(platform, note_id, limit=_SHOWN_COMMENTS)
+    total = await stored.count(platform, note_id)
     if as_json:
         described = {
             **versions[-1].describe(),
             "versions": [each.describe() for each in versions],
             "snapshots": [each.describe() for each in snapshots],
+            "comments": {"total": total, "first": [each.describe() for each in page.comments]},
         }
         print_json(described, indent=2)
     else:
         _print_note(versions[-1])
         _print_history(versions, snapshots)
+        _print_comments(page.comments, total=total)
 
 
 @app.command("export")
@@ -109,6 +118,9 @@ async def export(
     form: Annotated[
         str | None, typer.Option("--format", help="jsonl, csv or xlsx. [the ending of the file's name]")
     ] = None,
+    of: Annotated[
+        str, typer.Option("--of", help="notes, comments, snapshots (counts over time), or all (not as CSV).")
+    ] = "notes",
     search: SearchOption = None,
     platform: PlatformOption = None,
     keyword: KeywordOption = None,
@@ -118,9 +130,8 @@ async def export(
     until: UntilOption = None,
 ) -> None:
     """Write notes to a file, the oldest collected first. An existing file is replaced when the new one is complete."""
-    from tidings.collect.archive.export import export_notes
-
     wanted, chosen = _make_filter(platform, keyword, author, kind, since, until, search), _read_format(form, file)
+    content = _read_content(of, chosen)
     installation = await session.open()
     with show_bar(say("exporting"), enabled=is_watched()) as on_progress, _open_output(file) as output:
         total = await installation.collect.notes.count(wanted) if is_watched() else 0
@@ -131,13 +142,13 @@ async def export(
             done = written
             on_progress(written, total)
 
-        pieces: AsyncIterator[bytes] = export_notes(
-            installation.collect.notes.stream(wanted), chosen, on_progress=count
+        pieces: AsyncIterator[bytes] = installation.collect.exporter.export(
+            wanted, chosen, content=content, on_progress=count
         )
         async for piece in pieces:
             output.write(piece)
     if str(file) != "-":
-        typer.echo(say("Wrote {count} notes to {file}.", count=f"{done:,}", file=file))
+        typer.echo(_describe_export(of, done, file))
 
 
 @app.command("delete")
@@ -207,6 +218,27 @@ def _read_format(form: str | None, file: Path) -> "ExportFormat":
     return ExportFormat(name)
 
 
+def _read_content(of: str, form: "ExportFormat") -> "ExportContent":
+    from tidings.collect.archive.export import ExportContent, ExportError, check_export
+
+    if of not in list(ExportContent):
+        fail(say("--of must be one of {names}", names=", ".join(ExportContent)))
+    try:
+        check_export(form, ExportContent(of))
+    except ExportError as error:
+        fail(translate(str(error)))
+    return ExportContent(of)
+
+
+def _describe_export(of: str, notes: int, file: Path) -> str:
+    count = f"{notes:,}"
+    if of == "comments":
+        return say("Wrote the comments of {count} notes to {file}.", count=count, file=file)
+    if of == "snapshots":
+        return say("Wrote the counts of {count} notes over time to {file}.", count=count, file=file)
+    return say("Wrote {count} notes to {file}.", count=count, file=file)
+
+
 @contextmanager
 def _open_output(file: Path) -> Iterator[BinaryIO]:
     """The file under a temporary name. It gets its name when it is complete."""
@@ -250,6 +282,29 @@ def _print_history(versions: "Sequence[StoredNote]", snapshots: "Sequence[NoteSn
             for each, found in zip(snapshots, counts, strict=True)
         ]
         print_table(rows, say("read"), *shown.values())
+
+
+def _print_comments(comments: "Sequence[StoredComment]", *, total: int) -> None:
+    """The first comments of a note. A reply stands under its comment."""
+    if not comments:
+        return
+    console = make_console()
+    console.print()
+    console.print(f"[bold]{say('comments')}: {total:,}[/]", highlight=False)
+    for each in comments:
+        comment = each.comment
+        indent = "    " if comment.parent_id else "  "
+        likes = "" if comment.likes is None else f"{comment.likes:,} {say('likes')}"
+        published = format_time(comment.published_at, missing="")
+        head = " · ".join(part for part in (comment.author.name, published, likes) if part)
+        console.print(f"{indent}{escape(head)}", no_wrap=True, overflow="ellipsis", highlight=False)
+        for line in comment.text.split("\n"):
+            console.print(f"{indent}  {escape(line)}", highlight=False)
+    if total > len(comments):
+        rest = say(
+            "{count} more: `tidings collect notes export FILE --of comments`", count=f"{total - len(comments):,}"
+        )
+        console.print(rest, highlight=False)
 
 
 def _name_titles() -> dict[str, str]:

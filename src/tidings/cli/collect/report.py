@@ -96,12 +96,15 @@ def print_collections(
         print_pauses(pauses, console=console)
         return
     titles = _name_actions()
-    table = make_table(say("platform"), say("status"), *titles.values(), say("problem"))
+    with_comments = any(report.comments for report in reports)
+    comments = [say("comments")] if with_comments else []
+    table = make_table(say("platform"), say("status"), *titles.values(), *comments, say("problem"))
     for report in reports:
         table.add_row(
             escape(report.platform),
             colour_status(report.ended.status),
             *(f"{report.counts.get(action, 0):,}" for action in titles),
+            *([f"{report.comments:,}"] if with_comments else []),
             escape(report.ended.reason or ""),
         )
     console.print(table)

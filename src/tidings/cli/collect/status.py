@@ -48,6 +48,7 @@ def _print(shown: "CollectStatus", *, console: "Console") -> None:
         for platform, count in shown.cookie_counts.items()
     )
     console.print(say("Cookies that can be used: {names}.", names=usable or say("none")))
+    _print_comments(shown, console=console)
     print_pauses(shown.pauses, console=console)
     if shown.mirror is not None:
         console.print(say("Feishu: {text}.", text=_write_mirror(shown.mirror)))
@@ -83,6 +84,21 @@ def _print_candidates(shown: "CollectStatus", *, console: "Console") -> None:
     for platform, counts in shown.candidates.items():
         table.add_row(escape(platform), *(f"{counts[status]:,}" for status in CandidateStatus))
     console.print(table)
+
+
+def _print_comments(shown: "CollectStatus", *, console: "Console") -> None:
+    """A line for each platform with comments that are not all read."""
+    from tidings.collect.tables import ThreadStatus
+
+    for platform, counts in shown.comments.items():
+        waiting = counts.get(ThreadStatus.PENDING, 0) + counts.get(ThreadStatus.PROCESSING, 0)
+        line = say(
+            "Comments of {platform}: {waiting} notes wait for theirs, {failed} failed.",
+            platform=escape(platform),
+            waiting=f"{waiting:,}",
+            failed=f"{counts.get(ThreadStatus.FAILED, 0):,}",
+        )
+        console.print(line, highlight=False)
 
 
 def _name_statuses() -> dict[str, str]:

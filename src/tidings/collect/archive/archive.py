@@ -5,12 +5,13 @@ Each read is short: a long list is many small transactions, so readers never hol
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select, tuple_
 
 from tidings.collect.archive.search import match_text
 from tidings.collect.notes import Counts, Note, NoteKind, read_note
@@ -112,7 +113,7 @@ class NoteArchive:
         """
         statement = self._select(wanted, *_columns).order_by(sources.c.id.desc()).limit(limit + 1)
         if cursor is not None:
-            statement = statement.where(sources.c.id < _read_cursor(cursor))
+            statement = statement.where(sources.c.id < read_cursor(cursor))
         async with self._database.read() as connection:
             rows = (await connection.execute(statement)).all()
         notes = [_read_row(row) for row in rows[:limit]]
@@ -135,15 +136,18 @@ class NoteArchive:
 
     async def list_snapshots(self, platform: str, note_id: str) -> list[NoteSnapshot]:
         """The counts of a note over time, the oldest first: one snapshot for each time that it was read."""
-        statement = select(note_snapshots).filter_by(platform=platform, note_id=note_id)
+        return (await self.read_snapshots([(platform, note_id)])).get((platform, note_id), [])
+
+    async def read_snapshots(self, notes: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[NoteSnapshot]]:
+        """The snapshots of these notes, by platform and note id."""
+        is_wanted = tuple_(note_snapshots.c.platform, note_snapshots.c.note_id).in_(list(notes))
+        statement = select(note_snapshots).where(is_wanted).order_by(note_snapshots.c.taken_at)
+        found: dict[tuple[str, str], list[NoteSnapshot]] = defaultdict(list)
         async with self._database.read() as connection:
-            rows = await connection.execute(statement.order_by(note_snapshots.c.taken_at))
-            return [
-                NoteSnapshot(
-                    from_milliseconds(row.taken_at), Counts(**{name: getattr(row, name) for name in Counts.__slots__})
-                )
-                for row in rows
-            ]
+            for row in await connection.execute(statement):
+                counts = Counts(**{name: getattr(row, name) for name in Counts.__slots__})
+                found[row.platform, row.note_id].append(NoteSnapshot(from_milliseconds(row.taken_at), counts))
+        return found
 
     async def count(self, wanted: NoteFilter, *, most: int | None = None) -> int:
         """How many notes match; counting ends at `most`."""
@@ -190,7 +194,8 @@ class NoteArchive:
         return [condition for condition in conditions if condition is not None]
 
 
-def _read_cursor(cursor: str) -> int:
+def read_cursor(cursor: str) -> int:
+    """The row number of a cursor. Raises CursorError."""
     if re.fullmatch(CURSOR, cursor) is None:
         raise CursorError
     return int(cursor)

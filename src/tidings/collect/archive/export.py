@@ -1,6 +1,8 @@
-"""Writes notes as JSONL, CSV or XLSX, block by block, so that memory does not grow with their number.
+"""Writes notes, their comments and their counts over time as JSONL, CSV or XLSX, block by block, so that memory does
+not grow with their number.
 
-JSONL holds the objects of the API. CSV and XLSX have one row for each note, with the columns of `COLUMNS`. Dates are
+JSONL holds the objects of the API. CSV and XLSX have one row for each note, comment or snapshot. Everything together is
+one sheet for each in XLSX, and in JSONL the note with its comments and snapshots in it; CSV has one table. Dates are
 ISO 8601. Cells are text that no spreadsheet runs as a formula.
 """
 
@@ -9,37 +11,63 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tidings.collect.archive.archive import StoredNote
-from tidings.collect.notes import Counts
-from tidings.core.clock import to_text
-
-COLUMNS: Final = (
-    *("platform", "note_id", "url", "kind", "title", "text", "author_id", "author", "published_at", "updated_at"),
-    *Counts.__slots__,
-    *("tags", "images", "duration_seconds", "place", "keyword", "version", "collected_at"),
+from tidings.collect.archive.archive import NoteArchive, NoteFilter, NoteSnapshot, StoredNote
+from tidings.collect.archive.comments import CommentArchive, NoteKey, StoredComment
+from tidings.collect.archive.rows import (
+    COLUMNS,
+    COMMENTS,
+    NOTES,
+    SNAPSHOTS,
+    Cell,
+    make_comment_row,
+    make_note_row,
+    make_snapshot_row,
 )
+
 # A row of a sheet beside the titles, and characters of a cell: limits of Excel.
 _MOST_ROWS: Final = 1_048_575
 _LONGEST_CELL: Final = 32_767
 _CHUNK: Final = 65_536
+# Notes whose comments are in memory at a time: each may have a thousand.
+_NOTES_WITH_COMMENTS: Final = 10
 # Excel shows accents and Chinese only in UTF-8 files that begin with this.
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # Excel runs a cell that begins with one of these, also in its wide form.
 _FORMULA_SIGNS: Final = tuple("=+-@\t\r＝＋－＠")
 
-Cell = str | int | float | None
-Blocks = AsyncIterator[Sequence[StoredNote]]
+Rows = Mapping[str, Sequence[Sequence[Cell]]]
 
 
 class ExportFormat(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     XLSX = "xlsx"
+
+
+class ExportContent(StrEnum):
+    """What is written of the notes that match."""
+
+    NOTES = NOTES
+    COMMENTS = COMMENTS
+    SNAPSHOTS = SNAPSHOTS
+    ALL = "all"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (NOTES, COMMENTS, SNAPSHOTS) if self is ExportContent.ALL else (self.value,)
+
+
+class ExportError(ValueError):
+    """The format cannot hold this content."""
+
+    def __init__(self) -> None:
+        super().__init__("a CSV file has one table: choose notes, comments or snapshots")
 
 
 MEDIA_TYPES: Final = {
@@ -49,45 +77,105 @@ MEDIA_TYPES: Final = {
 }
 
 
+def check_export(form: ExportFormat, content: ExportContent) -> None:
+    """Raises ExportError."""
+    if form is ExportFormat.CSV and content is ExportContent.ALL:
+        raise ExportError
+
+
+@dataclass(frozen=True, slots=True)
+class NoteBlock:
+    """Some notes, with what belongs to them as far as it is exported."""
+
+    notes: Sequence[StoredNote]
+    comments: Mapping[NoteKey, Sequence[StoredComment]] = field(default_factory=dict)
+    snapshots: Mapping[NoteKey, Sequence[NoteSnapshot]] = field(default_factory=dict)
+
+    def make_rows(self, tables: Sequence[str]) -> Rows:
+        """The rows of these tables."""
+        keys = [_name(each) for each in self.notes]
+        make: Mapping[str, Callable[[], list[list[Cell]]]] = {
+            NOTES: lambda: [make_note_row(each) for each in self.notes],
+            COMMENTS: lambda: [make_comment_row(each) for key in keys for each in self.comments.get(key, ())],
+            SNAPSHOTS: lambda: [
+                make_snapshot_row(note, each) for note in self.notes for each in self.snapshots.get(_name(note), ())
+            ],
+        }
+        return {name: make[name]() for name in tables}
+
+    def describe(self, content: ExportContent) -> list[dict[str, Any]]:
+        """The JSON objects of the content."""
+        if content is ExportContent.NOTES:
+            return [each.describe() for each in self.notes]
+        if content is ExportContent.COMMENTS:
+            return [each.describe() for note in self.notes for each in self.comments.get(_name(note), ())]
+        if content is ExportContent.SNAPSHOTS:
+            return [
+                {"platform": note.note.platform, "note_id": note.note.note_id, **each.describe()}
+                for note in self.notes
+                for each in self.snapshots.get(_name(note), ())
+            ]
+        return [
+            {
+                **note.describe(),
+                COMMENTS: [each.comment.describe() for each in self.comments.get(_name(note), ())],
+                SNAPSHOTS: [each.describe() for each in self.snapshots.get(_name(note), ())],
+            }
+            for note in self.notes
+        ]
+
+
 def _ignore(_count: int) -> None:
     pass
 
 
-async def export_notes(
-    blocks: Blocks, form: ExportFormat, *, on_progress: Callable[[int], None] = _ignore
-) -> AsyncIterator[bytes]:
-    """The file's content in pieces. `on_progress` gets how many notes are written.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporter:
+    """Writes exports."""
 
-    An XLSX file is written to a temporary file first, because its table of contents stands at the end.
-    """
-    if form is ExportFormat.XLSX:
-        async for piece in _export_xlsx(blocks, on_progress=on_progress):
-            yield piece
-        return
-    render = _render_jsonl if form is ExportFormat.JSONL else _render_csv
-    done = 0
-    if form is ExportFormat.CSV:
-        yield _BYTE_ORDER_MARK + _write_csv([COLUMNS])
-    async for block in blocks:
-        # In a thread, because long texts would block the event loop.
-        yield await asyncio.to_thread(render, block)
-        done += len(block)
-        on_progress(done)
+    notes: NoteArchive
+    comments: CommentArchive
 
+    async def export(
+        self,
+        wanted: NoteFilter,
+        form: ExportFormat,
+        *,
+        content: ExportContent = ExportContent.NOTES,
+        on_progress: Callable[[int], None] = _ignore,
+    ) -> AsyncIterator[bytes]:
+        """The file's content in pieces. `on_progress` gets how many notes are done. Raises ExportError.
 
-def make_row(stored: StoredNote) -> list[Cell]:
-    """The cells of a note, in the order of COLUMNS."""
-    note = stored.note
-    return [
-        *(note.platform, note.note_id, note.url, note.kind.value, note.title, note.text),
-        *(note.author.author_id, note.author.name),
-        None if note.published_at is None else to_text(note.published_at),
-        None if note.updated_at is None else to_text(note.updated_at),
-        *(getattr(note.counts, name) for name in Counts.__slots__),
-        *(", ".join(note.tags), " ".join(note.images)),
-        None if note.duration is None else note.duration.total_seconds(),
-        *(note.place, stored.keyword, stored.version, to_text(stored.collected_at)),
-    ]
+        An XLSX file is written to a temporary file first, because its table of contents stands at the end.
+        """
+        check_export(form, content)
+        blocks = self._read_blocks(wanted, content, on_progress=on_progress)
+        if form is ExportFormat.XLSX:
+            async for piece in _export_xlsx(blocks, content.tables):
+                yield piece
+            return
+        if form is ExportFormat.CSV:
+            yield _BYTE_ORDER_MARK + _write_csv([COLUMNS[content.value]])
+        render = _render_jsonl if form is ExportFormat.JSONL else _render_csv
+        async for block in blocks:
+            # In a thread, because long texts would block the event loop.
+            yield await asyncio.to_thread(render, block, content)
+
+    async def _read_blocks(
+        self, wanted: NoteFilter, content: ExportContent, *, on_progress: Callable[[int], None]
+    ) -> AsyncIterator[NoteBlock]:
+        """The notes, the oldest collected first, with the rest of the content."""
+        done, tables = 0, content.tables
+        async for notes in self.notes.stream(wanted):
+            size = _NOTES_WITH_COMMENTS if COMMENTS in tables else len(notes)
+            for start in range(0, len(notes), size):
+                some = notes[start : start + size]
+                keys = [_name(each) for each in some]
+                comments = await self.comments.read_all(keys) if COMMENTS in tables else {}
+                snapshots = await self.notes.read_snapshots(keys) if SNAPSHOTS in tables else {}
+                yield NoteBlock(some, comments, snapshots)
+                done += len(some)
+                on_progress(done)
 
 
 def make_harmless(cell: Cell) -> Cell:
@@ -95,12 +183,17 @@ def make_harmless(cell: Cell) -> Cell:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
-def _render_jsonl(block: Sequence[StoredNote]) -> bytes:
-    return "".join(f"{json.dumps(each.describe(), ensure_ascii=False)}\n" for each in block).encode()
+def _name(stored: StoredNote) -> NoteKey:
+    return stored.note.platform, stored.note.note_id
 
 
-def _render_csv(block: Sequence[StoredNote]) -> bytes:
-    return _write_csv([[make_harmless(cell) for cell in make_row(each)] for each in block])
+def _render_jsonl(block: NoteBlock, content: ExportContent) -> bytes:
+    return "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in block.describe(content)).encode()
+
+
+def _render_csv(block: NoteBlock, content: ExportContent) -> bytes:
+    rows = block.make_rows(content.tables)[content.value]
+    return _write_csv([[make_harmless(cell) for cell in row] for row in rows])
 
 
 def _write_csv(rows: Sequence[Sequence[Cell]]) -> bytes:
@@ -109,15 +202,13 @@ def _write_csv(rows: Sequence[Sequence[Cell]]) -> bytes:
     return text.getvalue().encode()
 
 
-async def _export_xlsx(blocks: Blocks, *, on_progress: Callable[[int], None]) -> AsyncIterator[bytes]:
+async def _export_xlsx(blocks: AsyncIterator[NoteBlock], tables: Sequence[str]) -> AsyncIterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="tidings-export-") as folder:
-        path, done = Path(folder) / "notes.xlsx", 0
-        book = _NoteBook(path)
+        path = Path(folder) / "notes.xlsx"
+        book = _NoteBook(path, tables)
         try:
             async for block in blocks:
-                await asyncio.to_thread(book.add, [make_row(each) for each in block])
-                done += len(block)
-                on_progress(done)
+                await asyncio.to_thread(book.add, block.make_rows(tables))
         finally:
             # Also after an error: it removes the parts that it wrote so far.
             await asyncio.to_thread(book.close)
@@ -127,39 +218,46 @@ async def _export_xlsx(blocks: Blocks, *, on_progress: Callable[[int], None]) ->
 
 
 class _NoteBook:
-    """An XLSX file in the making. Each row goes to a temporary file at once."""
+    """An XLSX file in the making, with a sheet for each table. Each row goes to a temporary file at once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tables: Sequence[str]) -> None:
         # Loaded when it is used: most commands and requests write no XLSX.
         from xlsxwriter import Workbook  # type: ignore[import-untyped]
 
         self._book = Workbook(str(path), {"constant_memory": True, "tmpdir": str(path.parent)})
-        self._sheets = 0
-        self._begin_sheet()
+        # The sheet of each table that is being written, how many it has, and the next row.
+        self._sheets: dict[str, Any] = {}
+        self._counts = dict.fromkeys(tables, 0)
+        self._rows = dict.fromkeys(tables, 0)
+        for name in tables:
+            self._begin_sheet(name)
 
-    def add(self, rows: Sequence[Sequence[Cell]]) -> None:
-        for row in rows:
-            if self._row > _MOST_ROWS:
-                self._begin_sheet()
-            self._write(row)
+    def add(self, rows: Rows) -> None:
+        for name, cells in rows.items():
+            for row in cells:
+                if self._rows[name] > _MOST_ROWS:
+                    self._begin_sheet(name)
+                self._write(name, row)
 
     def close(self) -> None:
         self._book.close()
 
-    def _begin_sheet(self) -> None:
-        self._sheets += 1
-        self._sheet = self._book.add_worksheet("notes" if self._sheets == 1 else f"notes {self._sheets}")
-        self._sheet.freeze_panes(1, 0)
-        self._row = 0
-        self._write(COLUMNS)
+    def _begin_sheet(self, name: str) -> None:
+        self._counts[name] += 1
+        number = self._counts[name]
+        self._sheets[name] = self._book.add_worksheet(name if number == 1 else f"{name} {number}")
+        self._sheets[name].freeze_panes(1, 0)
+        self._rows[name] = 0
+        self._write(name, COLUMNS[name])
 
-    def _write(self, row: Sequence[Cell]) -> None:
+    def _write(self, name: str, row: Sequence[Cell]) -> None:
+        sheet, at = self._sheets[name], self._rows[name]
         for column, cell in enumerate(row):
             if not cell and cell != 0:
                 continue
             if isinstance(cell, str):
                 # Always as a string: never a formula or a link.
-                self._sheet.write_string(self._row, column, cell[:_LONGEST_CELL])
+                sheet.write_string(at, column, cell[:_LONGEST_CELL])
             else:
-                self._sheet.write_number(self._row, column, cell)
-        self._row += 1
+                sheet.write_number(at, column, cell)
+        self._rows[name] = at + 1

@@ -1,4 +1,4 @@
-"""The crawl API without HTTP: search, the detail of one note, the details of a batch. It leases a cookie for each
+"""The crawl API without HTTP: search, one note or many in full, the comments of a note. It leases a cookie for each
 request if the platform needs one, enforces the time limit, and always answers: every error is in the envelope.
 
 It only reads. The answer reports the use of a cookie (`cookie_used`, the error's code and `captcha`), and the
@@ -31,17 +31,18 @@ from tidings.collect.crawl.envelope import (
     wrap_items,
 )
 from tidings.collect.crawl.platforms.client import session_user_agent
-from tidings.collect.crawl.platforms.pace import (
-    current_turns,
-)
+from tidings.collect.crawl.platforms.pace import current_turns
 from tidings.collect.crawl.platforms.protocol import (
     ChecksKeywords,
+    CommentPage,
     NoteReference,
     Platform,
+    ReadsComments,
     SearchPage,
     check_ability,
     check_search,
     find_notes,
+    read_comments,
 )
 from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
 from tidings.collect.crawl.session_check import CookieCheck, check_session
@@ -60,7 +61,7 @@ _INTERNAL: Final = "the server failed on this request; its log has the cause, un
 
 _log = get_logger(__name__)
 
-Found = TypeVar("Found", SearchPage, Note)
+Found = TypeVar("Found", SearchPage, Note, CommentPage)
 OnItem = Callable[[int, BatchItem[Note]], None]
 
 
@@ -149,6 +150,11 @@ class Crawler:
         if isinstance(found, ChecksKeywords):
             found.check_keyword(keyword)
 
+    def check_comments(self, platform: str) -> None:
+        """Raises CrawlError if the comments of this platform cannot be read."""
+        if not isinstance(self._find_platform(platform), ReadsComments):
+            raise CrawlError(ErrorCode.INVALID_INPUT, f"comments of {platform} cannot be collected")
+
     async def check_cookie(self, name: str) -> CookieCheck | None:
         """Ask the platform who is logged in with a cookie, of any status; None if there is no such cookie.
 
@@ -184,6 +190,18 @@ class Crawler:
         """One note in full. `exclude_cookies` names cookies that must not be used."""
         question, limit = _ask_about(note), self._limits.detail
         return await self._answer("crawl.detail", platform, question, limit=limit, exclude=exclude_cookies)
+
+    async def comments(
+        self, platform: str, note: WantedNote, *, cursor: str = "", exclude_cookies: Collection[str] = ()
+    ) -> Envelope[CommentPage]:
+        """One page of the comments of a note: the first, or the one that the `cursor` of the page before names."""
+        question = _Question(
+            check=lambda: note.reference,
+            ask=lambda asked, cookie: read_comments(asked, note.reference, cursor=cursor, cookie=cookie),
+        )
+        # As long as a search: it may need several requests.
+        limit = self._limits.search
+        return await self._answer("crawl.comments", platform, question, limit=limit, exclude=exclude_cookies)
 
     async def details(
         self,
@@ -367,14 +385,13 @@ def _read_note_id(url: str) -> str:
     return parts[-1] if parts else url
 
 
-def _write_strings(found: SearchPage | Note) -> str:
+def _write_strings(found: SearchPage | Note | CommentPage) -> str:
     """All text of a result, with no escapes except those that the redactor understands."""
-    parts = (
-        found.describe()
-        if isinstance(found, Note)
-        else [(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits]
-    )
-    return json.dumps(parts, ensure_ascii=False)
+    if isinstance(found, Note):
+        return json.dumps(found.describe(), ensure_ascii=False)
+    if isinstance(found, CommentPage):
+        return json.dumps([[each.describe() for each in found.comments], found.cursor], ensure_ascii=False)
+    return json.dumps([(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits], ensure_ascii=False)
 
 
 def _log_end(event: str, trace: RequestTrace, found: object, *, ms: int) -> None:

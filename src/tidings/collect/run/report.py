@@ -99,6 +99,8 @@ class CollectReport:
     ended: EndedExecution
     # How many candidates were settled with each action.
     counts: Mapping[SettledAction, int] = field(default_factory=dict)
+    # How many comments were read.
+    comments: int = 0
 
     @property
     def collected(self) -> int:
@@ -106,4 +108,4 @@ class CollectReport:
 
     def to_json(self) -> dict[str, Any]:
         counts = {action.value: self.counts.get(action, 0) for action in SettledAction}
-        return {"platform": self.platform, "execution": self.ended.to_json(), **counts}
+        return {"platform": self.platform, "execution": self.ended.to_json(), **counts, "comments": self.comments}

@@ -2,7 +2,8 @@
 error, `write` stores the results, and `jobs` decides when a workflow is due.
 
     discover                every watched keyword → candidates, each once
-    collect:{platform}      due candidates of a platform → notes, in batches; platforms in parallel
+    collect:{platform}      due candidates of a platform → notes, in batches, then comments, page by page; platforms in
+                            parallel
 """
 
 import asyncio
@@ -14,10 +15,12 @@ from typing import Any, Final
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.errors import BACKOFF, RULES, Action, ErrorCode, next_delay
 from tidings.collect.run.batch import BatchReader
+from tidings.collect.run.comments import CommentReader
 from tidings.collect.run.execution import Work, execute
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.run.search import KeywordSearcher
 from tidings.collect.write import BATCH_SIZE, Keyword, Keywords, Recovered, Settled, SettledAction, Writer
+from tidings.collect.write.comments.stage import CommentStage
 from tidings.core.executions import Execution, Executions, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
@@ -45,6 +48,7 @@ class CollectRunner:
         *,
         crawler: Crawler,
         writer: Writer,
+        comments: CommentStage,
         keywords: Keywords,
         executions: Executions,
         batch_size: int = BATCH_SIZE,
@@ -53,6 +57,7 @@ class CollectRunner:
     ) -> None:
         self._crawler = crawler
         self._writer = writer
+        self._comments = comments
         self._keywords = keywords
         self._executions = executions
         self._batch_size = batch_size
@@ -93,7 +98,8 @@ class CollectRunner:
         platform: str | None = None,
         on_progress: Callable[[str, Sequence[Settled]], None] = lambda _platform, _settled: None,
     ) -> list[CollectReport]:
-        """Read the notes of all due candidates until none is left; of one platform, if it is named.
+        """Read the notes of all due candidates, and the comments that are due, until none is left; of one platform, if
+        it is named.
 
         Records of a killed process are freed first, so that they are due again without a service.
         """
@@ -135,6 +141,7 @@ class CollectRunner:
     ) -> CollectReport:
         counts: Counter[SettledAction] = Counter()
         released: set[str] = set()
+        comments = 0
 
         def count(settled: Sequence[Settled]) -> None:
             counts.update(each.action for each in settled)
@@ -143,18 +150,28 @@ class CollectRunner:
             on_progress(platform, settled)
 
         async def work(execution: Execution) -> ExecutionStatus | None:
+            nonlocal comments
             reader = BatchReader(self._crawler, self._writer, execution=execution, find_delay=self._find_delay)
+            pages = CommentReader(
+                self._crawler, self._writer, self._comments, execution=execution, find_delay=self._find_delay
+            )
             while True:
                 stop.check()
                 leased = await self._writer.lease(execution, limit=self._batch_size, platform=platform)
                 # A batch in which nothing was asked would be followed by the same one.
-                if not leased or not await reader.read(leased, stop=stop, on_settled=count):
-                    # A released candidate has not failed, but it is not done either.
-                    return ExecutionStatus.PARTIAL if released else None
+                if leased and not await reader.read(leased, stop=stop, on_settled=count):
+                    break
+                # New notes come first, so one page is read between two looks at the candidates.
+                page = None if leased else await pages.read_page(platform, stop=stop)
+                if not leased and page is None:
+                    break
+                comments += 0 if page is None else page.stored
+            # A released candidate has not failed, but it is not done either.
+            return ExecutionStatus.PARTIAL if released else None
 
         ended = await self._execute(name_collect(platform), work, stop=stop)
-        _log_end(ended, **{action.value: count for action, count in counts.items()})
-        return CollectReport(platform=platform, ended=ended, counts=dict(counts))
+        _log_end(ended, comments=comments, **{action.value: count for action, count in counts.items()})
+        return CollectReport(platform=platform, ended=ended, counts=dict(counts), comments=comments)
 
     async def _execute(self, workflow: str, work: Work, *, stop: Stop) -> EndedExecution:
         return await execute(workflow, work, writer=self._writer, executions=self._executions, stop=stop)

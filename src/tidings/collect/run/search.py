@@ -1,7 +1,6 @@
 """Searches one watched keyword: all its pages, with retries by the table of errors."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import timedelta
 
 from tidings.collect.crawl.crawler import Crawler
@@ -9,16 +8,14 @@ from tidings.collect.crawl.envelope import Envelope, ErrorInfo
 from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import SearchReport
-from tidings.collect.write import CookieUse, Keyword, NewCandidate, SearchedPlatform, Writer
+from tidings.collect.run.tries import FindDelay, ask_with_retries, list_uses
+from tidings.collect.write import Keyword, NewCandidate, SearchedPlatform, Writer
 from tidings.collect.write.writer import REFUSALS
 from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
 from tidings.core.stop import Stop
 
 _log = get_logger(__name__)
-
-# The wait before retry number `retry` after an error of this code; None to give up.
-FindDelay = Callable[[ErrorCode, int], timedelta | None]
 
 
 class KeywordSearcher:
@@ -49,7 +46,7 @@ class KeywordSearcher:
             answer = await self._ask_page(execution, keyword, page=page, stop=stop)
             if answer.data is not None:
                 found |= {each.note_id: each for each in _read_hits(answer.data, keyword)}
-            uses = _list_uses(answer.meta.cookie_used, answer.error)
+            uses = list_uses(answer.meta.cookie_used, answer.error)
             if answer.data is None or not answer.data.has_more or page >= keyword.pages:
                 break
             await self._writer.count_cookie_uses(execution, uses)
@@ -72,27 +69,13 @@ class KeywordSearcher:
         )
 
     async def _ask_page(self, execution: Execution, keyword: Keyword, *, page: int, stop: Stop) -> Envelope[SearchPage]:
-        """The answer to the last try. The cookie uses of the tries before it are counted here.
-
-        A cookie that was refused is excluded from the next tries. When none is left, the refusal is the answer.
-        """
-        retry = 0
-        refusals: dict[str, ErrorInfo] = {}
-        while True:
-            answer = await stop.wait_for(
-                self._crawler.search(keyword.platform, keyword.keyword, page=page, exclude_cookies=tuple(refusals))
-            )
-            error, cookie_used = answer.error, answer.meta.cookie_used
-            if error is not None and error.code is ErrorCode.COOKIE_EXHAUSTED and refusals:
-                return replace(answer, error=list(refusals.values())[-1])
-            retry += 1
-            delay = None if error is None or error.blocked else self._find_delay(error.code, retry)
-            if error is None or delay is None:
-                return answer
-            if error.code is ErrorCode.COOKIE_INVALID and cookie_used is not None:
-                refusals[cookie_used] = error
-            await self._writer.count_cookie_uses(execution, _list_uses(cookie_used, error))
-            await stop.sleep(delay)
+        return await ask_with_retries(
+            lambda refused: self._crawler.search(keyword.platform, keyword.keyword, page=page, exclude_cookies=refused),
+            execution=execution,
+            writer=self._writer,
+            find_delay=self._find_delay,
+            stop=stop,
+        )
 
 
 def _read_hits(page: SearchPage, keyword: Keyword) -> Iterable[NewCandidate]:
@@ -116,12 +99,3 @@ def _describe_platform(platform: str, error: ErrorInfo | None) -> SearchedPlatfo
         asked=error.asked,
         retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
     )
-
-
-def _list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieUse]:
-    """The cookie use of one try; empty if it needed no cookie or got none."""
-    if cookie_used is None:
-        return []
-    if error is None:
-        return [CookieUse(cookie_name=cookie_used)]
-    return [CookieUse(cookie_name=cookie_used, code=error.code, captcha=error.captcha)]

@@ -1,10 +1,12 @@
-"""What the results of a batch say about its platform. Pure, except for `limit_batch`, which reads the cookies."""
+"""What the results of a batch say about its platform, and how an execution remembers that."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
@@ -12,6 +14,7 @@ from tidings.collect.crawl.cookies.table import Cookie, read_cookies
 from tidings.collect.errors import OUTAGES, RULES, ErrorCode
 from tidings.collect.status import PauseCause
 from tidings.collect.write.values import Failed, WriterLimits
+from tidings.core.executions import Execution, executions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ async def limit_batch(
         most = min(most, 1 + max(timedelta(0), limits.batch_time - limits.request_time) // interval)
     # With no use left, one candidate finds that out.
     return max(1, min(most, sum(uses)) if mine else most)
+
+
+async def store_progress(
+    connection: AsyncConnection, execution: Execution, progress: Mapping[str, Any], *, before: Mapping[str, Any]
+) -> None:
+    """Store the progress of an execution, if it changed."""
+    if progress != before:
+        statement = update(executions).where(executions.c.id == execution.id)
+        await connection.execute(statement.values(progress=json.dumps(progress)))
 
 
 def _count_uses_left(cookie: Cookie, *, at: datetime) -> int:

@@ -1,5 +1,5 @@
-"""Deletes a note everywhere, because somebody asked for it: all versions, the counts over time, the full-text index
-and the candidate's text.
+"""Deletes a note everywhere, because somebody asked for it: all versions, the counts over time, the comments, the
+full-text index and the candidate's text.
 
 The candidate's key stays with the status `deleted`, so that no search brings the note back. An execution that has
 leased the candidate no longer holds it, and its result is answered with `lost`.
@@ -12,6 +12,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.tables import CandidateStatus, candidates, note_snapshots, note_terms, sources
+from tidings.collect.write.comments.threads import delete_comments
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -28,6 +29,7 @@ async def delete_note(
     of_note = select(sources.c.id).filter_by(**key)
     await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(of_note)))
     await connection.execute(delete(note_snapshots).filter_by(**key))
+    await delete_comments(connection, **key)
     removed = await connection.execute(delete(sources).filter_by(**key).returning(sources.c.idempotency_key))
     deleted = list(removed.scalars())
     if deleted and not is_known:

@@ -1,4 +1,4 @@
-"""Watched keywords: what to search for on which platform, for how long to follow its notes, and the last search."""
+"""Watched keywords: what to search for on which platform, what to do about its notes later, and the last search."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,9 +8,11 @@ from typing import Any, Final
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.platforms.protocol import check_search
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.tables import candidates, watched_keywords
+from tidings.collect.write.comments.threads import begin_threads_of, end_threads_of
 from tidings.core.clock import Clock, parse_duration, read_timestamp, to_milliseconds, write_duration
 from tidings.core.db.database import Database
 
@@ -32,6 +34,16 @@ class RefreshPlan:
 
     def __str__(self) -> str:
         return f"{write_duration(self.every)} / {write_duration(self.period)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What a keyword asks for once its notes are collected."""
+
+    # None: they are read once.
+    refresh: RefreshPlan | None
+    # How many comments of each are wanted; 0: none.
+    comments: int
 
 
 # Ends the refreshes of a keyword.
@@ -62,6 +74,8 @@ class Keyword:
     pages: int
     # None: its notes are read once.
     refresh: RefreshPlan | None
+    # How many comments of each of its notes are collected; 0: none.
+    comments: int
     # A disabled keyword is not searched, and its notes are not read again.
     enabled: bool
     last_run_at: datetime | None
@@ -79,15 +93,27 @@ class Keywords:
         self._database = database
         self._clock = clock
 
-    async def add(self, platform: str, keyword: str, *, pages: int = 1, refresh: RefreshPlan | None = None) -> bool:
+    async def add(
+        self,
+        platform: str,
+        keyword: str,
+        *,
+        pages: int = 1,
+        refresh: RefreshPlan | None = None,
+        comments: int | None = None,
+    ) -> bool:
         """Watch a keyword. Returns False if it is watched already; then it is enabled with this number of pages.
 
-        `refresh`: NO_REFRESH ends the one that it has, None keeps it. A new plan also holds for notes that were
-        collected before. Raises CrawlError for an invalid keyword.
+        `refresh`: NO_REFRESH ends the one that it has, None keeps it. `comments`: how many of each note, 0 for none,
+        None keeps the number. Both also hold for notes that were collected before. Raises CrawlError for an invalid
+        keyword.
         """
         asked = check_search(keyword, page=pages, most_pages=MOST_PAGES)
+        check_comments(comments)
         found, now = {"platform": platform, "keyword": asked}, self._clock.now()
-        values = {"pages": pages, "enabled": True, **({} if refresh is None else _describe_plan(refresh))}
+        values: dict[str, Any] = {"pages": pages, "enabled": True}
+        values |= {} if refresh is None else _describe_plan(refresh)
+        values |= {} if comments is None else {"comments": comments or None}
         statement = self._database.insert(watched_keywords).values(**found, **values, created_at=to_milliseconds(now))
         async with self._database.write() as connection:
             inserted = statement.on_conflict_do_nothing().returning(watched_keywords.c.id)
@@ -96,7 +122,18 @@ class Keywords:
                 await connection.execute(update(watched_keywords).filter_by(**found).values(values))
             if refresh is not None:
                 await _replan_notes(connection, platform, asked, plan=refresh, at=now)
+            if comments is not None:
+                await self._want_comments(connection, platform, asked, wanted=comments, at=now)
         return new
+
+    async def _want_comments(
+        self, connection: AsyncConnection, platform: str, keyword: str, *, wanted: int, at: datetime
+    ) -> None:
+        if wanted == 0:
+            await end_threads_of(connection, platform=platform, keyword=keyword, at=at)
+        else:
+            of = {"platform": platform, "keyword": keyword}
+            await begin_threads_of(connection, self._database, **of, wanted=wanted, at=at)
 
     async def remove(self, platform: str, keyword: str) -> bool:
         """Stop watching a keyword; its candidates stay. Returns False if it is not watched."""
@@ -104,6 +141,7 @@ class Keywords:
         statement = delete(watched_keywords).filter_by(platform=platform, keyword=asked)
         async with self._database.write() as connection:
             await _replan_notes(connection, platform, asked, plan=NO_REFRESH, at=self._clock.now())
+            await end_threads_of(connection, platform=platform, keyword=asked, at=self._clock.now())
             return (await connection.execute(statement)).rowcount > 0
 
     async def set_enabled(self, platform: str, keyword: str, *, enabled: bool) -> bool:
@@ -162,14 +200,19 @@ async def record_search(
     )
 
 
-async def find_plans(connection: AsyncConnection, platform: str, keywords: Collection[str]) -> dict[str, RefreshPlan]:
-    """The plans of those of these keywords that have one."""
+async def find_follow_ups(connection: AsyncConnection, platform: str, keywords: Collection[str]) -> dict[str, FollowUp]:
+    """What those of these keywords that are watched ask for."""
     columns = watched_keywords.c
-    statement = select(watched_keywords).where(
-        columns.platform == platform, columns.keyword.in_(sorted(keywords)), columns.refresh_every.is_not(None)
-    )
+    statement = select(watched_keywords).where(columns.platform == platform, columns.keyword.in_(sorted(keywords)))
     rows = await connection.execute(statement) if keywords else ()
-    return {row.keyword: plan for row in rows if (plan := _read_plan(row)) is not None}
+    return {row.keyword: FollowUp(_read_plan(row), row.comments or 0) for row in rows}
+
+
+def check_comments(wanted: int | None) -> None:
+    """Raises CrawlError for a number of comments that no keyword can ask for."""
+    if wanted is not None and not 0 <= wanted <= MOST_COMMENTS:
+        rule = f"the number of comments must be from 0 to {MOST_COMMENTS:,}"
+        raise CrawlError(ErrorCode.INVALID_INPUT, rule)
 
 
 async def _replan_notes(
@@ -207,6 +250,7 @@ def _read_keyword(row: Any) -> Keyword:
         keyword=row.keyword,
         pages=row.pages,
         refresh=_read_plan(row),
+        comments=row.comments or 0,
         enabled=row.enabled,
         last_run_at=read_timestamp(row.last_run_at),
         last_found=row.last_found,

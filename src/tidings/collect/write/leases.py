@@ -1,5 +1,5 @@
-"""Candidates, sources and their leases: insert, lease, renew, release, requeue, take back from dead executions. Each
-function is one step of a transaction that the caller has begun and guarded.
+"""Candidates, sources, threads of comments and their leases: insert, lease, renew, release, requeue, take back from
+dead executions. Each function is one step of a transaction that the caller has begun and guarded.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +24,14 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
-from tidings.collect.tables import CandidateStatus, candidates, sources, watched_keywords, write_pending_platforms
+from tidings.collect.tables import (
+    CandidateStatus,
+    candidates,
+    comment_threads,
+    sources,
+    watched_keywords,
+    write_pending_platforms,
+)
 from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
@@ -120,7 +127,14 @@ SOURCES: Final = LeasedTable(
     shown=("platform", "note_id", "idempotency_key", "version", "retry_count", "source_keyword", "content"),
     held=("retry_count",),
 )
-LEASED_TABLES: Final = (CANDIDATES, SOURCES)
+# Notes whose comments are read, page by page.
+THREADS: Final = LeasedTable(
+    comment_threads,
+    comment_threads.c.note_id,
+    shown=("platform", "note_id", "note_url", "cursor", "wanted", "found", "retry_count", "source_keyword"),
+    held=("wanted", "found", "retry_count"),
+)
+LEASED_TABLES: Final = (CANDIDATES, SOURCES, THREADS)
 
 
 async def find_due_platforms(connection: AsyncConnection, *, at: datetime, of: LeasedTable = CANDIDATES) -> list[str]:

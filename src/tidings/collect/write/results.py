@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates
-from tidings.collect.write.keywords import find_plans
+from tidings.collect.write.comments.threads import begin_threads
+from tidings.collect.write.keywords import FollowUp, find_follow_ups
 from tidings.collect.write.values import (
     LONGEST_ERROR,
     Collected,
@@ -98,8 +99,11 @@ async def write_collected(
     stored = await store_notes(
         connection, database, mine, platform=platform, held=held, latest=latest, execution=execution, at=at
     )
-    refreshes = await _plan_refreshes(connection, platform=platform, held=held, latest=latest, at=at)
+    keywords = {row.source_keyword for row in held.values()}
+    asked = await find_follow_ups(connection, platform, keywords)
+    refreshes = _plan_refreshes(asked, held=held, latest=latest, at=at)
     await _mark_collected(connection, mine, platform=platform, execution=execution, refreshes=refreshes, at=at)
+    await begin_threads(connection, database, _want_comments(mine, asked, platform=platform, held=held), at=at)
     return [_describe_written(each.note_id, stored=stored, latest=latest) for each in collected]
 
 
@@ -124,7 +128,8 @@ async def write_failed(
     ]
     kept = {each.note_id: held[each.note_id] for each in settled if each.action is SettledAction.KEPT}
     latest = await find_latest(connection, platform=platform, note_ids=list(kept))
-    refreshes = await _plan_refreshes(connection, platform=platform, held=kept, latest=latest, at=at)
+    asked = await find_follow_ups(connection, platform, {row.source_keyword for row in kept.values()})
+    refreshes = _plan_refreshes(asked, held=kept, latest=latest, at=at)
     marks = [
         {
             **_describe_mark(failure, verdict, platform=platform, execution=execution, at=at),
@@ -147,9 +152,15 @@ async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: 
 
 async def count_tries(connection: AsyncConnection, platform: str, results: Sequence[Result]) -> None:
     """Count the tries of held candidates by error code, for the metrics."""
-    codes = Counter("OK" if isinstance(each, Collected) else each.code.value for each in results)
+    codes = ["OK" if isinstance(each, Collected) else each.code.value for each in results]
+    await count_codes(connection, platform, codes)
+
+
+async def count_codes(connection: AsyncConnection, platform: str, codes: Sequence[str]) -> None:
+    """Count tries by their codes; `OK` is a success."""
     # One order for all: two executions cannot deadlock.
-    rows = [{"platform": platform, "code": code, "tries": count} for code, count in sorted(codes.items())]
+    counts = sorted(Counter(codes).items())
+    rows = [{"platform": platform, "code": code, "tries": count} for code, count in counts]
     if rows:
         await connection.execute(_COUNT_TRIES, rows)
 
@@ -203,19 +214,34 @@ def _judge_held(failure: Failed, before: Any, *, at: datetime, limits: WriterLim
     return verdict
 
 
-async def _plan_refreshes(
-    connection: AsyncConnection,
+def _want_comments(
+    collected: Sequence[Collected], asked: Mapping[str, FollowUp], *, platform: str, held: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The notes whose keyword asks for comments, as rows of threads."""
+    return [
+        {
+            "platform": platform,
+            "note_id": each.note_id,
+            "note_url": make_storable(each.note.url),
+            "source_keyword": keyword,
+            "wanted": asked[keyword].comments,
+        }
+        for each in collected
+        if (keyword := held[each.note_id].source_keyword) in asked and asked[keyword].comments
+    ]
+
+
+def _plan_refreshes(
+    asked: Mapping[str, FollowUp],
     *,
-    platform: str,
     held: Mapping[str, Any],
     latest: Mapping[str, StoredVersion],
     at: datetime,
 ) -> dict[str, int]:
     """When each of these notes is to be read again, by note id; without those whose keyword does not ask for it."""
-    plans = await find_plans(connection, platform, {row.source_keyword for row in held.values()})
     times = {}
     for note_id, row in held.items():
-        plan = plans.get(row.source_keyword)
+        plan = asked[row.source_keyword].refresh if row.source_keyword in asked else None
         since = latest[note_id].first_at if note_id in latest else at
         if plan is not None and at + plan.every <= since + plan.period:
             times[note_id] = to_milliseconds(at + plan.every)

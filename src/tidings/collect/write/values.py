@@ -18,11 +18,11 @@ from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
 
 BATCH_SIZE: Final = 10
+# PostgreSQL limits the length of a key.
+LONGEST_NOTE_ID: Final = 256
 # Characters of a stored error message.
 LONGEST_ERROR: Final = 500
 
-# PostgreSQL limits the length of a key.
-_LONGEST_NOTE_ID: Final = 256
 _WORKFLOW_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.:-]{0,99}")
 _PLATFORM: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 # The pattern of a cookie's name; a cookie's value never matches it.
@@ -74,7 +74,7 @@ class NewCandidate:
     @property
     def is_nameable(self) -> bool:
         """Whether platform and note id can be a key of the table."""
-        is_id = 0 < len(self.note_id) <= _LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
+        is_id = 0 < len(self.note_id) <= LONGEST_NOTE_ID and self.note_id == make_storable(self.note_id)
         return is_id and _PLATFORM.fullmatch(self.platform) is not None
 
 

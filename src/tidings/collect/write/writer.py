@@ -5,14 +5,12 @@ execution has locked, and it records the changed rows for the mirror. Every meth
 `requeue` raises ExecutionLostError (core.executions).
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import update
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -21,13 +19,16 @@ from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
-from tidings.collect.write.batches import BatchProgress, limit_batch
+from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
 from tidings.collect.write.changes import ChangeLog
+from tidings.collect.write.comments.threads import requeue_threads
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
 from tidings.collect.write.deletion import delete_note
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
+    CANDIDATES,
     LEASED_TABLES,
+    THREADS,
     Key,
     clamp_future_times,
     find_due_platforms,
@@ -76,7 +77,6 @@ from tidings.core.executions import (
     ExecutionLostError,
     Executions,
     ExecutionStatus,
-    executions,
 )
 from tidings.core.logs.logger import get_logger
 
@@ -176,7 +176,7 @@ class Writer:
             if keyword_id is not None:
                 counts = {"found": len(new), "created": len(created)}
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
-            await self._count_uses(connection, uses, at=at)
+            await self.count_uses(connection, uses, at=at)
             if searched is not None:
                 await self.pauses.judge_search(connection, searched, code=code, at=at)
             await self._executions.count_items(
@@ -232,7 +232,7 @@ class Writer:
         leased = await lease_candidates(connection, execution, platform=platform, limit=most, at=at)
         if leased:
             batch = BatchProgress(size=len(leased), is_probe=is_probe)
-            await self._store_progress(connection, execution, batch.store(progress, platform), before=progress)
+            await store_progress(connection, execution, batch.store(progress, platform), before=progress)
         if leased and is_probe:
             await self.pauses.claim_probe(connection, platform, at=at)
         return leased
@@ -270,8 +270,8 @@ class Writer:
             ]
             paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
             stored = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
-            await self._store_progress(connection, execution, stored, before=progress)
-            await self._count_uses(connection, list_uses(results, held=held), at=at)
+            await store_progress(connection, execution, stored, before=progress)
+            await self.count_uses(connection, list_uses(results, held=held), at=at)
             await self.changes.record_settled(connection, platform, settled, held=held, at=at)
             await count_tries(connection, platform, [each for each in results if each.note_id in held])
             await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)
@@ -281,7 +281,7 @@ class Writer:
     async def count_cookie_uses(self, execution: Execution, uses: Sequence[CookieUse]) -> None:
         """Record cookie uses that no other call reports: those of repeated requests."""
         async with self._executions.guard(execution) as connection:
-            await self._count_uses(connection, uses, at=self._clock.now())
+            await self.count_uses(connection, uses, at=self._clock.now())
 
     async def finish(
         self,
@@ -339,23 +339,29 @@ class Writer:
             clamped = await clamp_future_times(connection, at=at, limits=self._limits)
             clamped += await clamp_future_states(connection, at=at, rules=self._rules)
             clamped += await self.pauses.clamp_future(connection, at=at)
-            freed, unlocked = [
-                await take_back_records(connection, of, at=at, limits=self._limits) for of in LEASED_TABLES
-            ]
-            await count_minute(connection, at=at, succeeded=0, failed=len(freed))
-            await self.changes.record(connection, candidates.name, [key for key, _ in freed], at=at)
-            await self.changes.record(connection, sources.name, [key for key, _ in unlocked], at=at)
-        every = [*freed, *unlocked]
-        records, failed = len(every), sum(status is CandidateStatus.FAILED for _, status in every)
-        if records:
-            _log.warning("records.recovered", records=records, failed=failed)
+            freed = {}
+            for of in LEASED_TABLES:
+                freed[of.table.name] = await take_back_records(connection, of, at=at, limits=self._limits)
+            await count_minute(connection, at=at, succeeded=0, failed=len(freed[candidates.name]))
+            for table_name, records in freed.items():
+                await self.changes.record(connection, table_name, [key for key, _ in records], at=at)
+        every = [record for records in freed.values() for record in records]
+        count, failed = len(every), sum(status is CandidateStatus.FAILED for _, status in every)
+        if count:
+            _log.warning("records.recovered", records=count, failed=failed)
         if clamped:
             _log.warning("times.clamped", rows=clamped, reason="a clock was ahead")
-        return Recovered(ended, records, failed)
+        return Recovered(ended, count, failed)
 
     async def requeue(self, platform: str | None = None, *, note_ids: Collection[str] | None = None) -> int:
-        """Make failed candidates due again: all, those of a platform, or these of a platform. Returns how many."""
+        """Make failed candidates due again: all, those of a platform, or these of a platform. Returns how many.
+
+        Without `note_ids` failed threads of comments are due again too.
+        """
         count, freed = 0, _BLOCK
+        if note_ids is None:
+            async with self._database.write() as connection:
+                await requeue_threads(connection, platform=platform, at=self._clock.now())
         while freed == _BLOCK:
             at = self._clock.now()
             async with self._database.write() as connection:
@@ -388,13 +394,13 @@ class Writer:
         return True
 
     async def find_due_platforms(self) -> list[str]:
-        """The platforms with due candidates that are not paused, the longest waiting first. Notes that are to be read
-        again become due here."""
+        """The platforms with due candidates or comments that are not paused, the longest waiting first. Notes that are
+        to be read again become due here."""
         at, paused = self._clock.now(), await self.pauses.list_names()
         async with self._database.write() as connection:
             await self._queue_refreshes(connection, at=at)
-            due = await find_due_platforms(connection, at=at)
-        return [name for name in due if name not in paused]
+            due = [name for of in (CANDIDATES, THREADS) for name in await find_due_platforms(connection, at=at, of=of)]
+        return [name for name in dict.fromkeys(due) if name not in paused]
 
     async def _queue_refreshes(self, connection: AsyncConnection, *, at: datetime) -> None:
         queued = await queue_refreshes(connection, at=at, limit=_BLOCK)
@@ -404,21 +410,9 @@ class Writer:
         record = await self._executions.find(execution.public_id)
         return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
 
-    async def _store_progress(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        progress: Mapping[str, Any],
-        *,
-        before: Mapping[str, Any],
-    ) -> None:
-        if progress == before:
-            return
-        statement = update(executions).where(executions.c.id == execution.id)
-        await connection.execute(statement.values(progress=json.dumps(progress)))
-
-    async def _count_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
-        """Record uses of cookies. A platform that asks its last cookie for a captcha is paused."""
+    async def count_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
+        """Record uses of cookies, in the caller's transaction. A platform that asks its last cookie for a captcha is
+        paused."""
         outcomes = defaultdict(list)
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))

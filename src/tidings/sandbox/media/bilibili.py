@@ -1,5 +1,5 @@
-"""The stand-in of Bilibili's web API: the nav answer with the keys of the day, search with a verified signature, and
-one video. Each refusal is a ready fault.
+"""The stand-in of Bilibili's web API: the nav answer with the keys of the day, search with a verified signature, one
+video and its comments. Each refusal is a ready fault.
 """
 
 import hashlib
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, unquote
 
+from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia
 from tidings.sandbox.media.posts import Post, PostLibrary
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
@@ -19,10 +20,12 @@ RENEWAL_PATH = "/x/passport-login/web/cookie/info"
 SEARCH_PATH = "/x/web-interface/wbi/search/type"
 VIEW_PATH = "/x/web-interface/view"
 AUTHOR_PATH = "/x/space/wbi/arc/search"
+COMMENTS_PATH = "/x/v2/reply/wbi/main"
 DEMO_BILIBILI_SESSION = "tidings-sandbox-sessdata-71c6f2aa"
 DEMO_BILIBILI_COOKIE = f"SESSDATA={DEMO_BILIBILI_SESSION}; buvid3=tidings-sandbox-device"
 
 _MOST_RESULTS = 1_000
+_COMMENTS_IN_PAGE = 20
 _FRESH = timedelta(minutes=10)
 # The positions of the 32 characters of the mixed key in the two concatenated keys of the day.
 _PLACES = bytes.fromhex("2e2f1202350817200f320a1f3a032d231b2b053121092a131d1c0e270c26290d")
@@ -43,6 +46,7 @@ NO_SUCH_VIDEO = refuse(-404, "啥都木有")
 BLOCKED = refuse(-412, "请求被拦截")
 BLOCKED_WITH_STATUS = refuse(-412, "request was banned", status=412)
 INVISIBLE = refuse(62002, "稿件不可见")
+COMMENTS_CLOSED = refuse(12002, "评论区已关闭")
 UNDER_REVIEW = refuse(62004, "稿件审核中")
 ONLY_FOR_AUTHOR = refuse(62012, "仅UP主自己可见")
 V_VOUCHER = Fault(status=200, body='{"code":0,"message":"0","ttl":1,"data":{"v_voucher":"voucher_sandbox"}}')
@@ -80,7 +84,7 @@ class SandboxBilibili(SandboxMedia):
         self._day += 1
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        return next((query[name] for name in ("keyword", "bvid", "aid", "mid") if query.get(name)), "")
+        return next((query[name] for name in ("keyword", "bvid", "aid", "oid", "mid") if query.get(name)), "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
         routes = {
@@ -89,6 +93,7 @@ class SandboxBilibili(SandboxMedia):
             SEARCH_PATH: self._answer_search,
             VIEW_PATH: self._answer_view,
             AUTHOR_PATH: self._answer_author,
+            COMMENTS_PATH: self._answer_comments,
         }
         if asked.path not in routes:
             return _refuse(-404, "啥都木有", status=404)
@@ -149,6 +154,26 @@ class SandboxBilibili(SandboxMedia):
         post = self.library.find(number)
         return _accept(_show_video(post)) if post is not None else _refuse(-404, "啥都木有")
 
+    def _answer_comments(self, asked: PlatformRequest) -> SandboxAnswer:
+        """A page of comments. The first shows the pinned one in two places; `next_offset` names the next page."""
+        if not self.is_logged_in(asked):
+            return _refuse(-101, "账号未登录")
+        if not self._is_signed(asked):
+            return _refuse(-403, "访问权限不足")
+        post, start = self.library.find(_read_number(asked, "oid", 0) - _FIRST_AID), _read_offset(asked)
+        if post is None or asked.query.get("type") != "1":
+            return _refuse(-404, "啥都木有")
+        if start is None:
+            return _refuse(-400, "请求错误")
+        found = list_comments(post)
+        shown = [_show_comment(each, post) for each in found[start : start + _COMMENTS_IN_PAGE]]
+        is_end = start + _COMMENTS_IN_PAGE >= len(found)
+        place = {} if is_end else {"next_offset": f"offset-{start + _COMMENTS_IN_PAGE}"}
+        cursor = {"all_count": len(found), "is_begin": not start, "is_end": is_end, "pagination_reply": place}
+        pinned = [] if start else shown[:1]
+        top = {"top_replies": pinned, "top": {"upper": pinned[0] if pinned else None}}
+        return _accept({"cursor": cursor, "replies": shown or None, **top})
+
     def _is_signed(self, asked: PlatformRequest) -> bool:
         """Whether `w_rid` is the signature of the query with the keys of the day, and `wts` is recent."""
         pairs = [pair.partition("=") for pair in asked.raw_query.split("&")]
@@ -193,6 +218,16 @@ def _encode(text: str) -> str:
 def _read_number(asked: PlatformRequest, name: str, default: int) -> int:
     text = asked.query.get(name, str(default))
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else -1
+
+
+def _read_offset(asked: PlatformRequest) -> int | None:
+    """The first comment of the page that is asked for; None if that is no page."""
+    try:
+        offset = json.loads(asked.query.get("pagination_str", "{}"))["offset"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    number = str(offset).removeprefix("offset-")
+    return 0 if offset == "" else int(number) if number.isdecimal() else None
 
 
 def _accept(data: object) -> SandboxAnswer:
@@ -243,6 +278,21 @@ def _show_entry(post: Post) -> dict[str, object]:
         "video_review": post.comments * 2,
         "author": post.author,
         "mid": post.author_id,
+    }
+
+
+def _show_comment(comment: PostComment, post: Post) -> dict[str, object]:
+    return {
+        "rpid": comment.number,
+        "rpid_str": str(comment.number),
+        "oid": _FIRST_AID + post.number,
+        "ctime": int(comment.published.timestamp()),
+        "like": comment.likes,
+        "rcount": len(comment.replies),
+        "member": {"mid": str(comment.reader_id), "uname": comment.reader},
+        "content": {"message": comment.text},
+        "replies": [_show_comment(each, post) for each in comment.replies] or None,
+        "reply_control": {"location": f"IP属地：{comment.place}"},
     }
 
 

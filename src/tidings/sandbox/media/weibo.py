@@ -1,10 +1,12 @@
-"""The stand-in of Weibo's mobile API: search and one post. Each of Weibo's many refusals is a ready fault."""
+"""The stand-in of Weibo's mobile API: search, one post and its comments. Each of Weibo's many refusals is a ready
+fault."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from html import escape
 
+from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
 from tidings.sandbox.media.posts import Post, PostLibrary
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
@@ -15,10 +17,14 @@ SEARCH_PATH = "/api/container/getIndex"
 CONFIG_PATH = "/api/config"
 SHOW_PATH = "/statuses/show"
 EXTEND_PATH = "/statuses/extend"
+COMMENTS_PATH = "/comments/hotflow"
+OLDER_COMMENTS_PATH = "/api/comments/show"
 DEMO_WEIBO_SESSION = "_2Atidings-sandbox-sub-40b9e3c5"
 DEMO_WEIBO_COOKIE = f"SUB={DEMO_WEIBO_SESSION}; _T_WM=tidings-sandbox-device"
 
 _PAGE_SIZE = 10
+_COMMENTS_IN_PAGE = 20
+_MOST_OLDER = 50
 _FIRST_ID = 5_000_000_000_000_000
 _CONTAINER = "100103type=1&q="
 # The container of an author's posts is this and the author's id.
@@ -72,7 +78,7 @@ class SandboxWeibo(SandboxMedia):
         super().__init__("weibo", sessions=sessions, library=library, now=now, port=port)
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        if path in (SHOW_PATH, EXTEND_PATH):
+        if path in (SHOW_PATH, EXTEND_PATH, COMMENTS_PATH, OLDER_COMMENTS_PATH):
             return query.get("id", "")
         container = query.get("containerid", "")
         # Some clients do not escape the query inside containerid, so that its q is a field of the whole query.
@@ -82,10 +88,14 @@ class SandboxWeibo(SandboxMedia):
         if asked.path == CONFIG_PATH:
             account = {"login": True, "uid": "7"} if self.is_logged_in(asked) else {"login": False}
             return answer_json({"ok": 1, "data": {**account, "st": "a1b2c3"}})
-        if asked.path not in (SEARCH_PATH, SHOW_PATH, EXTEND_PATH):
+        if asked.path == OLDER_COMMENTS_PATH:
+            return self._answer_older_comments(asked)
+        if asked.path not in (SEARCH_PATH, SHOW_PATH, EXTEND_PATH, COMMENTS_PATH):
             return SandboxAnswer(404, b"<html><title>404</title></html>", _HTML)
         if not self.is_logged_in(asked):
             return answer_json({"ok": -100, "url": _LOGIN_URL})
+        if asked.path == COMMENTS_PATH:
+            return self._answer_comments(asked)
         if asked.path != SEARCH_PATH:
             return self._answer_show(asked)
         is_list = asked.query.get("containerid", "").startswith(_LIST)
@@ -121,6 +131,31 @@ class SandboxWeibo(SandboxMedia):
         return answer_json(
             {"ok": 1, "data": {"cards": cards, "cardlistInfo": {"page": following, "total": len(found)}}}
         )
+
+    def _answer_comments(self, asked: PlatformRequest) -> SandboxAnswer:
+        """A page of comments. The next one is named by `max_id` and `max_id_type`, which changes on the way."""
+        post = self.library.find(read_post(asked.about))
+        found = [] if post is None else list_comments(post)
+        marks = {name: asked.query.get(name, "0") for name in ("max_id", "max_id_type")}
+        if not all(mark.isdecimal() for mark in marks.values()) or asked.query.get("mid") != asked.about:
+            return answer_json({"ok": 0, "msg": "参数错误"})
+        start = int(marks["max_id"])
+        shown = [_show_comment(each) for each in found[start : start + _COMMENTS_IN_PAGE]]
+        if not shown or bool(start) != (marks["max_id_type"] == "1"):
+            return answer_json({"ok": 0, "msg": "快来发表你的评论吧"})
+        following = start + _COMMENTS_IN_PAGE if start + _COMMENTS_IN_PAGE < len(found) else 0
+        page = {"data": shown, "max_id": following, "max_id_type": 1, "total_number": len(found)}
+        return answer_json({"ok": 1, "data": page})
+
+    def _answer_older_comments(self, asked: PlatformRequest) -> SandboxAnswer:
+        """Fewer comments in pages with numbers, also for strangers."""
+        post, page = self.library.find(read_post(asked.about)), asked.query.get("page", "1")
+        found = [] if post is None else list_comments(post)[:_MOST_OLDER]
+        start = (int(page) - 1) * _PAGE_SIZE if page.isdecimal() else len(found)
+        shown = [_show_comment(each) for each in found[start : start + _PAGE_SIZE]]
+        if not shown:
+            return answer_json({"ok": 0, "msg": "暂无数据"})
+        return answer_json({"ok": 1, "data": {"data": shown, "max": -(-len(found) // _PAGE_SIZE)}})
 
     def _answer_show(self, asked: PlatformRequest) -> SandboxAnswer:
         post = self.library.find(read_post(asked.about))
@@ -160,6 +195,20 @@ def _write_text(post: Post, *, whole: bool) -> str:
     if whole or len(post.text) <= _LONGEST:
         return text
     return f'{escape(post.text[:_LONGEST])}...<a href="/status/{name_post(post.number)}">全文</a>'
+
+
+def _show_comment(comment: PostComment) -> dict[str, object]:
+    return {
+        "id": str(comment.number),
+        "mid": str(comment.number),
+        "created_at": format_timestamp(comment.published),
+        "text": f"{escape(comment.text)}<br />",
+        "source": f"来自{comment.place}",
+        "like_count": comment.likes,
+        "total_number": len(comment.replies),
+        "user": {"id": comment.reader_id, "screen_name": comment.reader},
+        "comments": [_show_comment(each) for each in comment.replies] or False,
+    }
 
 
 def _show_post(post: Post) -> dict[str, object]:

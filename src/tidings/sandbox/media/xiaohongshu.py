@@ -1,5 +1,5 @@
-"""The stand-in of Xiaohongshu's web API: search and one note. It verifies signatures (`xiaohongshu_signature`),
-sessions and `xsec_token`s. Each refusal is a ready fault.
+"""The stand-in of Xiaohongshu's web API: search, authors, one note and its comments. It verifies signatures
+(`xiaohongshu_signature`), sessions and `xsec_token`s. Each refusal is a ready fault.
 """
 
 import hashlib
@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
 from tidings.sandbox.media.posts import Post, PostLibrary
 from tidings.sandbox.media.xiaohongshu_signature import read_signature
@@ -17,11 +18,15 @@ from tidings.sandbox.wire.stand_in import SandboxExchange
 SEARCH_PATH = "/api/sns/web/v1/search/notes"
 ME_PATH = "/api/sns/web/v2/user/me"
 FEED_PATH = "/api/sns/web/v1/feed"
+AUTHOR_PATH = "/api/sns/web/v1/user_posted"
+COMMENTS_PATH = "/api/sns/web/v2/comment/page"
 DEMO_XIAOHONGSHU_SESSION = "040069tidings-sandbox-web-session-9d2f"
 DEMO_XIAOHONGSHU_COOKIE = (
     f"a1=19a0tidingssandboxdevice0000000000000000000000000000; web_session={DEMO_XIAOHONGSHU_SESSION}"
 )
 
+_GETS = (ME_PATH, AUTHOR_PATH, COMMENTS_PATH)
+_COMMENTS_IN_PAGE = 10
 _FRESH = timedelta(minutes=10)
 _VERIFY = {"Verifytype": "124", "Verifyuuid": "sandbox-verify-uuid"}
 
@@ -68,13 +73,14 @@ class SandboxXiaohongshu(SandboxMedia):
         super().__init__("xiaohongshu", sessions=sessions, library=library, now=now, port=port)
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        document = _read_object(body)
-        return str(document.get("keyword") or document.get("source_note_id") or "")
+        document = {**_read_object(body), **query}
+        names = ("keyword", "source_note_id", "note_id", "user_id")
+        return next((str(document[name]) for name in names if document.get(name)), "")
 
     async def judge(self, exchange: SandboxExchange, asked: PlatformRequest) -> SandboxAnswer:
-        if asked.path not in (SEARCH_PATH, FEED_PATH, ME_PATH):
+        if asked.path not in (SEARCH_PATH, FEED_PATH, *_GETS):
             return SandboxAnswer(404)
-        method = "GET" if asked.path == ME_PATH else "POST"
+        method = "GET" if asked.path in _GETS else "POST"
         if asked.method != method:
             return SandboxAnswer(405, headers={"Allow": method})
         if not self._is_signed(asked):
@@ -85,13 +91,16 @@ class SandboxXiaohongshu(SandboxMedia):
             return _refuse(-101, "无登录信息，或登录信息为空")
         if not self.is_logged_in(asked):
             return _refuse(-100, "登录已过期")
+        if asked.path in _GETS:
+            return (self._answer_author if asked.path == AUTHOR_PATH else self._answer_comments)(asked.query)
         document = _read_object(asked.body)
         return self._answer_search(document) if asked.path == SEARCH_PATH else self._answer_feed(document)
 
     def _is_signed(self, asked: PlatformRequest) -> bool:
-        """Whether `x-s` is the signature of this path, body and account, and recent."""
+        """Whether `x-s` is the signature of this path, query, body and account, and recent."""
         signed = read_signature(asked.headers.get("x-s", ""))
-        if signed is None or not signed.fits(path=asked.path, body=asked.body, a1=asked.cookies.get("a1", "")):
+        path = f"{asked.path}?{asked.raw_query}" if asked.raw_query else asked.path
+        if signed is None or not signed.fits(path=path, body=asked.body, a1=asked.cookies.get("a1", "")):
             return False
         return asked.headers.get("x-t", "") == str(signed.milliseconds) and abs(self._now() - signed.at) <= _FRESH
 
@@ -107,6 +116,34 @@ class SandboxXiaohongshu(SandboxMedia):
         # As on the real platform, suggestions appear among the notes.
         items.insert(1, {"id": "suggestions", "model_type": "rec_query", "rec_query": {"queries": []}})
         return _accept({"has_more": start + size < len(found), "items": items})
+
+    def _answer_author(self, query: Mapping[str, str]) -> SandboxAnswer:
+        """A page of an author's notes. The cursor is the last note of the page before."""
+        number, cursor, size = query.get("user_id", "").removeprefix("5f"), query.get("cursor", ""), query.get("num")
+        if size is None or not size.isdecimal() or not number:
+            return _refuse(-1, "参数错误")
+        found = [post for post in self.library if _show_user(post)["user_id"] == query["user_id"]][::-1]
+        names = [name_note(post.number) for post in found]
+        start = names.index(cursor) + 1 if cursor in names else 0
+        shown = found[start : start + int(size)]
+        has_more = start + int(size) < len(found)
+        last = name_note(shown[-1].number) if has_more else ""
+        return _accept({"notes": [_show_listed(post) for post in shown], "cursor": last, "has_more": has_more})
+
+    def _answer_comments(self, query: Mapping[str, str]) -> SandboxAnswer:
+        """A page of comments, with the first reply of each."""
+        post, cursor = self.library.find(read_note(query.get("note_id", ""))), query.get("cursor", "")
+        if post is None:
+            return _refuse(-510000, "笔记不存在")
+        if query.get("xsec_token") != make_token(post.number):
+            return _refuse(300017, "访问链接异常")
+        found = list_comments(post)
+        names = [_name_comment(each) for each in found]
+        start = names.index(cursor) + 1 if cursor in names else 0
+        shown = found[start : start + _COMMENTS_IN_PAGE]
+        has_more = start + _COMMENTS_IN_PAGE < len(found)
+        page = {"comments": [_show_comment(each) for each in shown], "user_id": "", "time": 0}
+        return _accept({**page, "cursor": _name_comment(shown[-1]) if has_more else "", "has_more": has_more})
 
     def _answer_feed(self, document: Mapping[str, object]) -> SandboxAnswer:
         note_id = str(document.get("source_note_id", ""))
@@ -176,6 +213,30 @@ def _show_item(post: Post) -> dict[str, object]:
     }
     token = make_token(post.number)
     return {"id": name_note(post.number), "model_type": "note", "xsec_token": token, "note_card": card}
+
+
+def _show_listed(post: Post) -> dict[str, object]:
+    """A note in the list of its author."""
+    card = {"display_title": post.title, "type": _tell_type(post), "user": _show_user(post)}
+    info = {"liked_count": format_count(post.likes), "sticky": False}
+    return {"note_id": name_note(post.number), "xsec_token": make_token(post.number), **card, "interact_info": info}
+
+
+def _name_comment(comment: PostComment) -> str:
+    return f"65c0{comment.number:020x}"
+
+
+def _show_comment(comment: PostComment) -> dict[str, object]:
+    return {
+        "id": _name_comment(comment),
+        "content": comment.text,
+        "create_time": int(comment.published.timestamp() * 1000),
+        "like_count": format_count(comment.likes),
+        "ip_location": comment.place,
+        "user_info": {"user_id": f"5e{comment.reader_id:022x}", "nickname": comment.reader},
+        "sub_comment_count": str(len(comment.replies)),
+        "sub_comments": [_show_comment(each) for each in comment.replies],
+    }
 
 
 def _show_note(post: Post) -> dict[str, object]:

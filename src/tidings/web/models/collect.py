@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import AliasPath, BaseModel, Field, PlainSerializer, StrictInt, StrictStr
 
+from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.status import PauseCause
-from tidings.collect.tables import CandidateStatus
+from tidings.collect.tables import CandidateStatus, ThreadStatus
 from tidings.collect.write.keywords import MOST_PAGES
 from tidings.core.clock import write_duration
 from tidings.core.execution_table import ExecutionStatus
@@ -33,13 +34,16 @@ class RefreshBody(AnnounceBody):
 class KeywordBody(AnnounceBody):
     """A keyword to watch. One that is watched already gets this number of pages, and is resumed if it was paused.
 
-    Without `refresh` it keeps the one that it has; `off` ends it.
+    Without `refresh` it keeps the one that it has; `off` ends it. Without `comments` it keeps their number.
     """
 
     platform: PlatformName
     keyword: Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_KEYWORD, examples=["coffee"])]
     pages: Annotated[StrictInt, Field(ge=1, le=MOST_PAGES), AS_JSON] = 1
     refresh: RefreshBody | Literal["off"] | None = None
+    comments: Annotated[StrictInt, Field(ge=0, le=MOST_COMMENTS), AS_JSON] | None = Field(
+        default=None, description="How many comments of each note to collect; 0 for none."
+    )
 
 
 class GivenNoteBody(AnnounceBody):
@@ -83,6 +87,7 @@ class KeywordDocument(AnswerPart):
     keyword: str
     pages: int
     refresh: RefreshDocument | None
+    comments: int = Field(description="How many of each note are collected.")
     enabled: bool
     last_run_at: Timestamp | None
     last_found: int | None
@@ -147,6 +152,9 @@ class CollectStatusAnswer(AnswerPart):
     executions: Sequence[CollectExecutionDocument]
     alerts: Sequence[AlertDocument]
     keywords: dict[Literal["enabled", "total"], int] = Field(validation_alias="keyword_counts")
+    comments: dict[str, dict[ThreadStatus, int]] = Field(
+        description="Notes whose comments are not all read, by platform and status."
+    )
     cookies: dict[str, dict[Literal["usable", "total"], int]] = Field(validation_alias="cookie_counts")
     pauses: Sequence[PauseDocument]
     mirror: MirrorDocument | None

@@ -19,6 +19,8 @@ from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.notes import NoteKind
 
 _LONGEST: Final = 2_048
+_LONGEST_CURSOR: Final = 5_000
+_MOST_COMMENTS: Final = 1_000
 
 
 def _read_whole(value: object) -> object:
@@ -92,6 +94,12 @@ class BatchBody(CollectBody):
     exclude_cookies: ExcludedCookies = []
 
 
+class CommentsBody(DetailBody):
+    """The comments of a note: the first page, or the one that the `cursor` of the page before names."""
+
+    cursor: Annotated[StrictStr, Field(max_length=_LONGEST_CURSOR)] = ""
+
+
 class NoteAuthor(CollectBody):
     author_id: str
     name: str
@@ -126,3 +134,28 @@ class NoteDocument(CollectBody):
     images: list[str]
     duration_seconds: Seconds | None
     place: str
+
+
+class CommentDocument(CollectBody):
+    """A comment of a note, or a reply to one."""
+
+    comment_id: Annotated[StrictStr, Field(min_length=1, max_length=256)]
+    parent_id: Annotated[StrictStr, Field(max_length=256)] = Field(
+        description="Empty for a comment of the note itself."
+    )
+    text: StrictStr
+    author: NoteAuthor
+    published_at: str | None = Field(description="UTC, ISO 8601.")
+    likes: Number | None
+    replies: Number | None
+    images: list[str]
+    place: str
+
+
+class CommentPageDocument(CollectBody):
+    """A page of comments, in the platform's order."""
+
+    comments: Annotated[list[CommentDocument], Field(max_length=_MOST_COMMENTS)]
+    cursor: Annotated[StrictStr, Field(max_length=_LONGEST_CURSOR)] | None = Field(
+        description="Names the next page; null at the end."
+    )

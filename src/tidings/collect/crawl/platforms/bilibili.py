@@ -1,15 +1,18 @@
-"""Bilibili: search for videos, list those of an author, and read one, over the web client's API. Searches and lists are
-signed (`wbi`) with keys that are fetched with the caller's cookie, kept for an hour, and fetched again when a signature
-is refused.
+"""Bilibili: search for videos, list those of an author, read one and its comments, over the web client's API. All but
+the video are signed (`wbi`) with keys that are fetched with the caller's cookie, kept for an hour, and fetched again
+when a signature is refused.
 """
 
 import asyncio
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, Final
 
+from tidings.collect.comments import Comment
 from tidings.collect.crawl.platforms.client import (
     BLOCKED,
     NOT_UNDERSTOOD,
@@ -25,6 +28,7 @@ from tidings.collect.crawl.platforms.client import (
     show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
+    CommentPage,
     Hit,
     NoteReference,
     PlatformTools,
@@ -55,6 +59,10 @@ PAGE_SIZE: Final = 20
 AUTHOR_PAGE_SIZE: Final = 30
 _SEARCH: Final = "/x/web-interface/wbi/search/type"
 _AUTHOR: Final = "/x/space/wbi/arc/search"
+_VIEW: Final = "/x/web-interface/view"
+_COMMENTS: Final = "/x/v2/reply/wbi/main"
+# These answer a bad signature with a plain refusal, so the next try needs new keys.
+_PLAIN_REFUSALS: Final = frozenset({_AUTHOR, _COMMENTS})
 
 _MOST_PAGES: Final = 50
 _CHINA: Final = timezone(timedelta(hours=8))
@@ -67,6 +75,9 @@ _LONGEST_SECONDS: Final = 365 * 86_400
 _BVID: Final = re.compile(r"BV[0-9A-Za-z]{10}")
 _MID: Final = re.compile(r"[1-9][0-9]{0,18}")
 _AID: Final = re.compile(r"av([1-9][0-9]{0,18})", re.IGNORECASE)
+# A page of comments: the video's number, and the platform's own mark.
+_CURSOR: Final = re.compile(r"([1-9][0-9]{0,18}) (\S{1,4000})")
+_COMMENTS_CLOSED: Final = 12002
 _CODES: Final = MappingProxyType(
     {
         -101: blame_cookie("the account is not logged in"),
@@ -80,6 +91,7 @@ _CODES: Final = MappingProxyType(
         -503: blame_platform("the service is overloaded"),
         -509: TOO_OFTEN,
         -799: TOO_OFTEN,
+        12009: blame_input("the video has no comments of this kind"),
         62002: blame_input("the video is not visible"),
         62004: blame_input("the video is under review"),
         62012: blame_input("only its author can see the video"),
@@ -126,12 +138,37 @@ class Bilibili:
         return _read_author_page(await self._ask_signed(_AUTHOR, parameters, cookie=cookie, client=space), page=page)
 
     async def detail(self, reference: NoteReference, *, cookie: Secret | None) -> Note:
-        data = await self._ask("/x/web-interface/view", query=_name_video(reference.note_id), cookie=cookie)
+        data = await self._ask(_VIEW, query=_name_video(reference.note_id), cookie=cookie)
         self._check_block(data)
         note = _read_note(data)
         if note is None or not _is_named(reference.note_id, bvid=note.note_id, aid=data.get("aid")):
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
         return note
+
+    async def list_comments(self, reference: NoteReference, *, cursor: str, cookie: Secret | None) -> CommentPage:
+        number, offset = await self._find_place(reference, cursor, cookie=cookie)
+        asked = {"oid": number, "type": "1", "mode": "3", "pagination_str": json.dumps({"offset": offset})}
+        data = await self._ask_signed(_COMMENTS, asked, cookie=cookie, nothing=_COMMENTS_CLOSED)
+        following = clean_text(pick(data, "cursor", "pagination_reply", "next_offset"))
+        is_end = pick(data, "cursor", "is_end") is not False or following in ("", offset)
+        # Pinned comments stand in two places of the first page, and may come again later.
+        found = {comment.comment_id: comment for comment in _find_comments(data)}
+        return CommentPage(comments=tuple(found.values()), cursor=None if is_end else f"{number} {following}")
+
+    async def _find_place(self, reference: NoteReference, cursor: str, *, cookie: Secret | None) -> tuple[str, str]:
+        """The number of the video, which its comments are filed under, and the mark of the page."""
+        if place := _CURSOR.fullmatch(cursor):
+            return place[1], place[2]
+        if cursor:
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the cursor is not one of Bilibili's comments")
+        if number := _AID.fullmatch(reference.note_id):
+            return number[1], ""
+        data = await self._ask(_VIEW, query=_name_video(reference.note_id), cookie=cookie)
+        self._check_block(data)
+        found = clean_text(data.get("aid"))
+        if not found.isdecimal() or clean_text(data.get("bvid")) != reference.note_id:
+            raise self._client.refuse(NOT_UNDERSTOOD, "it describes another video")
+        return found, ""
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
         answer = self._client.read_object(await self._client.ask("/x/web-interface/nav", cookie=cookie))
@@ -156,16 +193,21 @@ class Bilibili:
             return False
 
     async def _ask_signed(
-        self, path: str, parameters: dict[str, str], *, cookie: Secret | None, client: PlatformClient | None = None
+        self,
+        path: str,
+        parameters: dict[str, str],
+        *,
+        cookie: Secret | None,
+        client: PlatformClient | None = None,
+        nothing: int | None = None,
     ) -> dict[str, Any]:
-        """The data of a successful answer to a signed request."""
+        """The data of a successful answer to a signed request. The code `nothing` is one, without content."""
         key = await self._find_key(cookie)
         query = key.sign(parameters, at=self._clock.now())
         try:
-            data = await self._ask(path, query=query, cookie=cookie, client=client)
+            data = await self._ask(path, query=query, cookie=cookie, client=client, nothing=nothing)
         except CrawlError:
-            # Author pages answer a bad signature with a plain refusal, and the next try needs new keys.
-            self._held = None if path == _AUTHOR else self._held
+            self._held = None if path in _PLAIN_REFUSALS else self._held
             raise
         if "v_voucher" in data:
             # The keys change daily. If a new fetch returns the same keys, the platform refuses the account.
@@ -177,7 +219,13 @@ class Bilibili:
         return data
 
     async def _ask(
-        self, path: str, *, query: str, cookie: Secret | None, client: PlatformClient | None = None
+        self,
+        path: str,
+        *,
+        query: str,
+        cookie: Secret | None,
+        client: PlatformClient | None = None,
+        nothing: int | None = None,
     ) -> dict[str, Any]:
         """The data of a successful answer. Raises CrawlError."""
         answer = await (client or self._client).ask(path, query=query, cookie=cookie)
@@ -185,6 +233,8 @@ class Bilibili:
             raise self._client.refuse(BLOCKED, "a page instead of JSON")
         document = self._client.read_object(answer)
         code, data = document.get("code"), document.get("data")
+        if nothing is not None and code == nothing:
+            return {"code": nothing}
         if code != 0:
             raise self._refuse_code(code)
         if not isinstance(data, dict):
@@ -293,6 +343,37 @@ def _read_note(data: dict[str, Any]) -> Note | None:
         counts=_read_counts(data.get("stat")),
         images=(_complete_url(cover),) if cover else (),
         duration=None if seconds is None or seconds > _LONGEST_SECONDS else timedelta(seconds=seconds),
+    )
+
+
+def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
+    """Comments of the video, each followed by the replies that come with it."""
+    pinned = pick(data, "top", "upper")
+    roots = [*([pinned] if isinstance(pinned, dict) else []), *pick_objects(data, "top_replies")]
+    for root in (*roots, *pick_objects(data, "replies")):
+        for item in (root, *pick_objects(root, "replies")):
+            if comment := _read_comment(item, parent=None if item is root else root):
+                yield comment
+
+
+def _read_comment(item: dict[str, Any], *, parent: dict[str, Any] | None) -> Comment | None:
+    comment_id = clean_text(item.get("rpid_str")) or clean_text(item.get("rpid"))
+    if not comment_id:
+        return None
+    place = clean_text(pick(item, "reply_control", "location")).removeprefix("IP属地：")
+    images = (clean_text(each.get("img_src")) for each in pick_objects(item, "content", "pictures"))
+    return Comment(
+        comment_id=comment_id,
+        parent_id="" if parent is None else clean_text(parent.get("rpid_str")) or clean_text(parent.get("rpid")),
+        text=clean_text(pick(item, "content", "message")),
+        author=Author(
+            author_id=clean_text(pick(item, "member", "mid")), name=clean_text(pick(item, "member", "uname"))
+        ),
+        published_at=parse_platform_timestamp(item.get("ctime")),
+        likes=parse_count(item.get("like")),
+        replies=parse_count(item.get("rcount")),
+        images=tuple(_complete_url(url) for url in images if url),
+        place=place,
     )
 
 

@@ -5,7 +5,7 @@ statuses and bodies that are not JSON into CrawlError. Each platform maps its ow
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -110,9 +110,10 @@ class PlatformClient:
         query: str = "",
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        accept: Collection[int] = (200,),
     ) -> Answer:
-        """Send a request and return the answer if its status is 200. A body makes it a POST of JSON. Redirects are not
-        followed: they would take the cookie to another host. Raises CrawlError."""
+        """Send a request and return the answer if its status is one of `accept`. A body makes it a POST of JSON.
+        Redirects are not followed: they would take the cookie to another host. Raises CrawlError."""
         url = f"{self.base_url}{path}{'?' if query else ''}{query}"
         sent = {"Accept": "application/json", **self._name_origin(), **(headers or {})}
         if self.needs_cookie:
@@ -132,7 +133,9 @@ class PlatformClient:
             )
         except FetchError as error:
             raise judge_failure(error, platform=self.platform) from None
-        self._check_status(answer)
+        if answer.status not in accept:
+            retry_after = read_retry_after(answer.headers, clock=self.tools.clock)
+            raise self.refuse(self._find_meaning(answer), f"HTTP {answer.status}", retry_after=retry_after)
         return answer
 
     def _name_origin(self) -> dict[str, str]:
@@ -159,12 +162,6 @@ class PlatformClient:
         if meaning.blames_cookie and not self.needs_cookie:
             meaning = blame_platform(meaning.message)
         return meaning.as_error(platform=self.platform, sign=str(sign), retry_after=retry_after)
-
-    def _check_status(self, answer: Answer) -> None:
-        if answer.status == 200:
-            return
-        retry_after = read_retry_after(answer.headers, clock=self.tools.clock)
-        raise self.refuse(self._find_meaning(answer), f"HTTP {answer.status}", retry_after=retry_after)
 
     def _find_meaning(self, answer: Answer) -> Meaning:
         status = answer.status

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, Protocol, runtime_checkable
 
+from tidings.collect.comments import Comment
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.core.clock import Clock
@@ -47,6 +48,16 @@ class SearchPage:
     has_more: bool
     # The number of all results, if the platform states it.
     total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentPage:
+    """One page of the comments of a note."""
+
+    # In the platform's order. A reply follows the comment that it belongs to.
+    comments: tuple[Comment, ...]
+    # Asks for the next page; None at the end. Its content is the platform's own affair.
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +163,14 @@ class SearchesPeriods(Protocol):
 
 
 @runtime_checkable
+class ReadsComments(Protocol):
+    """A platform that can read the comments of a note; optional."""
+
+    async def list_comments(self, reference: NoteReference, *, cursor: str, cookie: Secret | None) -> CommentPage:
+        """One page of the comments of a note. The cursor is empty, or that of the page before. Raises CrawlError."""
+
+
+@runtime_checkable
 class ChecksSessions(Protocol):
     """A platform that can tell who is logged in; optional."""
 
@@ -190,6 +209,15 @@ async def find_notes(platform: Platform, keyword: str, *, page: int, cookie: Sec
     if period is not None and isinstance(platform, SearchesPeriods):
         return await platform.search_period(words, period=period, page=page, cookie=cookie)
     return await platform.search(keyword, page=page, cookie=cookie)
+
+
+async def read_comments(
+    platform: Platform, reference: NoteReference, *, cursor: str, cookie: Secret | None
+) -> CommentPage:
+    """One page of the comments of a note. Raises CrawlError, also if the platform cannot do that."""
+    if not isinstance(platform, ReadsComments):
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"comments of {platform.name} cannot be collected")
+    return await platform.list_comments(reference, cursor=cursor, cookie=cookie)
 
 
 def check_ability(platform: Platform, keyword: str) -> None:

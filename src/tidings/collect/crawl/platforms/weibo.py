@@ -1,13 +1,16 @@
-"""Weibo over the API of its mobile site: search for posts, list those of an author, and read one in full. A refused
-session has many answers (432, a redirect to the login, the login page, `ok: -100`); all of them blame the cookie.
+"""Weibo over the API of its mobile site: search for posts, list those of an author, read one in full and its comments.
+A refused session has many answers (432, a redirect to the login, the login page, `ok: -100`); all of them blame the
+cookie.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from tidings.collect.comments import Comment
 from tidings.collect.crawl.platforms.client import (
     NOT_UNDERSTOOD,
     SOFT_BLOCK,
@@ -23,6 +26,7 @@ from tidings.collect.crawl.platforms.client import (
     show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
+    CommentPage,
     Hit,
     NoteReference,
     PlatformTools,
@@ -49,6 +53,8 @@ DEFAULT_BASE: Final = "https://m.weibo.cn"
 
 _POST: Final = 9
 _ID: Final = re.compile(r"[0-9A-Za-z]{5,32}")
+# A page of comments: the platform's two marks, or a page number of the older list.
+_CURSOR: Final = re.compile(r"([1-9][0-9]{0,30}) ([0-9]{1,3})|page ([1-9][0-9]{0,5})")
 _TOPIC: Final = re.compile(r"#([^#\n]{1,60})#")
 _LOGIN: Final = blame_cookie("the session is refused, log in again")
 _GONE: Final = blame_input("the post does not exist, or not for this account")
@@ -102,6 +108,41 @@ class Weibo:
             data = data | {"text": await self._read_long_text(_read_id(data), cookie=cookie)}
         return _read_note(data)
 
+    async def list_comments(self, reference: NoteReference, *, cursor: str, cookie: Secret | None) -> CommentPage:
+        place = _CURSOR.fullmatch(cursor)
+        if cursor and place is None:
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the cursor is not one of Weibo's comments")
+        number = _find_number(reference)
+        if place is not None and place[3]:
+            return await self._list_older(number, int(place[3]), cookie=cookie)
+        following, kind = (place[1], place[2]) if place is not None else ("", "0")
+        query = f"id={number}&mid={number}&max_id_type={kind}" + (f"&max_id={following}" if following else "")
+        answer = await self._send("/comments/hotflow", query=query, cookie=cookie, page=number, accept=(200, 403))
+        if answer.status == 403:
+            # The platform refuses this list for posts of some age, and has another for them.
+            return await self._list_older(number, 1, cookie=cookie)
+        return self._read_comments(answer, following=following)
+
+    async def _list_older(self, number: str, page: int, *, cookie: Secret | None) -> CommentPage:
+        query = f"id={number}&page={page}"
+        answer = await self._send("/api/comments/show", query=query, cookie=cookie, page=number)
+        read = self._read_comments(answer, following="")
+        last = parse_count(pick(self._client.read_object(answer), "data", "max")) or 0
+        return replace(read, cursor=f"page {page + 1}" if page < last and read.comments else None)
+
+    def _read_comments(self, answer: Answer, *, following: str) -> CommentPage:
+        self._check_page(answer)
+        document = self._client.read_object(answer)
+        message = clean_text(document.get("msg"))
+        if document.get("ok") == 0 and not document.get("data") and not message.startswith(_ASKED_TOO_OFTEN):
+            return CommentPage(comments=())
+        data = self._read_data(document)
+        found = {comment.comment_id: comment for comment in _find_comments(data)}
+        next_id, kind = clean_text(data.get("max_id")), clean_text(data.get("max_id_type")) or "0"
+        cursor = f"{next_id} {kind}"
+        is_end = next_id in ("", "0", following) or _CURSOR.fullmatch(cursor) is None
+        return CommentPage(comments=tuple(found.values()), cursor=None if is_end else cursor)
+
     async def _read_long_text(self, note_id: str, *, cookie: Secret | None) -> str:
         """The whole text of a post that is shown cut off. Raises CrawlError: a part is no note."""
         data = self._read_data(await self._ask("/statuses/extend", query=f"id={note_id}", cookie=cookie))
@@ -117,9 +158,17 @@ class Weibo:
         return SessionInfo(is_logged_in=True, account_id=clean_text(data.get("uid")))
 
     async def _ask(self, path: str, *, query: str, cookie: Secret | None) -> dict[str, Any]:
-        answer = await self._client.ask(path, query=query, cookie=cookie, headers=_name_page(cookie))
+        answer = await self._send(path, query=query, cookie=cookie)
         self._check_page(answer)
         return self._client.read_object(answer)
+
+    async def _send(
+        self, path: str, *, query: str, cookie: Secret | None, page: str = "", accept: Collection[int] = (200,)
+    ) -> Answer:
+        """Send a request as the site's own page does; `page` is the post whose page it is."""
+        referer = {"Referer": f"{DEFAULT_BASE}/detail/{page}"} if page else {}
+        headers = _name_page(cookie) | referer
+        return await self._client.ask(path, query=query, cookie=cookie, headers=headers, accept=accept)
 
     def _check_page(self, answer: Answer) -> None:
         """Raise the error of an HTML page that came instead of JSON."""
@@ -203,6 +252,39 @@ def _read_note(post: dict[str, Any]) -> Note:
         tags=tuple(dict.fromkeys(tag.strip() for tag in _TOPIC.findall(text) if tag.strip())),
         images=images,
         place=clean_text(post.get("region_name")).removeprefix("发布于").strip(),
+    )
+
+
+def _find_number(reference: NoteReference) -> str:
+    """The number of a post, which its comments are filed under. The address of a collected note has it."""
+    for name in (reference.note_id, urlsplit(reference.url or "").path.rpartition("/")[2]):
+        if name.isdecimal() and _ID.fullmatch(name):
+            return name
+    raise CrawlError(ErrorCode.INVALID_INPUT, "comments are read by the number of a Weibo post")
+
+
+def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
+    """Comments of the post, each followed by the replies that come with it."""
+    for root in pick_objects(data, "data"):
+        for item in (root, *pick_objects(root, "comments")):
+            if comment_id := _read_id(item):
+                yield _read_comment(item, comment_id, parent_id="" if item is root else _read_id(root))
+
+
+def _read_comment(item: dict[str, Any], comment_id: str, *, parent_id: str) -> Comment:
+    picture = clean_text(pick(item, "pic", "large", "url") or pick(item, "pic", "url"))
+    return Comment(
+        comment_id=comment_id,
+        parent_id=parent_id,
+        text=clean_html(item.get("text")),
+        author=Author(
+            author_id=clean_text(pick(item, "user", "id")), name=clean_text(pick(item, "user", "screen_name"))
+        ),
+        published_at=parse_platform_timestamp(item.get("created_at")),
+        likes=parse_count(item.get("like_count")),
+        replies=parse_count(item.get("total_number")),
+        images=(picture,) if picture else (),
+        place=clean_text(item.get("source")).removeprefix("来自").strip(),
     )
 
 

@@ -1,17 +1,19 @@
-"""Xiaohongshu: search for notes and read one note, over the web client's API. The optional package `xhshow` computes
-the signature `x-s` from path, body, time and the account's own `a1`. Its browser fingerprints are not used: they would
-be a disguise. The detail of a note needs the `xsec_token` of the search, so a hit's URL contains it.
+"""Xiaohongshu: search for notes, list those of an author, read one and its comments, over the web client's API. The
+optional package `xhshow` computes the signature `x-s` from path, body or query, time and the account's own `a1`. Its
+browser fingerprints are not used: they would be a disguise. Details and comments need the `xsec_token` of the search,
+so a hit's URL contains it.
 """
 
 import json
 import re
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qs, quote, urlsplit
 
+from tidings.collect.comments import Comment
 from tidings.collect.crawl.platforms.client import (
     BLOCKED,
     NOT_UNDERSTOOD,
@@ -28,6 +30,7 @@ from tidings.collect.crawl.platforms.client import (
     show_code,
 )
 from tidings.collect.crawl.platforms.protocol import (
+    CommentPage,
     Hit,
     NoteReference,
     PlatformTools,
@@ -54,13 +57,20 @@ if TYPE_CHECKING:
 
 DEFAULT_BASE: Final = "https://edith.xiaohongshu.com"
 PAGE_SIZE: Final = 20
+AUTHOR_PAGE_SIZE: Final = 30
 
 _SEARCH: Final = "/api/sns/web/v1/search/notes"
 _PAGE: Final = "https://www.xiaohongshu.com"
 _ME: Final = "/api/sns/web/v2/user/me"
 _FEED: Final = "/api/sns/web/v1/feed"
+_AUTHOR: Final = "/api/sns/web/v1/user_posted"
+_COMMENTS: Final = "/api/sns/web/v2/comment/page"
+_IMAGE_FORMATS: Final = "jpg,webp,avif"
 _SOURCE: Final = "pc_search"
 _ID: Final = re.compile(r"[0-9a-f]{24}")
+_CURSOR: Final = re.compile(r"[A-Za-z0-9+/=_-]{0,256}")
+# Authors whose next pages are known.
+_MOST_AUTHORS: Final = 1_000
 _TOKEN: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,256}")
 _NOT_NOTES: Final = frozenset({"rec_query", "hot_query"})
 _CAPTCHA: Final = blame_cookie("the platform asks the account for a captcha, which a person must solve", captcha=True)
@@ -98,6 +108,8 @@ class Xiaohongshu:
         self._client = PlatformClient(tools=tools, platform=self.name, base_url=base, statuses=_STATUSES, page=_PAGE)
         self._clock = tools.clock
         self._make_signer = _load_signer()
+        # The cursors of authors' pages. The platform numbers no pages.
+        self._cursors: dict[tuple[str, int], str] = {}
 
     async def search(self, keyword: str, *, page: int, cookie: Secret | None) -> SearchPage:
         question = {
@@ -125,14 +137,57 @@ class Xiaohongshu:
             raise self._client.refuse(NOT_UNDERSTOOD, "it describes another note")
         return _read_note(card, token=token)
 
+    async def list_notes(self, author_id: str, *, page: int, cookie: Secret | None) -> SearchPage:
+        """Pages before this one are read again if their end is not known."""
+        if not _ID.fullmatch(author_id):
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the id of a Xiaohongshu author has 24 hexadecimal digits")
+        known = max((at for (of, at) in self._cursors if of == author_id and at <= page), default=1)
+        for at in range(known, page + 1):
+            cursor = self._cursors.get((author_id, at), "")
+            found = await self._ask_author(author_id, cursor=cursor, cookie=cookie)
+            following = clean_text(found.get("cursor"))
+            has_more = found.get("has_more") is True and following not in ("", cursor)
+            if not has_more:
+                break
+            self._remember(author_id, at + 1, following)
+        hits = tuple(hit for item in pick_objects(found, "notes") if (hit := _read_listed(item)) is not None)
+        return SearchPage(hits=hits if at == page else (), page=page, has_more=has_more and at == page)
+
+    async def _ask_author(self, author_id: str, *, cursor: str, cookie: Secret | None) -> dict[str, Any]:
+        asked = {"num": str(AUTHOR_PAGE_SIZE), "cursor": cursor, "user_id": author_id}
+        more = {"image_formats": _IMAGE_FORMATS, "xsec_token": "", "xsec_source": "pc_feed"}
+        return await self._read(_AUTHOR, asked | more, cookie=cookie)
+
+    def _remember(self, author_id: str, page: int, cursor: str) -> None:
+        if len(self._cursors) >= _MOST_AUTHORS:
+            self._cursors.clear()
+        self._cursors[author_id, page] = cursor
+
+    async def list_comments(self, reference: NoteReference, *, cursor: str, cookie: Secret | None) -> CommentPage:
+        if not _CURSOR.fullmatch(cursor):
+            raise CrawlError(ErrorCode.INVALID_INPUT, "the cursor is not one of Xiaohongshu's comments")
+        asked = {"note_id": _check_id(reference.note_id), "cursor": cursor, "top_comment_id": ""}
+        asked |= {"image_formats": _IMAGE_FORMATS, "xsec_token": _find_token(reference)}
+        data = await self._read(_COMMENTS, asked, cookie=cookie)
+        following = clean_text(data.get("cursor"))
+        has_more = data.get("has_more") is True and following not in ("", cursor)
+        found = {comment.comment_id: comment for comment in _find_comments(data)}
+        return CommentPage(comments=tuple(found.values()), cursor=following if has_more else None)
+
+    async def _read(self, path: str, parameters: Mapping[str, str], *, cookie: Secret | None) -> dict[str, Any]:
+        """The data of a successful answer to a GET. The query is sent exactly as it is signed."""
+        headers = self._sign(path, parameters, cookie=cookie, method="GET")
+        query = "&".join(f"{name}={quote(value, safe=',')}" for name, value in parameters.items())
+        return self._read_data(await self._client.ask(path, cookie=cookie, query=query, headers=headers))
+
     async def _ask(self, path: str, question: Mapping[str, object], *, cookie: Secret | None) -> dict[str, Any]:
         """The data of a successful answer. Raises CrawlError."""
-        headers = self._sign(path, question, cookie=cookie)
+        headers = self._sign(path, question, cookie=cookie, method="POST")
         body = json.dumps(question, separators=(",", ":"), ensure_ascii=False).encode()
         return self._read_data(await self._client.ask(path, cookie=cookie, body=body, headers=headers))
 
     async def check_session(self, cookie: Secret) -> SessionInfo:
-        data = self._read_data(await self._client.ask(_ME, cookie=cookie, headers=self._sign(_ME, None, cookie=cookie)))
+        data = await self._read(_ME, {}, cookie=cookie)
         # A stranger is welcome too, as a guest.
         if data.get("guest") is not False:
             return SessionInfo(is_logged_in=False)
@@ -151,16 +206,15 @@ class Xiaohongshu:
             raise self._client.refuse(NOT_UNDERSTOOD, "there is no data")
         return data
 
-    def _sign(self, path: str, question: Mapping[str, object] | None, *, cookie: Secret | None) -> dict[str, str]:
-        """The signature of a POST, or of a GET without a question."""
+    def _sign(
+        self, path: str, question: Mapping[str, object], *, cookie: Secret | None, method: Literal["GET", "POST"]
+    ) -> dict[str, str]:
+        """The signature of a request, over its path and its body or query."""
         a1 = read_cookies(check_cookie(cookie, platform=self.name)).get("a1")
         if not a1:
             raise self._client.refuse(blame_cookie("the cookie has no a1"), "nothing was sent")
         signer, now = self._make_signer(), self._clock.now().timestamp()
-        if question is None:
-            signature = signer.sign_xs_get(path, a1, timestamp=now)
-        else:
-            signature = signer.sign_xs_post(path, a1, payload=dict(question), timestamp=now)
+        signature = signer.sign_xs(method, path, a1, payload=dict(question), timestamp=now)
         return {"x-s": signature, "x-t": str(signer.get_x_t(now))}
 
 
@@ -212,6 +266,41 @@ def _read_hit(item: dict[str, Any]) -> Hit | None:
     title = clean_text(pick(item, "note_card", "display_title"))
     url = _locate(note_id, token=token)
     return Hit(platform=Xiaohongshu.name, note_id=note_id, url=url, title=title, xsec_token=token or None)
+
+
+def _read_listed(item: dict[str, Any]) -> Hit | None:
+    """A note in the list of its author."""
+    note_id, token = clean_text(item.get("note_id")), clean_text(item.get("xsec_token"))
+    if not _ID.fullmatch(note_id):
+        return None
+    url, title = _locate(note_id, token=token), clean_text(item.get("display_title"))
+    return Hit(platform=Xiaohongshu.name, note_id=note_id, url=url, title=title, xsec_token=token or None)
+
+
+def _find_comments(data: dict[str, Any]) -> Iterator[Comment]:
+    """Comments of the note, each followed by the replies that come with it."""
+    for root in pick_objects(data, "comments"):
+        for item in (root, *pick_objects(root, "sub_comments")):
+            if comment_id := clean_text(item.get("id")):
+                yield _read_comment(item, comment_id, parent_id="" if item is root else clean_text(root.get("id")))
+
+
+def _read_comment(item: dict[str, Any], comment_id: str, *, parent_id: str) -> Comment:
+    images = (clean_text(each.get("url_default")) for each in pick_objects(item, "pictures"))
+    return Comment(
+        comment_id=comment_id,
+        parent_id=parent_id,
+        text=clean_text(item.get("content")),
+        author=Author(
+            author_id=clean_text(pick(item, "user_info", "user_id")),
+            name=clean_text(pick(item, "user_info", "nickname")),
+        ),
+        published_at=parse_platform_timestamp(item.get("create_time")),
+        likes=parse_count(item.get("like_count")),
+        replies=parse_count(item.get("sub_comment_count")),
+        images=tuple(url for url in images if url),
+        place=clean_text(item.get("ip_location")),
+    )
 
 
 def _read_note(card: dict[str, Any], *, token: str) -> Note:

@@ -86,8 +86,8 @@ def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
             _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
         refresh = _read_refresh(body)
         try:
-            services.keyword_checks.check(body.platform, body.keyword)
-            await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh)
+            services.keyword_checks.check(body.platform, body.keyword, comments=body.comments)
+            await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh, comments=body.comments)
         except CrawlError as error:
             _refuse("keyword", error.message)
         services.wake()

@@ -7,13 +7,20 @@ from fastapi import APIRouter
 
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.crawl.envelope import BatchEnvelope, Envelope
-from tidings.collect.crawl.platforms.protocol import SearchPage
+from tidings.collect.crawl.platforms.protocol import CommentPage, SearchPage
 from tidings.collect.notes import Note
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
 from tidings.web.envelope import STATUSES, EnvelopeResponse
 from tidings.web.middleware.auth import require
-from tidings.web.models.crawler import BatchBody, DetailBody, NoteDocument, SearchBody
+from tidings.web.models.crawler import (
+    BatchBody,
+    CommentPageDocument,
+    CommentsBody,
+    DetailBody,
+    NoteDocument,
+    SearchBody,
+)
 
 # A driver of the writer's routes needs these too, and no second token for them.
 CrawlGrant = Annotated[Grant, require(Scope.CRAWL, Scope.WORKFLOW)]
@@ -42,6 +49,16 @@ def make_crawler_router(crawler: Crawler) -> APIRouter:
         items = [replace(item, data=_describe(item.data)) for item in envelope.items]
         return EnvelopeResponse(replace(envelope, items=items))
 
+    @router.post(
+        "/comments", summary="Read comments", response_model=Envelope[CommentPageDocument], responses=_FAILURES
+    )
+    async def read_comments(body: CommentsBody, _grant: CrawlGrant) -> EnvelopeResponse:
+        """One page of the comments of a note."""
+        envelope = await crawler.comments(
+            body.platform, body.wanted, cursor=body.cursor, exclude_cookies=body.exclude_cookies
+        )
+        return _send(replace(envelope, data=_describe_page(envelope.data)))
+
     return router
 
 
@@ -51,6 +68,12 @@ def _send(envelope: Envelope[Any]) -> EnvelopeResponse:
     default = 503 if error is not None and error.retryable else 500
     status = 200 if error is None else STATUSES.get(error.code, default)
     return EnvelopeResponse(envelope, status_code=status)
+
+
+def _describe_page(page: CommentPage | None) -> Any:
+    if page is None:
+        return None
+    return {"comments": [each.describe() for each in page.comments], "cursor": page.cursor}
 
 
 def _describe(note: Note | None) -> Any:

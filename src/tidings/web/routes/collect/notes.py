@@ -7,16 +7,25 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import PlainValidator, WithJsonSchema
+from starlette.convertors import PathConvertor, register_url_convertor
 
-from tidings.collect.archive.archive import CURSOR, MOST_IN_PAGE, NoteArchive, NoteFilter
-from tidings.collect.archive.export import MEDIA_TYPES, ExportFormat, export_notes
+from tidings.collect.archive.archive import CURSOR, MOST_IN_PAGE, NoteFilter
+from tidings.collect.archive.export import (
+    MEDIA_TYPES,
+    ExportContent,
+    Exporter,
+    ExportError,
+    ExportFormat,
+    check_export,
+)
 from tidings.collect.notes import NoteKind
 from tidings.collect.write import Writer
 from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers
-from tidings.web.errors import problem
+from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
 from tidings.web.middleware.auth import require
+from tidings.web.models.comments import CommentsAnswer, StoredCommentDocument
 from tidings.web.models.notes import NoteAnswer, NotesAnswer, SnapshotDocument, StoredNoteDocument, VersionDocument
 
 
@@ -28,8 +37,16 @@ def _read_time(value: object) -> datetime:
 
 
 TimeText = Annotated[datetime, PlainValidator(_read_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+
+
+class NoteIdConvertor(PathConvertor):
+    """An id, which may hold slashes, but is not the address of the comments of another."""
+
+    regex = ".*(?<!/comments)"
+
+
+register_url_convertor("note", NoteIdConvertor())
 PlatformPath = Annotated[str, Path(max_length=32, examples=["bilibili"])]
-# An id may hold slashes.
 NoteIdPath = Annotated[str, Path(max_length=256, examples=["BV1xx411c7mD"])]
 
 
@@ -54,7 +71,8 @@ def read_filter(
     )
 
 
-def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> APIRouter:
+def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> APIRouter:
+    notes, comments = exporter.notes, exporter.comments
     router = APIRouter(prefix="/api/notes", tags=["notes"])
     wanted_notes = Annotated[NoteFilter, Depends(read_filter)]
 
@@ -74,14 +92,38 @@ def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> AP
         _grant: Annotated[Grant, require(Scope.WORKFLOW)],
         wanted: wanted_notes,
         form: Annotated[ExportFormat, Query(alias="format", description="The file's format.")] = ExportFormat.JSONL,
+        content: Annotated[
+            ExportContent, Query(alias="of", description="What of the notes; `all` is not for CSV.")
+        ] = ExportContent.NOTES,
     ) -> StreamingResponse:
-        """All notes that match, the oldest collected first. XLSX begins when the whole file is written."""
-        name = f"notes-{clock.now():%Y-%m-%d}.{form.value}"
+        """All notes that match, the oldest collected first: the notes, their comments or their counts over time. XLSX
+        begins when the whole file is written."""
+        try:
+            check_export(form, content)
+        except ExportError as error:
+            raise ProblemError(refuse_input([FieldError(field="of", message=str(error))])) from None
+        name = f"{content.value.replace('all', 'notes')}-{clock.now():%Y-%m-%d}.{form.value}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        pieces: AsyncIterator[bytes] = export_notes(notes.stream(wanted), form)
+        pieces: AsyncIterator[bytes] = exporter.export(wanted, form, content=content)
         return StreamingResponse(pieces, media_type=MEDIA_TYPES[form], headers=headers)
 
-    @router.get("/{platform}/{note_id:path}", summary="Read a note", responses=problem_answers(404))
+    @router.get("/{platform}/{note_id:path}/comments", summary="Read the comments of a note")
+    async def list_note_comments(
+        platform: PlatformPath,
+        note_id: NoteIdPath,
+        _grant: Annotated[Grant, require(Scope.WORKFLOW)],
+        limit: Annotated[int, Query(ge=1, le=MOST_IN_PAGE, description="How many at most.")] = 50,
+        cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next` of the page before.")] = None,
+    ) -> CommentsAnswer:
+        """None if its keyword asks for none."""
+        page = await comments.list_page(platform, note_id, limit=limit, cursor=cursor)
+        return CommentsAnswer(
+            comments=[StoredCommentDocument.model_validate(each.describe()) for each in page.comments],
+            total=await comments.count(platform, note_id),
+            next=page.next,
+        )
+
+    @router.get("/{platform}/{note_id:note}", summary="Read a note", responses=problem_answers(404))
     async def read_stored_note(
         platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require(Scope.WORKFLOW)]
     ) -> NoteAnswer:
@@ -97,7 +139,7 @@ def make_notes_router(notes: NoteArchive, *, writer: Writer, clock: Clock) -> AP
         )
 
     @router.delete(
-        "/{platform}/{note_id:path}", summary="Delete a note", status_code=204, responses=problem_answers(404)
+        "/{platform}/{note_id:note}", summary="Delete a note", status_code=204, responses=problem_answers(404)
     )
     async def delete_stored_note(
         platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require()]

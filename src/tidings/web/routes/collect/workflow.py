@@ -26,6 +26,7 @@ from tidings.collect.write import (
     SettledAction,
     Writer,
 )
+from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.next_stage import NextStage, SourceResult
 from tidings.core.alerts import Alerts
 from tidings.core.clock import Clock, to_text
@@ -40,6 +41,7 @@ from tidings.web.middleware.auth import require
 from tidings.web.middleware.input import DocumentRoute
 from tidings.web.middleware.request_context import REQUEST_ID
 from tidings.web.models import workflow as shapes
+from tidings.web.routes.collect.comments import add_comment_routes
 
 # Recovery takes no lock, so its own success resolves the alert that it failed.
 RECOVERY: Final = "recover"
@@ -56,6 +58,7 @@ class WriterServices:
 
     writer: Writer
     next_stage: NextStage
+    comments: CommentStage
     keywords: Keywords
     # For the alert that a workflow failed as a whole.
     database: Database
@@ -80,6 +83,7 @@ def make_workflow_router(services: WriterServices) -> APIRouter:
     _add_candidate_routes(routes, services)
     _add_result_routes(routes, services)
     _add_source_routes(routes, services)
+    add_comment_routes(routes, writer=services.writer, stage=services.comments, redact=services.redact)
     _add_failure_routes(routes, services)
     return router
 

@@ -1,0 +1,89 @@
+"""The values that go into the writing of comments and come out of it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from tidings.collect.comments import Comment
+from tidings.collect.tables import ThreadStatus
+from tidings.collect.write.values import Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedThread:
+    """The comments of a note, leased to an execution for one page."""
+
+    platform: str
+    note_id: str
+    note_url: str
+    # The platform's mark of the page; empty for the first.
+    cursor: str
+    # How many comments are wanted of the note, and how many the pages before brought.
+    wanted: int
+    found: int
+    # Failed attempts so far.
+    retry_count: int
+    # The keyword that found the note first.
+    source_keyword: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadComments:
+    """A page of comments was read."""
+
+    note_id: str
+    comments: Sequence[Comment]
+    # The platform's mark of the next page; None at the end.
+    cursor: str | None
+    cookie_used: str | None = None
+
+
+ThreadResult = ReadComments | Failed
+
+
+class ThreadAction(StrEnum):
+    """The writer's action for one thread."""
+
+    # The page was stored; the next one is due.
+    MORE = "more"
+    # The page was stored, and it was the last that is wanted.
+    DONE = "done"
+    # The failure was counted; the page is due again later.
+    RETRY = "retry"
+    # The thread failed for good. Comments that were stored stay.
+    FAILED = "failed"
+    # The thread was given back uncounted, because the failure is not its own.
+    RELEASED = "released"
+    # This execution no longer holds the thread; nothing was written.
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledThread:
+    """The result of one page."""
+
+    note_id: str
+    action: ThreadAction
+    # Comments of the page that are stored, and those among them that are new.
+    stored: int = 0
+    created: int = 0
+    # Failed attempts so far.
+    retry_count: int | None = None
+    # When the thread is due again.
+    retry_at: datetime | None = None
+
+    @property
+    def status(self) -> ThreadStatus | None:
+        """The thread's new status; None if this execution no longer holds it."""
+        return _STATUSES.get(self.action)
+
+
+_STATUSES: Final = {
+    ThreadAction.MORE: ThreadStatus.PENDING,
+    ThreadAction.DONE: ThreadStatus.DONE,
+    ThreadAction.RETRY: ThreadStatus.PENDING,
+    ThreadAction.RELEASED: ThreadStatus.PENDING,
+    ThreadAction.FAILED: ThreadStatus.FAILED,
+}

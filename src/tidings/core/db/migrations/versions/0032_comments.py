@@ -1,0 +1,64 @@
+"""Comments of notes: keywords that ask for them, the threads that are read page by page, and the comments."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0032"
+down_revision = "0031"
+
+ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+IS_PENDING = sa.text("status = 'pending'")
+IS_PROCESSING = sa.text("status = 'processing'")
+IS_OPEN = sa.text("status <> 'done'")
+# Each index of the threads: its columns, and the rows that it holds.
+INDEXES = {
+    "threads_due": (["platform", "due_at"], IS_PENDING),
+    "threads_held": (["processing_lock"], IS_PROCESSING),
+    "threads_open": (["platform", "status"], IS_OPEN),
+    "threads_by_keyword": (["platform", "source_keyword"], None),
+}
+
+
+def upgrade() -> None:
+    op.add_column("watched_keywords", sa.Column("comments", sa.Integer))
+    op.create_table(
+        "comment_threads",
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("platform", "note_id", "note_url", "source_keyword")),
+        sa.Column("wanted", sa.Integer, nullable=False),
+        sa.Column("found", sa.Integer, nullable=False),
+        sa.Column("cursor", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("processing_lock", sa.Text),
+        sa.Column("locked_at", sa.BigInteger),
+        sa.Column("retry_count", sa.Integer, nullable=False),
+        sa.Column("due_at", sa.BigInteger, nullable=False),
+        sa.Column("last_error_code", sa.Text),
+        sa.Column("last_error", sa.Text),
+        sa.Column("exec_meta", sa.Text, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("platform", "note_id"),
+    )
+    for name, (columns, rows) in INDEXES.items():
+        op.create_index(name, "comment_threads", columns, sqlite_where=rows, postgresql_where=rows)
+    op.create_table(
+        "tbl_comment",
+        sa.Column("id", ROW_ID, primary_key=True),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("platform", "note_id", "comment_id", "parent_id")),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("author_id", "author_name", "text")),
+        sa.Column("likes", sa.BigInteger),
+        sa.Column("replies", sa.BigInteger),
+        sa.Column("images", sa.Text, nullable=False),
+        sa.Column("place", sa.Text, nullable=False),
+        sa.Column("published_at", sa.BigInteger),
+        sa.Column("exec_meta", sa.Text, nullable=False),
+        sa.Column("collected_at", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.UniqueConstraint("platform", "note_id", "comment_id"),
+        sqlite_autoincrement=True,
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("tbl_comment")
+    op.drop_table("comment_threads")
+    op.drop_column("watched_keywords", "comments")

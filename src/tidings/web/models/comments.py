@@ -1,0 +1,81 @@
+"""Request and answer shapes of comments: those of the writer and of the routes of notes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, StrictBool, model_validator
+
+from tidings.collect.crawl.crawler import MOST_ITEMS
+from tidings.collect.tables import ThreadStatus
+from tidings.collect.write.comments.values import LeasedThread, ThreadAction
+from tidings.web.models.crawler import CollectBody, CommentDocument, CommentPageDocument, PlatformName
+from tidings.web.models.workflow import CookieName, ExecutionBody, ItemError, NoteId
+
+
+class SettleCommentsItem(CollectBody):
+    """The answer of /crawler/comments for one leased thread."""
+
+    note_id: NoteId
+    success: StrictBool
+    data: CommentPageDocument | None
+    error: ItemError | None
+    cookie_used: CookieName | None
+
+    @model_validator(mode="after")
+    def check_whole(self) -> Self:
+        if (self.data is None) == self.success or (self.error is None) != self.success:
+            raise ValueError("a success has data and no error, a failure has an error and no data")
+        return self
+
+
+class SettleCommentsBody(ExecutionBody):
+    """The results of leased threads of one platform."""
+
+    platform: PlatformName
+    items: Annotated[list[SettleCommentsItem], Field(min_length=1, max_length=MOST_ITEMS)]
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedThreads:
+    """Notes whose next page of comments is due, all of one platform; none if nothing is due."""
+
+    records: Sequence[LeasedThread]
+    locked_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledThreadItem:
+    """The result of one page; `lost` if this execution no longer held the thread, and nothing was written."""
+
+    note_id: str
+    action: ThreadAction
+    # None if this execution does not hold the thread.
+    status: ThreadStatus | None
+    # Comments of the page that are stored, and those among them that are new.
+    stored: int
+    created: int
+    retry_count: int | None
+    # UTC, ISO 8601.
+    retry_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettledThreads:
+    items: Sequence[SettledThreadItem]
+
+
+class StoredCommentDocument(CommentDocument):
+    """A collected comment, as it was read last."""
+
+    platform: str
+    note_id: str
+    collected_at: str = Field(description="When it was read first.")
+
+
+class CommentsAnswer(BaseModel):
+    """A page of the comments of a note, in the order in which they were read."""
+
+    comments: list[StoredCommentDocument]
+    total: int = Field(description="How many comments of the note are stored.")
+    next: str | None = Field(description="The cursor of the next page; null at the end.")

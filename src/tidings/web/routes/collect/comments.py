@@ -1,0 +1,69 @@
+"""The writer's routes of comments, for n8n or another driver of collect: lease the threads whose next page is due, and
+report each page that /crawler/comments answered."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from tidings.collect.comments import read_comment
+from tidings.collect.write import Failed, Writer
+from tidings.collect.write.comments.stage import CommentStage
+from tidings.collect.write.comments.values import ReadComments, SettledThread, ThreadResult
+from tidings.core.clock import to_text
+from tidings.web.description import problem_answers
+from tidings.web.envelope import EnvelopeRoutes
+from tidings.web.models import comments as shapes
+from tidings.web.models.workflow import LeaseBody
+
+
+def add_comment_routes(
+    routes: EnvelopeRoutes, *, writer: Writer, stage: CommentStage, redact: Callable[[str], str]
+) -> None:
+    """Add the routes. `redact` removes secrets from a text."""
+
+    @routes.add("POST", "/comments/lease", "Lease comments", responses=problem_answers(409))
+    async def lease_comments(body: LeaseBody) -> shapes.LeasedThreads:
+        """Notes whose next page of comments is due, one by default. Skips a platform that is paused, or that has no
+        cookie left for this execution."""
+        execution = await writer.resume(body.execution_id)
+        leased = await stage.lease(execution, limit=body.limit or 1, platform=body.platform)
+        return shapes.LeasedThreads(leased, len(leased))
+
+    @routes.add("POST", "/comments/settle", "Report pages of comments", responses=problem_answers(409))
+    async def settle_comments(body: shapes.SettleCommentsBody) -> shapes.SettledThreads:
+        """All or nothing, and once, also if repeated. A thread with a further page is due again at once."""
+        execution = await writer.resume(body.execution_id)
+        results = [_read_result(item, redact=redact) for item in body.items]
+        settled = await stage.settle(execution, body.platform, results)
+        return shapes.SettledThreads([_describe(each) for each in settled])
+
+
+def _read_result(item: shapes.SettleCommentsItem, *, redact: Callable[[str], str]) -> ThreadResult:
+    if item.data is not None:
+        comments = [read_comment(each.model_dump()) for each in item.data.comments]
+        return ReadComments(
+            note_id=item.note_id, comments=comments, cursor=item.data.cursor, cookie_used=item.cookie_used
+        )
+    assert item.error is not None  # noqa: S101 - the shape has one of the two
+    error = item.error
+    return Failed(
+        note_id=item.note_id,
+        code=error.code,
+        message=redact(error.message),
+        cookie_used=item.cookie_used,
+        captcha=error.captcha,
+        blocked=error.blocked,
+        asked=error.asked,
+        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
+    )
+
+
+def _describe(settled: SettledThread) -> shapes.SettledThreadItem:
+    return shapes.SettledThreadItem(
+        note_id=settled.note_id,
+        action=settled.action,
+        status=settled.status,
+        stored=settled.stored,
+        created=settled.created,
+        retry_count=settled.retry_count,
+        retry_at=None if settled.retry_at is None else to_text(settled.retry_at),
+    )
