@@ -35,7 +35,11 @@ TESTS: Final = {
     "core/executions": ("tests/core/test_executions.py", "tests/core/test_execution_history.py"),
     "announce/channels/quota/quota": ("tests/announce/test_quota.py", "tests/announce/test_learned_quota.py"),
     "announce/ledger/outbox": ("tests/announce/test_outbox.py",),
-    "collect/write/cookies": ("tests/collect/test_cookie_records.py", "tests/collect/test_cookie_outcomes.py"),
+    "collect/write/cookies": (
+        "tests/collect/test_cookie_records.py",
+        "tests/collect/test_cookie_changes.py",
+        "tests/collect/test_cookie_outcomes.py",
+    ),
 }
 
 # mutmut asks each test for a private name that pytest 9.1 has no more.

@@ -154,6 +154,15 @@ class AnnounceMachine(WorldMachine):
         site = replace(self.site, bing=self.describe_bing())
         self.site = self.run(self.installation.sites.save(site, origin=Origin.API))
 
+    @precondition(lambda self: self.pages)
+    @rule(quota=st.integers(1, 2))
+    def leave_more_open_than_the_quota_allows(self, quota: int) -> None:
+        """Pages are planned and not taken; then the owner lowers the quota."""
+        self.break_receiver("bing", Fault(status=503))
+        self.announce(ChannelChoice.BING, None)
+        self.heal("bing")
+        self.set_quota(quota)
+
     @precondition(lambda self: self.passed < LONGEST)
     @rule(hours=st.integers(1, 30))
     def pass_time(self, hours: int) -> None:
