@@ -28,7 +28,11 @@ TESTS: Final = {
     "collect/crawl/cookies/states": ("tests/collect/test_cookie_states.py",),
     "core/secrets/secret": ("tests/core/test_secrets.py",),
     "core/secrets/tokens": ("tests/core/test_secrets.py", "tests/web/test_tokens.py"),
-    "core/secrets/master_key": ("tests/core/test_keyring.py", "tests/core/test_key_messages.py"),
+    "core/secrets/master_key": (
+        "tests/core/test_keyring.py",
+        "tests/core/test_key_messages.py",
+        "tests/test_owners.py",
+    ),
     "core/secrets/keyring": ("tests/core/test_keyring.py", "tests/core/test_key_messages.py"),
     "core/secrets/redaction": ("tests/core/test_redaction.py", "tests/core/test_redaction_again.py"),
     "core/net/addresses": ("tests/core/test_addresses.py",),

@@ -146,6 +146,14 @@ def test_both_alphabets_of_base64_are_the_same_key() -> None:
     assert decode_master_key(safe) == base64.urlsafe_b64decode(safe)
 
 
+def test_only_the_padding_is_taken_off_a_key() -> None:
+    """C22: a longer key has none, and may end in any letter."""
+    material = random.Random(2).randbytes(47)
+    endings = [material + bytes([last]) for last in range(256)]
+    for each in endings:
+        assert decode_master_key(base64.b64encode(each).decode()) == each
+
+
 # The key file
 
 
