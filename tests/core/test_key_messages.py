@@ -157,9 +157,9 @@ def test_only_the_padding_is_taken_off_a_key() -> None:
 # The key file
 
 
-def complain(path: Path, **options: str) -> str:
+def complain(path: Path, *, setting: str | None = None) -> str:
     with pytest.raises(KeyFileError) as caught:
-        load_or_create_key_file(path, **options)
+        load_or_create_key_file(path, setting=setting) if setting else load_or_create_key_file(path)
     return str(caught.value)
 
 
