@@ -64,12 +64,15 @@ async def _take_scenes(
     shown = [scene for scene in scenes if wanted.fits(scene, look)]
     if not shown:
         return
-    async with open_context(browser, service, look, token=token) as page:
+    async with open_context(browser, service, look, token=token) as first:
         for scene in shown:
+            # A page of its own: live progress of the last one could load that page anew.
+            page = await first.context.new_page()
             await page.goto(service.origin + scene.path)
             if scene.act is not None:
                 await scene.act(page)
             await take(page, wanted.folder / f"{scene.name}-{look}.png")
+            await page.close()
 
 
 async def take_readme() -> None:

@@ -40,6 +40,7 @@ from tidings.announce.site.table import sites
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import ExecutionStatus, executions, last_executions
+from tidings.core.queue.workers import select_worker_name
 
 DAYS: Final = 30
 # A scheduled execution may wait this long for a free place before its site counts as overdue.
@@ -100,6 +101,8 @@ class SiteSummary:
     # The running execution's id and saved progress.
     running_id: str | None
     running_since: datetime | None
+    # The name of the worker that is at it; None while it waits for one, or where a command runs it.
+    running_worker: str | None
     next_at: datetime | None
     # Whether it is paused, alone or together with all others.
     paused: bool
@@ -298,6 +301,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         last.c.result.label("last_result"),
         running.c.public_id.label("running_id"),
         running.c.started_at.label("running_since"),
+        select_worker_name(running.c.holder).label("running_worker"),
     ]
     tables = sites.outerjoin(
         last,
@@ -355,6 +359,7 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
         last_result=result,
         running_id=row.running_id,
         running_since=read_timestamp(row.running_since),
+        running_worker=row.running_worker,
         next_at=None if condition is SiteCondition.PAUSED else read_timestamp(known.next_at),
         paused=bool(known.paused),
         channels=(Channel.INDEXNOW, *quotas),

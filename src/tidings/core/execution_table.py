@@ -153,8 +153,6 @@ class ExecutionRecord:
     # The last saved progress, and the result once it ended; both have the pipeline's own shape.
     progress: Mapping[str, Any]
     result: Mapping[str, Any]
-    # The process that works on it, as the table of workers names it; empty while it waits.
-    process: str = ""
     # It waits for a worker.
     is_queued: bool = False
     # Somebody asked it to stop.
@@ -192,7 +190,6 @@ def read_record(row: Any) -> ExecutionRecord:
         items_failed=row.items_failed,
         progress=json.loads(row.progress or "{}"),
         result=json.loads(row.result or "{}"),
-        process="" if row.holder == QUEUED else row.holder.partition("#")[0],
         is_queued=row.holder == QUEUED,
         is_stopping=row.stop_requested_at is not None,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api
 from tests.web.pages.browser import Browser
+from tests.web.pages.test_page_cost import MOST_QUERIES, record_queries
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.alerts import Alert
@@ -175,7 +176,11 @@ async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser:
     page = f"/sites/{site.replace(':', '%3A')}"
     async with hold(api.engine):
         execution = await api.start_held(f"/trigger?site={site}")
-        shown = await browser.get(page)
+        with record_queries() as queries:
+            shown = await browser.get(page)
+        assert len(queries) <= MOST_QUERIES, queries
+        [worker] = await api.installation.dispatcher.list_workers()
+        assert f"on {worker.name}" in shown.text
         assert 'role="progressbar"' in shown.text
         assert f"{page}/executions/{execution}/progress" in shown.text
         steps = re.findall(r'<li class="(\w+)" data-mark="step:(\w+)">', shown.text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from sqlalchemy import BigInteger, Column, Table, Text, delete, select
+from sqlalchemy import BigInteger, Column, ColumnElement, ScalarSelect, Table, Text, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -126,10 +126,10 @@ class WorkerRecords:
         return counts
 
 
-async def find_worker_name(database: Database, process: str) -> str | None:
-    """The name of the worker that this process is. None where it takes no jobs, such as a command."""
-    async with database.read() as connection:
-        return (await connection.execute(select(workers.c.name).where(workers.c.process == process))).scalar()
+def select_worker_name(holder: ColumnElement[str]) -> ScalarSelect[str]:
+    """The name of the worker that holds an execution. NULL where none does: it waits, or a command runs it."""
+    begins = func.substr(holder, 1, func.length(workers.c.process) + 1) == workers.c.process + "#"
+    return select(workers.c.name).where(begins).limit(1).scalar_subquery()
 
 
 def _read(row: Any) -> WorkerRecord:

@@ -48,7 +48,7 @@ def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
         return await view.render(
             "execution.html",
             tab="executions",
-            progress=await view.find_progress([record]),
+            progress=view.find_progress([record]),
             execution=_describe_whole(record, view.formats),
         )
 

@@ -38,7 +38,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
         return await view.render(
             "site.html",
             tab="status",
-            progress=await view.find_progress(records),
+            progress=view.find_progress(records),
             days=days,
             charts=_draw_channels(view.summary, view.formats),
             failed=await list_failed(dashboard, view, limit=_SHOWN),

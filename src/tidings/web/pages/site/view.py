@@ -12,7 +12,6 @@ from tidings.announce.overview import SiteCondition, SiteSummary, find_summary
 from tidings.announce.site.site import Site
 from tidings.announce.status import describe_execution
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
-from tidings.core.queue.workers import find_worker_name
 from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
 from tidings.web.pages.site.progress import describe_progress
@@ -92,13 +91,12 @@ class SiteView:
             "failed": result.get("failed"),
         }
 
-    async def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
+    def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:
         """The progress of the running execution among these, with the worker that is at it."""
         running = next((each for each in records if each.status is ExecutionStatus.RUNNING), None)
         if running is None:
             return None
-        worker = await find_worker_name(self._installation.database, running.process) if running.process else None
-        return {**self.describe_progress(running), "worker": worker}
+        return {**self.describe_progress(running), "worker": self.summary.running_worker}
 
     def describe_progress(self, record: ExecutionRecord) -> dict[str, Any]:
         # A stream outlives the time at which its page was made.
