@@ -7,6 +7,7 @@ import pytest
 
 from tests.announce.bing_stage import MORNING, open_bing_stage
 from tests.announce.stage import Events, StageMaker, pick_events, read_json, write_urlset
+from tests.announce.test_google import open_google_stage
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
 from tidings.announce.channels.choice import ChannelChoice
@@ -34,15 +35,55 @@ async def test_every_page_that_anybody_took_counts_once_and_repeats_count(open_s
     assert (again.status, again.new, again.submitted, again.repeated) == (SUCCEEDED, 0, 20, 20)
     shown = read_json(again)
     assert {
-        name: shown[name] for name in ("total_urls", "new_urls", "cached_urls", "submitted_urls", "failed_urls")
+        name: shown[name]
+        for name in ("total_urls", "new_urls", "waiting", "cached_urls", "submitted_urls", "failed_urls")
     } == {
         "total_urls": 20,
         "new_urls": 0,
-        "cached_urls": 20,
+        "waiting": 20,
+        "cached_urls": 0,
         "submitted_urls": 20,
         "failed_urls": 0,
     }
     assert shown["timestamp"].endswith("Z")
+
+
+async def test_pages_that_an_execution_sends_itself_do_not_count_as_announced(open_stage: StageMaker) -> None:
+    """A37: 5 of 20 wait for an engine, read again or in a file that did not change: 15 need nothing, and it adds up."""
+    stage = await open_stage(SandboxSite(pages=20, per_sitemap=10), engines=2)
+    await stage.announce()
+    stage.web.change_many([1, 2, 3, 4, 11])
+    stage.engines[1].misbehave(Fault(status=403, body="no"))
+    await stage.announce()
+    again = await stage.announce()
+    assert (again.files_unchanged > 0, again.new, again.waiting, again.cached) == (True, 0, 5, 15)
+    stage.web.change_many([12])
+    stage.engines[1].recover()
+    last = await stage.announce()
+    assert (last.new, last.waiting, last.cached, last.submitted) == (1, 5, 14, 6)
+    assert last.total == last.new + last.waiting + last.cached
+    done = await stage.announce()
+    assert (done.new, done.waiting, done.cached) == (0, 0, 20)
+
+
+async def test_pages_that_nobody_looked_up_are_not_called_announced(make_bench: BenchMaker) -> None:
+    """A37, A43: Google is told of the sitemap alone; the execution knows nothing of its pages."""
+    async with open_google_stage(make_bench, pages=5) as stage:
+        told = await stage.announce(ChannelChoice.GOOGLE)
+        assert (told.status, told.total, told.new, told.cached) == (SUCCEEDED, 5, 0, 0)
+        assert (await stage.announce()).new == 5
+        assert (await stage.announce()).cached == 5
+
+
+async def test_a_channel_alone_counts_its_own_pages(make_bench: BenchMaker) -> None:
+    """A37: what Bing took needs nothing, what its quota did not cover is due, a change of a minute ago is too soon."""
+    async with open_bing_stage(make_bench, pages=20, quota=12, resubmit_gap=timedelta(minutes=10)) as stage:
+        await stage.announce(channel=ChannelChoice.BING)
+        stage.clock.advance(timedelta(minutes=1))
+        [taken, *_] = stage.bing.accepted
+        stage.web.change_many([list(stage.web.urls()).index(taken) + 1])
+        report = await stage.announce(channel=ChannelChoice.BING)
+        assert (report.total, report.new, report.too_soon, report.cached) == (20, 8, 1, 11)
 
 
 async def test_a_page_that_is_repeated_and_changed_counts_once_a_day(

@@ -110,7 +110,7 @@ def test_folding_leaves_the_report_before_it_as_it_was() -> None:
 @pytest.mark.parametrize(("total", "new", "cached"), [(0, 0, 0), (10, 3, 7), (10, 10, 0), (3, 5, 0)])
 def test_cached_are_those_that_needed_nothing(total: int, new: int, cached: int) -> None:
     """A37: never below zero, though a count that an interruption cut short may be lower than what was due."""
-    report = Report(site="example.com", total=total, new=new)
+    report = Report(site="example.com", total=total, new=new, looked_up=True)
     assert (report.cached, report.to_json()["cached"]) == (cached, cached)
 
 
@@ -124,6 +124,7 @@ def make_full() -> Report:
         removed=3,
         repeated=4,
         too_soon=5,
+        waiting=7,
         not_believed=6,
         submitted=290,
         failed=10,
@@ -152,9 +153,10 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "total": 1_000,
         "new": 300,
         "changed": 20,
-        "cached": 700,
+        "cached": 688,
         "removed": 3,
         "repeated": 4,
+        "waiting": 7,
         "tooSoon": 5,
         "notBelieved": 6,
         "submitted": 290,
@@ -173,7 +175,7 @@ def test_an_execution_is_reported_under_fixed_names() -> None:
         "timestamp": "2025-01-15T10:30:00.000Z",
         "total_urls": 1_000,
         "new_urls": 300,
-        "cached_urls": 700,
+        "cached_urls": 688,
         "submitted_urls": 290,
         "failed_urls": 10,
     }
@@ -184,9 +186,9 @@ def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
     report = make_full()
     shown = report.to_json()
     assert json.loads(json.dumps(shown)) == shown
-    # All fields but the host, a line for each channel with a quota, `cached`, and the five numbers of the seeds.
+    # All fields but the host and what only words depend on (`looked_up`, `given`), a line for each channel with a quota, `cached`, and the five numbers of the seeds.
     of_channels = sum(channel.has_quota for channel in Channel)
-    assert len(shown) == len(fields(report)) - 2 + of_channels + 1 + 5
+    assert len(shown) == len(fields(report)) - 4 + of_channels + 1 + 5
     assert len(report.engines[ALPHA.endpoint].to_json()) == len(fields(EngineReport)) + 1
 
 

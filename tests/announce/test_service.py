@@ -220,9 +220,11 @@ async def test_given_urls_are_sent_at_once_without_the_sitemap_and_foreign_ones_
         report = await stage.announce(*own, own[0], "https://other.example/page", "not a URL")
         assert sorted(list_sent(stage.engine, since=sent)) == sorted(own)
         assert len(stage.list_crawled()) == crawled
-        assert (report.status, report.submitted, report.changed) == (ExecutionStatus.SUCCEEDED, 8, 7)
+        assert (report.status, report.submitted, report.changed) == (ExecutionStatus.PARTIAL, 8, 7)
         assert (report.dropped.foreign_host, report.dropped.invalid) == (1, 1)
-        assert await stage.list_statuses() == ["succeeded"] * 2
+        unsent = [error for error in report.to_json()["errors"] if "1 of the URLs that you named" in error]
+        assert (len(unsent), "not valid" in unsent[0], stage.site.host in unsent[1]) == (2, True, True)
+        assert await stage.list_statuses() == ["partial", "succeeded"]
 
 
 async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -233,6 +235,8 @@ async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: Benc
         for _ in range(3):
             report = await stage.announce(url)
             sent.append((report.submitted, report.too_soon))
+            said = "only minutes ago; name them again later" in "".join(report.to_json()["errors"])
+            assert said == (report.status is ExecutionStatus.PARTIAL) == (report.too_soon > 0)
             clock.advance(timedelta(minutes=5, seconds=1))
         assert sent == [(1, 0), (0, 1), (1, 0)]
         assert dict(stage.engine.accepted) == {url: 2}

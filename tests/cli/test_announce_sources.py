@@ -22,6 +22,11 @@ def list_fetched(sandbox: Sandbox) -> list[str]:
     return sorted({urlsplit(url).path for request in sandbox.site.requests for url in request.urls})
 
 
+def flatten(text: str) -> str:
+    """Output that a narrow terminal wrapped, as one line."""
+    return " ".join(text.split())
+
+
 def write_sitemap(path: Path, urls: list[str], *, ages: list[int] | None = None) -> None:
     """A sitemap whose pages changed so many hours ago."""
     now = datetime.now(UTC)
@@ -41,6 +46,22 @@ async def test_named_pages_are_sent_without_a_sitemap(terminal: Terminal) -> Non
         assert second.document["submitted"] == 2
         assert dict(sandbox.engines[0].accepted) == count_each_once(sandbox)
         assert list_fetched(sandbox) == [f"/{sandbox.site.key}.txt"]
+
+
+async def test_a_named_page_that_is_not_sent_is_said_and_ends_with_1(terminal: Terminal) -> None:
+    """A7, A12, A37: within the gap, of another host, or no URL at all. The words name the reason; the rest is sent."""
+    async with make_sandbox(pages=2) as sandbox:
+        one, two = sandbox.site.urls()
+        terminal.variables["TIDINGS_RESUBMIT_GAP_SECONDS"] = "600"
+        sent = await terminal.run(*list_words(sandbox, "--url", one))
+        soon = await terminal.run(*list_words(sandbox, "--url", one, "--url", two))
+        foreign = await terminal.run(*list_words(sandbox, "--url", f"{one}?new", "--url", "https://a.example/"))
+        wrong = await terminal.run(*list_words(sandbox, "--url", f"{one}?newer", "--url", "/page", "--dry-run"))
+        assert (sent.code, soon.code, foreign.code, wrong.code) == (0, 1, 1, 1)
+        assert "1 of the URLs that you named were not sent: they were announced only minutes ago" in flatten(soon.out)
+        assert f"were not sent: they are not of {urlsplit(one).netloc}" in flatten(foreign.out)
+        assert "were not sent: they are not valid URLs" in wrong.err
+        assert sorted(sandbox.engines[0].accepted) == [one, f"{one}?new", two]
 
 
 async def test_a_local_sitemap_is_read_with_the_files_beside_it(terminal: Terminal) -> None:

@@ -71,7 +71,7 @@ class ExecutionMetrics:
         if report.engines:
             self._add("due", str(Channel.INDEXNOW), by=report.new)
         for channel, ranked in report.ranked.items():
-            self._add("due", str(channel), by=ranked.due)
+            self._add("due", str(channel), by=ranked.due or 0)
         for sitemap in report.sitemaps:
             self._add("sitemaps", "failed" if sitemap.failure else "submitted" if sitemap.submitted else "unchanged")
 

@@ -44,6 +44,8 @@ class FileCounts:
     changed: int = 0
     # Changed within the least gap between two notices.
     too_soon: int = 0
+    # Not due, but an earlier execution left them in the outbox of an engine.
+    waiting: int = 0
     # Changes that are not believed, because the file stamps every page "now".
     not_believed: int = 0
     dropped: Dropped = field(default_factory=Dropped)
@@ -78,7 +80,9 @@ class DueFinder:
         choosers: Mapping[Channel, Chooser] | None = None,
         rules: DueRules,
         clock: Clock,
+        waiting: Mapping[str, HashSet] | None = None,
     ) -> None:
+        """`waiting`: what earlier executions left in the outbox, by engine."""
         # Addresses of files that had not changed.
         self.unchanged: list[str] = []
         # The errors that ended the selection for a channel; the caller takes them out.
@@ -92,6 +96,10 @@ class DueFinder:
         self._distinct = DistinctCount()
         # The same page further down, or in another file, is not due again.
         self._planned = HashSet()
+        self._waiting = {} if waiting is None else waiting
+        # Pages of files that were read: those that wait in the outbox, and those that changed too soon.
+        self._read_waiting = HashSet()
+        self._read_too_soon = HashSet()
         self._ledger_is_empty: bool | None = None
         self._block_size = NEW_BLOCK
         self._unchanged_pages = 0
@@ -124,6 +132,18 @@ class DueFinder:
             chooser.record_read(read)
         return read + self._unchanged_pages
 
+    def count_waiting(self) -> int:
+        """How many pages of unchanged files wait in the outbox.
+
+        Those files were not read: what waits and is in no other file counts as theirs, up to their number of pages.
+        """
+        if not self._unchanged_pages:
+            return 0
+        everywhere = HashSet()
+        for hashes in self._waiting.values():
+            everywhere.update(hashes)
+        return min(self._unchanged_pages, len(everywhere) - len(self._read_waiting))
+
     def close(self) -> None:
         self._distinct.close()
 
@@ -136,7 +156,8 @@ class DueFinder:
         self._taken_today: set[int] = set()
         self._seen: list[Listing] = []
         self._stamped_now = 0
-        self._too_soon = 0
+        self._too_soon: set[int] = set()
+        self._file_waiting: set[int] = set()
         self._oldest: int | None = None
         self._filter.forget_dropped()
 
@@ -188,7 +209,9 @@ class DueFinder:
         self._hashes.append(due.hashes)
         self._taken_today |= due.taken_today
         self._stamped_now += due.stamped_now
-        self._too_soon += due.too_soon
+        self._too_soon |= due.too_soon
+        for hashes in self._waiting.values():
+            self._file_waiting.update(url_hash for url_hash in due.hashes if url_hash in hashes)
         if due.oldest is not None:
             self._oldest = due.oldest if self._oldest is None else min(self._oldest, due.oldest)
 
@@ -198,6 +221,8 @@ class DueFinder:
             self._distinct.add(ordered)
         believed = self._believe()
         backlogs = self._release_choosers(believed=believed)
+        if not believed:
+            self._planned.remove(self._changed.hashes)
         counts = self._count(file, believed=believed)
         now = to_milliseconds(self._clock.now())
         oldest = now if self._oldest is None else self._oldest
@@ -206,8 +231,6 @@ class DueFinder:
             if channels and not backlog.due and backlog.clean:
                 channels |= channel
                 oldest = min(oldest, now if backlog.oldest is None else backlog.oldest)
-        if not believed:
-            self._planned.remove(self._changed.hashes)
         due = self._new
         if believed:
             due.extend(self._changed)
@@ -259,8 +282,14 @@ class DueFinder:
             pages=self._pages,
             new=len(self._new),
             changed=len(self._changed) if believed else 0,
-            too_soon=self._too_soon,
+            too_soon=len(self._read_too_soon.add_new(self._too_soon)),
+            waiting=self._count_file_waiting(),
             not_believed=0 if believed else len(self._changed),
             dropped=dropped,
             warning=warning,
         )
+
+    def _count_file_waiting(self) -> int:
+        """How many pages of the file wait in the outbox, and are neither due nor too soon."""
+        found = self._read_waiting.add_new(self._file_waiting)
+        return sum(each not in self._planned and each not in self._read_too_soon for each in found)

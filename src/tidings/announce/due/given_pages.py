@@ -18,7 +18,7 @@ class GivenPages:
     """A crawl of one made-up file. `urls` are read once, block by block, in a thread: they may come from a file."""
 
     def __init__(self, urls: Iterable[str], *, at: datetime) -> None:
-        self.result = CrawlResult(files=0, roots_read=1)
+        self.result = CrawlResult(files=0, roots_read=1, given=True)
         self._urls = iter(urls)
         self._at = to_text(at).encode()
 

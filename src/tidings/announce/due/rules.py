@@ -72,8 +72,8 @@ class DuePages:
     changed: Pages = field(default_factory=Pages)
     # Hashes of changed pages that were submitted earlier on the same UTC day.
     taken_today: set[int] = field(default_factory=set)
-    # Pages that changed within the least gap between two notices.
-    too_soon: int = 0
+    # Hashes of pages that changed within the least gap between two notices.
+    too_soon: set[int] = field(default_factory=set)
     # Pages that carry the time of the fetch as lastmod.
     stamped_now: int = 0
     # The oldest submission of a known page, in milliseconds; None without any.
@@ -171,5 +171,6 @@ async def _find_changed(
             changed.append(at)
             if entry is not None and entry.submitted_at >= midnight:
                 due.taken_today.add(url_hash)
-        due.too_soon += state is DueState.TOO_SOON
+        if state is DueState.TOO_SOON:
+            due.too_soon.add(url_hash)
     due.changed = listing.pick(changed)

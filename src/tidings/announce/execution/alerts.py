@@ -52,6 +52,7 @@ def conclude(report: Report, crawl: CrawlResult, *, stop: Stop) -> tuple[Executi
     )
     if (
         report.is_empty
+        or report.list_unsent()
         or crawl.troubles
         or ranked_failed
         or any(each.failure for each in report.sitemaps)

@@ -170,14 +170,15 @@ class AnnounceExecution:
     async def _plan(self, crawl: PageSource, *, stop: Stop, wake: Callable[[], None]) -> None:
         """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
         self._crawl = crawl
+        planner = self._parts.make_planner(wake)
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,
             choosers={channel: plan.chooser for channel, plan in self._ranked.items() if plan.chooser is not None},
             rules=self._announcer.rules,
             clock=self._announcer.clock,
+            waiting=planner.waiting,
         )
-        planner = self._parts.make_planner(wake)
         async with self._parts.open_checker(stop) as self._checker:
             await self._plan_pages(crawl, finder, planner, stop=stop)
 
@@ -189,7 +190,7 @@ class AnnounceExecution:
                 self._emit(CutShort())
             # What was read counts: it waits in the outbox, and the counts add up.
             await planner.flush()
-            self._emit(CrawlEnded(crawl.result, finder.count_total()))
+            self._emit(CrawlEnded(crawl.result, finder.count_total(), finder.count_waiting()))
         if crawl.result.roots_read and not stop.requested:
             for ranked in self._ranked.values():
                 await ranked.plan(self._checker)
@@ -236,7 +237,7 @@ class AnnounceExecution:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-        if Channel.INDEXNOW not in self._channels:
+        if not self.report.looked_up:
             self.report = take_ranked_counts(self.report)
 
     async def _send_to(self, ranked: RankedPlan, *, stop: Stop) -> None:

@@ -5,7 +5,7 @@ planned again for that engine.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -77,6 +77,11 @@ class Planner:
     async def open(self) -> None:
         """Read what is open in the outbox."""
         self._open = await self._recorder.outbox.list_open(self._engines)
+
+    @property
+    def waiting(self) -> Mapping[str, HashSet]:
+        """By engine: pages that earlier executions left in its outbox. Filled by `open`."""
+        return self._open[False]
 
     async def add_file(self, file: DueFile) -> None:
         """Plan a file's due pages."""

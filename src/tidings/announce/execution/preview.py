@@ -28,7 +28,7 @@ async def preview(
     pages: PageSource | None = None,
 ) -> Report:
     """Call `on_page` for every page that waits in the outbox, then for every due page of the site, or of `pages`."""
-    report = Report(site=site.id, host=site.host)
+    report = Report(site=site.id, host=site.host, looked_up=True)
     recorder = Recorder.open(announcer.database, site=site.number, channel=Channel.INDEXNOW, execution=0)
     crawl = announcer.make_crawl(site, stop=stop) if pages is None else pages
     # Pages that left the sitemap are known only once a crawl has been saved.
@@ -51,5 +51,5 @@ async def preview(
         except StopRequestedError:
             report = fold(report, Remark(warning=f"stopped early: {stop.reason}; the list is not complete"))
         report = fold(report, CrawlEnded(crawl.result, finder.count_total()))
-    complete = not (report.errors or stop.requested or report.is_empty)
+    complete = not (report.errors or stop.requested or report.is_empty or report.list_unsent())
     return fold(report, Ended(ExecutionStatus.SUCCEEDED if complete else ExecutionStatus.PARTIAL, timedelta()))

@@ -94,7 +94,8 @@ class RankedPlan:
         """After the crawl: put the best of what is due into the outbox, as far as the quota goes."""
         with self.isolate():
             if self.chooser is not None:
-                self._emit(RankedCounted(self.channel.channel, due=self.chooser.count_due() + len(self._open)))
+                due = self.chooser.count_due() + len(self._open)
+                self._emit(RankedCounted(self.channel.channel, due=due, too_soon=self.chooser.count_too_soon()))
                 self._chosen = self.chooser.choose(self._size)
                 if checker is not None:
                     await self._check_chosen(checker)

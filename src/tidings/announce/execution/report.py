@@ -85,8 +85,10 @@ class RankedReport:
     """A channel with a quota in one execution."""
 
     engine: EngineReport
-    # Pages that are due on it, those that wait in its outbox included.
-    due: int = 0
+    # Pages that are due on it, those that wait in its outbox included. None: they were not counted.
+    due: int | None = None
+    # Changes within the least gap between two notices; a later execution sends them.
+    too_soon: int = 0
     # Why nothing could be sent.
     skipped: str | None = None
     # Something went wrong, also where no page is to blame for it.
@@ -100,6 +102,10 @@ class RankedReport:
     # The channel itself said that its quota is used up.
     met_quota: bool = False
 
+    def count_beyond_quota(self) -> int:
+        """Pages that wait for the quota of the next days."""
+        return self.engine.left if self.quota is not None and not self.quota.remaining else 0
+
     def to_json(self) -> RankedJson:
         error = self.error
         return {
@@ -109,7 +115,7 @@ class RankedReport:
             "errorCode": None if error is None else error.code,
             "errorMessage": (self.skipped or self.engine.reason) if error is None else error.message or error.reason,
             "timestamp": None if self.at is None else to_text(self.at),
-            "due": self.due,
+            "due": self.due or 0,
             "failed": self.engine.failed,
             "left": self.engine.left,
             "requests": self.engine.requests,
@@ -170,6 +176,8 @@ class Report:
     repeated: int = 0
     # Changes within the least gap between two notices; a later execution sends them.
     too_soon: int = 0
+    # Pages that were not due, but that earlier executions left in the outbox of an engine.
+    waiting: int = 0
     # Changes that a sitemap which stamps every page "now" claims.
     not_believed: int = 0
     # Different pages that an engine or channel took in this execution, repeats of earlier failures included.
@@ -195,18 +203,37 @@ class Report:
     status: ExecutionStatus = ExecutionStatus.RUNNING
     started_at: datetime | None = None
     duration: timedelta = timedelta()
+    # The pages were looked up, so it is known which of them need nothing.
+    looked_up: bool = False
+    # Somebody named the pages; no sitemap was read.
+    given: bool = False
 
     @property
     def cached(self) -> int:
-        """Pages that needed nothing."""
-        return max(0, self.total - self.new)
+        """Pages that were looked up and needed nothing."""
+        return max(0, self.total - self.new - self.waiting - self.too_soon) if self.looked_up else 0
 
     def list_emptiness(self) -> list[str]:
         """Why there is nothing to announce, and what to do; empty where there is something."""
-        if not self.is_empty:
+        if self.given or not self.is_empty:
             return []
         message, advice = explain_emptiness(self.dropped, host=self.host)
         return [f"the sitemap: {message}. {advice}"]
+
+    def list_unsent(self) -> list[str]:
+        """Why some of the pages that somebody named were not sent."""
+        if not self.given:
+            return []
+        dropped = self.dropped
+        reasons = (
+            (dropped.invalid, "they are not valid URLs"),
+            (dropped.foreign_host, f"they are not of {self.host}"),
+            (dropped.outside_key_location, "they are outside the folder that the key is valid for"),
+            (self.too_soon, "they were announced only minutes ago; name them again later"),
+            (self.page_check.held, "the page check holds them back"),
+            *((each.count_beyond_quota(), f"{each.engine.engine}'s quota is used up") for each in self.ranked.values()),
+        )
+        return [f"{count:,} of the URLs that you named were not sent: {reason}" for count, reason in reasons if count]
 
     @property
     def is_empty(self) -> bool:
@@ -252,6 +279,7 @@ class Report:
             "cached": self.cached,
             "removed": self.removed,
             "repeated": self.repeated,
+            "waiting": self.waiting,
             "tooSoon": self.too_soon,
             "notBelieved": self.not_believed,
             "submitted": self.submitted,
@@ -270,7 +298,7 @@ class Report:
             "googleStats": ranked.get(Channel.GOOGLE),
             "googleSitemaps": [each.to_json() for each in self.sitemaps],
             "cutShort": self.cut_short,
-            "errors": [*self.errors, *self.list_emptiness(), *self.list_refusals()],
+            "errors": [*self.errors, *self.list_emptiness(), *self.list_unsent(), *self.list_refusals()],
             "warnings": [*self.warnings, *self.page_check.list_lines()],
             "timestamp": None if self.started_at is None else to_text(self.started_at),
             "total_urls": self.total,

@@ -82,6 +82,8 @@ class ReportJson(TypedDict, total=False):
     cached: int
     removed: int
     repeated: int
+    # Pages that were not due, but that earlier executions left in the outbox of an engine.
+    waiting: int
     tooSoon: int
     notBelieved: int
     submitted: int

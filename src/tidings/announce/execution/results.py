@@ -51,6 +51,8 @@ class CrawlEnded:
     result: CrawlResult
     # Different pages in the sitemap.
     total: int
+    # Pages of unchanged files that wait in the outbox.
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class RankedCounted:
 
     channel: Channel
     due: int | None = None
+    # Changes within the least gap between two notices.
+    too_soon: int | None = None
     quota: QuotaState | None = None
 
 
@@ -155,11 +159,14 @@ def fold(report: Report, result: Result) -> Report:
 
 
 def take_ranked_counts(report: Report) -> Report:
-    """In an execution without IndexNow, the numbers of the other channels are the execution's."""
+    """In an execution without IndexNow, the numbers of the other channel are the execution's."""
+    ranked = report.ranked.values()
     return replace(
         report,
-        new=max((ranked.due for ranked in report.ranked.values()), default=0),
-        failed=sum(ranked.engine.failed for ranked in report.ranked.values()),
+        new=max((each.due or 0 for each in ranked), default=0),
+        too_soon=max((each.too_soon for each in ranked), default=0),
+        failed=report.failed + sum(each.engine.failed for each in ranked),
+        looked_up=any(each.due is not None for each in ranked),
     )
 
 
@@ -179,13 +186,16 @@ def _fold_planning(
             entry = EngineReport(engine, reason=refusal, advice=advice, broken=refusal is not None)
             warning = None if since is None else f"{engine} refuses this key since {since:%Y-%m-%d}"
             warnings = [*report.warnings, *_make_lines(warning)]
-            return replace(report, engines={**report.engines, engine.endpoint: entry}, warnings=warnings)
+            engines, looked_up = {**report.engines, engine.endpoint: entry}, report.looked_up or refusal is None
+            return replace(report, engines=engines, warnings=warnings, looked_up=looked_up)
         case RemovalsPlanned(pages):
             return replace(report, removed=report.removed + pages)
-        case CrawlEnded(crawl, total):
+        case CrawlEnded(crawl, total, waiting):
             return replace(
                 report,
                 total=total,
+                waiting=report.waiting + waiting,
+                given=crawl.given,
                 files=crawl.files,
                 files_unchanged=crawl.unchanged,
                 errors=[*report.errors, *_shorten(crawl.troubles)],
@@ -210,6 +220,7 @@ def _fold_file(report: Report, file: FileCounts) -> Report:
         new=report.new + file.new + file.changed,
         changed=report.changed + file.changed,
         too_soon=report.too_soon + file.too_soon,
+        waiting=report.waiting + file.waiting,
         not_believed=report.not_believed + file.not_believed,
         dropped=report.dropped + file.dropped,
         warnings=[*report.warnings, *_make_lines(file.warning)],
@@ -269,7 +280,7 @@ def _fold_engine(line: EngineReport, result: SendResult) -> EngineReport:
 
 def _fold_ranked_sending(ranked: RankedReport, result: SendResult) -> RankedReport:
     line = ranked.engine
-    left = replace(line, left=max(0, ranked.due - line.succeeded - line.failed))
+    left = replace(line, left=max(0, (ranked.due or 0) - line.succeeded - line.failed))
     ranked = replace(ranked, engine=left)
     match result:
         case RequestAnswered(_, outcome, at):
@@ -289,10 +300,11 @@ def _fold_ranked(ranked: RankedReport, result: RankedOpened | RankedCounted | Ra
         case RankedOpened(_, quota, skipped, trouble, refusal, advice):
             line = replace(ranked.engine, broken=refusal is not None, reason=refusal, advice=advice)
             return replace(ranked, quota=quota, skipped=skipped, trouble=ranked.trouble or trouble, engine=line)
-        case RankedCounted(_, due, quota):
+        case RankedCounted(_, due, too_soon, quota):
             due = ranked.due if due is None else due
-            line = replace(ranked.engine, left=max(0, due - ranked.engine.attempted))
-            return replace(ranked, due=due, quota=quota or ranked.quota, engine=line)
+            line = replace(ranked.engine, left=max(0, (due or 0) - ranked.engine.attempted))
+            too_soon = ranked.too_soon if too_soon is None else too_soon
+            return replace(ranked, due=due, too_soon=too_soon, quota=quota or ranked.quota, engine=line)
         case RankedBroken(_, error):
             line = replace(
                 ranked.engine,

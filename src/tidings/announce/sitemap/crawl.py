@@ -157,6 +157,8 @@ class CrawlResult:
     troubles: list[str] = field(default_factory=list)
     # What should be known although it is complete.
     warnings: list[str] = field(default_factory=list)
+    # No sitemap: somebody named the pages, and wants to know of each one that is not sent.
+    given: bool = False
 
     def add_fingerprint(self, file: SitemapFile) -> None:
         """Count one file of a sitemap. The order of the files does not matter."""

@@ -46,7 +46,7 @@ class ProgressView:
             return
         if engine.engine.endpoint not in self._engines:
             self._engines[engine.engine.endpoint] = self._progress.add_task(engine.engine.host, total=None)
-        total = None if ranked.quota is None else min(ranked.due, ranked.quota.remaining)
+        total = None if ranked.quota is None else min(ranked.due or 0, ranked.quota.remaining)
         self._progress.update(self._engines[engine.engine.endpoint], total=total, completed=engine.attempted)
 
 
@@ -82,7 +82,9 @@ def print_report(report: Report, *, console: "Console") -> None:
     )
     changed = say(" ({count} changed)", count=f"{report.changed:,}") if report.changed else ""
     removed = say(", {count} removed", count=f"{report.removed:,}") if report.removed else ""
-    console.print(head + changed + removed + say(", {count} already announced", count=f"{report.cached:,}"))
+    waiting = say(", {count} left from before", count=f"{report.waiting:,}") if report.waiting else ""
+    cached = say(", {count} already announced", count=f"{report.cached:,}") if report.looked_up else ""
+    console.print(head + changed + removed + waiting + cached)
     if any(engine.attempted or engine.left or engine.broken for engine in report.lines):
         console.print(_make_table(report))
     for line in _describe(report):
@@ -116,20 +118,20 @@ def _make_row(engine: EngineReport) -> tuple[str, ...]:
         f"{engine.left:,}",
         f"{engine.requests:,}",
         "-" if engine.mean_ms is None else f"{engine.mean_ms:g}",
-        escape(engine.reason or ""),
+        escape(translate(engine.reason or "")),
     )
 
 
 def _describe(report: Report) -> Iterator[str]:
     dropped = report.dropped
-    if dropped.total:
+    if dropped.total and not report.given:
         yield say(
             "Dropped: {invalid} invalid, {foreign} of another host, {outside} outside the key's folder.",
             invalid=f"{dropped.invalid:,}",
             foreign=f"{dropped.foreign_host:,}",
             outside=f"{dropped.outside_key_location:,}",
         )
-    if report.too_soon:
+    if report.too_soon and not report.given:
         count = f"{report.too_soon:,}"
         yield say("{count} pages changed only minutes ago; the next execution sends them.", count=count)
     if report.files_unchanged:
@@ -146,12 +148,13 @@ def _describe(report: Report) -> Iterator[str]:
             failure = say("Google did not take the sitemap: {failure}", failure=translate(sitemap.failure))
             yield f"[red]{escape(failure)}[/]"
             yield escape(translate(sitemap.advice))
-    yield from (f"[yellow]{escape(warning)}[/]" for warning in report.warnings[:_MOST_LINES])
-    yield from (f"[yellow]{escape(line)}[/]" for line in report.page_check.list_lines())
-    yield from (f"[red]{escape(error)}[/]" for error in (*report.errors[:_MOST_LINES], *report.list_emptiness()))
+    warnings = (*report.warnings[:_MOST_LINES], *report.page_check.list_lines())
+    yield from (f"[yellow]{escape(translate(warning))}[/]" for warning in warnings)
+    errors = (*report.errors[:_MOST_LINES], *report.list_emptiness(), *report.list_unsent())
+    yield from (f"[red]{escape(translate(error))}[/]" for error in errors)
     for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:
-            yield f"{escape(engine.engine.host)}: {escape(engine.advice)}"
+            yield f"{escape(engine.engine.host)}: {escape(translate(engine.advice))}"
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
         yield say("Pages that were not accepted are kept, and sent first next time.")
@@ -162,6 +165,5 @@ def _describe_quotas(report: Report) -> Iterator[str]:
         title = find_kind(channel).title
         if ranked.quota is not None:
             yield describe_quota_line(title, ranked.quota)
-        if ranked.engine.left and ranked.quota is not None and not ranked.quota.remaining:
-            count = f"{ranked.engine.left:,}"
-            yield say("{count} pages wait for {title}'s quota of the next days.", count=count, title=title)
+        if waiting := ranked.count_beyond_quota():
+            yield say("{count} pages wait for {title}'s quota of the next days.", count=f"{waiting:,}", title=title)

@@ -142,6 +142,8 @@ class Chooser:
         # Pages that were read and need nothing, and those of them that another listing of theirs makes due.
         self._quiet: set[int] = set()
         self._loud: set[int] = set()
+        # Pages that changed within the least gap between two notices.
+        self._soon: set[int] = set()
         self._known: dict[int, Entry] | None = None
         self._apart = self._skip
         self.take_back()
@@ -156,6 +158,7 @@ class Chooser:
         self._backlog: FileBacklog | None = None
         self._file_quiet: set[int] = set()
         self._file_loud: set[int] = set()
+        self._file_soon: set[int] = set()
         self._new = Best(self._size, floor=self._best.floor)
         self._changed = Best(self._size, floor=self._best.floor)
 
@@ -182,6 +185,7 @@ class Chooser:
         if backlog is not None:
             self._best.merge(self._new)
             self._quiet |= self._file_quiet
+            self._soon |= self._file_soon
             if believed:
                 backlog.due += len(self._file_loud)
                 self._loud |= self._file_loud
@@ -198,6 +202,10 @@ class Chooser:
     def count_due(self) -> int:
         """How many different pages are due, those that were left out from the start not counted."""
         return max(0, self._read - len(self._quiet - self._loud))
+
+    def count_too_soon(self) -> int:
+        """How many pages changed within the least gap between two notices."""
+        return len(self._soon - self._loud)
 
     def choose(self, count: int) -> list[tuple[int, Candidate]]:
         """The best `count`, the best first."""
@@ -223,7 +231,9 @@ class Chooser:
             backlog.oldest = min(entry.submitted_at, backlog.oldest or entry.submitted_at)
             span = parse_lastmod(listing.lastmods[at])
             verdict = self._rules.judge(span and span[1], entry, now=now)
-            backlog.clean = backlog.clean and verdict is not DueState.TOO_SOON
+            if verdict is DueState.TOO_SOON:
+                backlog.clean = False
+                self._file_soon.add(url_hash)
             if verdict is DueState.CHANGED:
                 changed.append(at)
         self._file_loud.update(listing.hashes[at] for at in changed)
