@@ -186,7 +186,8 @@ def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
     report = make_full()
     shown = report.to_json()
     assert json.loads(json.dumps(shown)) == shown
-    # All fields but the host and what only words depend on (`looked_up`, `given`), a line for each channel with a quota, `cached`, and the five numbers of the seeds.
+    # All fields but the host, `looked_up` and `given`; a line for each channel with a quota, `cached`, and the five
+    # numbers of the seeds.
     of_channels = sum(channel.has_quota for channel in Channel)
     assert len(shown) == len(fields(report)) - 4 + of_channels + 1 + 5
     assert len(report.engines[ALPHA.endpoint].to_json()) == len(fields(EngineReport)) + 1

@@ -100,6 +100,11 @@ async def list_due(database: Database, planned: Schedules, limit: int = ALL) -> 
         return await planned.list_due(connection, limit=limit)
 
 
+async def list_follow_ups(database: Database, planned: Schedules, limit: int = ALL) -> list[int]:
+    async with database.read() as connection:
+        return await planned.list_follow_ups(connection, limit=limit)
+
+
 async def begin(database: Database, planned: Schedules, site: int) -> bool:
     async with database.write() as connection:
         return await planned.begin(connection, site)
@@ -360,6 +365,33 @@ async def test_a_run_that_was_put_off_is_due_later(
     assert await run_due(database, planned) == [site.number]
 
 
+async def test_an_execution_that_follows_another_leaves_the_schedule_alone(
+    database: Database, planned: Schedules, desk: Desk, clock: FakeClock
+) -> None:
+    """A35, A38: asked for twice, done once; not while paused, later if it could not begin; a disabled site has one
+    too, and a scheduled execution stands for it."""
+    site = await desk.add(DAILY)
+    before = await desk.find_next(site)
+    for _ in range(2):
+        assert await planned.add_follow_up(site.number)
+    await planned.pause(site.number)
+    assert await list_follow_ups(database, planned) == []
+    await planned.resume(site.number)
+    await planned.put_off(site.number, 2 * MINUTE)
+    assert await list_follow_ups(database, planned) == []
+    clock.advance(2 * MINUTE)
+    assert await list_follow_ups(database, planned) == [site.number]
+    assert [await begin(database, planned, site.number) for _ in range(2)] == [True, False]
+    assert await desk.find_next(site) == before
+    await planned.add_follow_up(site.number)
+    clock.advance(DAY)
+    assert [await begin(database, planned, site.number) for _ in range(2)] == [True, False]
+    disabled = await desk.save(replace(site, enabled=False))
+    assert await planned.add_follow_up(disabled.number)
+    assert [await begin(database, planned, site.number) for _ in range(2)] == [True, False]
+    assert not await planned.add_follow_up(site.number + 1)
+
+
 async def begin_and_break(database: Database, planned: Schedules, site: int) -> None:
     async with database.write() as connection:
         await planned.begin(connection, site)
@@ -525,6 +557,7 @@ async def test_each_look_at_10_000_sites_goes_by_an_index(
         await connection.exec_driver_sql("ANALYZE")
     for look, index in (
         (list_due(database, planned, 10), "schedules_due"),
+        (list_follow_ups(database, planned, 10), "schedules_follow_up"),
         (planned.find_next_due(), "schedules_due"),
         (planned.list_late(), "schedules_late"),
     ):

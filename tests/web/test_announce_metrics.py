@@ -50,7 +50,7 @@ def pick(families: dict[str, Metric], family: str, sample: str = "", **labels: s
 async def test_executions_are_counted_by_channel_engine_and_reason(api: ApiStage) -> None:
     """A45: read, due, accepted and failed pages, requests with their times, quota, backlog and its age; every process
     reads the same numbers, since they are in the database."""
-    await api.add_site(bingEnabled=True, bingApiKey=BING_KEY, bingDailyQuota=15)
+    await api.add_site(id="shop", bingEnabled=True, bingApiKey=BING_KEY, bingDailyQuota=15)
     api.engine.misbehave(Fault(status=503))
     await api.run()
     failed = await scrape(api)
@@ -75,6 +75,14 @@ async def test_executions_are_counted_by_channel_engine_and_reason(api: ApiStage
     assert pick(families, "tidings_announce_quota_used", channel="bing") == 15
     assert pick(families, "tidings_announce_quota_left", channel="bing") == 0
     assert pick(families, "tidings_announce_quota_left", channel="baidu") == 0
+    assert pick(families, "tidings_announce_quota_backlog_pages", channel="bing") == 5
+    assert pick(families, "tidings_announce_quota_unused_pages", channel="bing") == 0
+    assert (await api.ask("PUT", "/api/sites/shop", {"bingDailyQuota": 18})).status == 200
+    raised = await scrape(api)
+    assert pick(raised, "tidings_announce_quota_left", channel="bing") == 3
+    assert pick(raised, "tidings_announce_quota_unused_pages", channel="bing") == 3
+    await api.run()
+    assert pick(await scrape(api), "tidings_announce_quota_backlog_pages", channel="bing") == 2
     assert pick(families, "tidings_announce_backlog_pages", channel="indexnow") == 0
     assert pick(families, "tidings_announce_oldest_delivery_age_seconds", channel="indexnow") == 0
 

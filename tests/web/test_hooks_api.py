@@ -1,15 +1,21 @@
 """Deploy hooks: GitHub's and Netlify's signatures begin an execution; nothing else does."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.web.api_stage import ApiStage
+from tests.conftest import BenchMaker
+from tests.fakes import StageClock
+from tests.waiting import wait_until
+from tests.web.api_stage import ApiStage, hold, serve
 from tests.web.stage import Answer
+from tidings.announce.schedule.seen_hooks import REMEMBERED, SeenHooks
 
 pytestmark = pytest.mark.one_database
 
@@ -89,3 +95,42 @@ async def test_a_hook_respects_a_pause_the_size_and_the_ping(api: ApiStage) -> N
     assert (await call(api, body=json.dumps("x" * 70_000).encode())).status == 413
     assert (await api.stage.ask("GET", "/hooks/shop", token=None)).status == 401
     assert api.engine.requests == []
+
+
+@pytest.mark.thorough
+async def test_a_hook_during_an_execution_leads_to_another_right_after_it(api: ApiStage) -> None:
+    """A35, A38: the sitemap may have changed since the present one read it. A copy of either hook begins nothing."""
+    await api.add_site(id="shop", hookSecret=SECRET, schedule="0 0 1 1 *")
+    bodies = [json.dumps({"deploy": number}).encode() for number in range(3)]
+    async with serve(api):
+        async with hold(api.engine):
+            first = await call(api, sign_github(bodies[0]), body=bodies[0])
+            await api.engine.wait_for_requests(1, timeout=timedelta(seconds=10))
+            api.web.add(1)
+            followers = [await call(api, sign_github(body), body=body) for body in bodies[1:]]
+            copies = [await call(api, sign_github(body), body=body) for body in bodies]
+        await wait_until(lambda: _has_ended(api, executions=2))
+    assert (first.status, first.json["status"]) == (202, "running")
+    assert [(answer.status, answer.json["status"]) for answer in followers] == [(202, "follows")] * 2
+    assert [answer.json["status"] for answer in copies] == ["repeated"] * 3
+    assert len(api.engine.accepted) == 21
+
+
+async def _has_ended(api: ApiStage, *, executions: int) -> bool:
+    found = (await api.read("/api/sites/shop/executions"))["executions"]
+    return [each["status"] for each in found] == ["succeeded"] * executions
+
+
+async def test_a_copy_of_a_hook_is_known_to_every_process_and_only_one_obeys_it(make_bench: BenchMaker) -> None:
+    """A35: many processes get one hook at once: one obeys it, also after a restart; after a day it is forgotten."""
+    clock = StageClock(datetime(2026, 11, 1, tzinfo=UTC))
+    database = make_bench(clock=clock).database
+    processes = [SeenHooks(database, clock=clock) for _ in range(5)]
+    claimed = await asyncio.gather(*(each.claim(b"digest") for each in processes))
+    assert sorted(claimed, key=str) == ["", "", "", "", None]
+    await processes[0].record_execution(b"digest", "exec-1")
+    assert await SeenHooks(database, clock=clock).claim(b"digest") == "exec-1"
+    clock.advance(REMEMBERED + timedelta(seconds=1))
+    assert await processes[1].claim(b"digest") is None
+    await processes[1].forget(b"digest")
+    assert await processes[2].claim(b"digest") is None

@@ -101,6 +101,17 @@ class AnnounceService:
         choose_channels(site, channel)
         return await self._request(site, {"channel": channel.value})
 
+    async def follow_up(self, site: Site) -> "Started | None":
+        """Ask for an execution that begins now, or right after the one that runs: then None. Raises BusyError."""
+        try:
+            return await self.trigger(site)
+        except AlreadyRunningError:
+            if not await self.schedules.add_follow_up(site.number):
+                raise
+            # It may have ended meanwhile.
+            self.wake()
+            return None
+
     async def announce_urls(
         self, site: Site, urls: Sequence[str], *, channel: ChannelChoice = ChannelChoice.ALL
     ) -> "Started":
@@ -145,8 +156,11 @@ class AnnounceService:
         """Jobs for sites whose time has come."""
         if self.most_running is not None:
             limit = min(limit, self.most_running - await self.executions.count_running_in(connection))
-        due = await self.schedules.list_due(connection, limit=limit) if limit > 0 else []
-        return [Job(RUN, f"{RUN}:{number}", {"site": number}) for number in due]
+        if limit <= 0:
+            return []
+        due = dict.fromkeys(await self.schedules.list_follow_ups(connection, limit=limit))
+        due |= dict.fromkeys(await self.schedules.list_due(connection, limit=limit))
+        return [Job(RUN, f"{RUN}:{number}", {"site": number}) for number in list(due)[:limit]]
 
     async def run(self, call: Call) -> None:
         """The task of a worker: do what a job names, if it is still to be done."""
@@ -223,6 +237,8 @@ class AnnounceService:
             status = (await work.run(stop=call.stop, on_progress=self.live.record)).status
         finally:
             self.live.forget(work.execution.public_id)
+            # Another execution may wait for the end of this one.
+            self.wake()
             if status is ExecutionStatus.INTERRUPTED and call.ending.requested:
                 await self._put_back_cut_off(work.execution)
 

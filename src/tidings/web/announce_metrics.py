@@ -3,7 +3,7 @@ the present state of sites, quotas and the outbox.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Final
@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.announce.channels.quota.backlog import channel_backlogs
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.announce.channels.quota.quota import channel_quota, select_allowed
 from tidings.announce.execution_metrics import (
@@ -60,6 +61,13 @@ _COUNTERS: Final = (
     _CounterSpec("requests", "tidings_announce_requests", "Requests to engines.", (*_ENGINE, "outcome")),
     _CounterSpec("timeouts", "tidings_announce_timeouts", "Requests without an answer in time.", _ENGINE),
     _CounterSpec("sitemaps", "tidings_announce_sitemaps", "Sitemaps told to Google.", ("outcome",)),
+)
+
+_QUOTA_GAUGES: Final = (
+    ("tidings_announce_quota_used", "Pages of today's quota, used."),
+    ("tidings_announce_quota_left", "Pages of today's quota, left."),
+    ("tidings_announce_quota_backlog_pages", "Pages that were due and not taken when their site last ran."),
+    ("tidings_announce_quota_unused_pages", "Those of them that today's quota of their own site still covers."),
 )
 
 
@@ -125,30 +133,33 @@ class AnnounceMetrics:
             oldest.add_metric([str(channel)], age / 1000)
         return [pages, oldest]
 
-    async def _measure_quotas(self, connection: AsyncConnection) -> list[Metric]:
-        """Used and left on the present day of each channel, over all sites that use it."""
-        used = GaugeMetricFamily("tidings_announce_quota_used", "Pages of today's quota, used.", labels=["channel"])
-        left = GaugeMetricFamily("tidings_announce_quota_left", "Pages of today's quota, left.", labels=["channel"])
+    async def _measure_quotas(self, connection: AsyncConnection) -> Sequence[Metric]:
+        """The present day of each channel, over all sites that use it."""
+        families = [GaugeMetricFamily(name, text, labels=["channel"]) for name, text in _QUOTA_GAUGES]
         now = self._clock.now()
         for kind in RANKED_KINDS:
             day, today, columns = kind.terms.find_day(now).isoformat(), channel_quota.alias(), sites.c
             is_today = and_(today.c.site == columns.number, today.c.channel == kind.channel.value, today.c.day == day)
+            backlog = channel_backlogs.alias()
+            is_its_backlog = and_(backlog.c.site == columns.number, backlog.c.channel == kind.channel.value)
             allowed = select_allowed(columns.number, kind.channel, day=day).scalar_subquery().label("allowed_lately")
             # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
             is_on = or_(*(columns.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
             statement = (
-                select(columns.settings, today.c.used, today.c.full, allowed)
-                .select_from(sites.outerjoin(today, is_today))
+                select(columns.settings, today.c.used, today.c.full, allowed, backlog.c.pages)
+                .select_from(sites.outerjoin(today, is_today).outerjoin(backlog, is_its_backlog))
                 .where(columns.removed_at.is_(None), is_on)
             )
-            sums = [0, 0]
+            sums = [0] * len(families)
             for row in await connection.execute(statement):
-                sums[0] += row.used or 0
                 limit = kind.find_limit(json.loads(row.settings), allowed=row.allowed_lately)
-                sums[1] += 0 if row.full else max(0, limit - (row.used or 0))
-            used.add_metric([str(kind.channel)], sums[0])
-            left.add_metric([str(kind.channel)], sums[1])
-        return [used, left]
+                used, waiting = row.used or 0, row.pages or 0
+                left = 0 if row.full else max(0, limit - used)
+                for at, value in enumerate((used, left, waiting, min(left, waiting))):
+                    sums[at] += value
+            for family, value in zip(families, sums, strict=True):
+                family.add_metric([str(kind.channel)], value)
+        return families
 
 
 def _make_counters(counters: Mapping[str, Values]) -> Iterable[Metric]:

@@ -167,7 +167,10 @@ def make_monitoring_routers(installation: Installation) -> list[APIRouter]:
         ),
         make_trigger_router(lookup, service=service),
         make_hooks_router(
-            sites=installation.sites, schedules=installation.schedules, service=service, clock=installation.clock
+            sites=installation.sites,
+            schedules=installation.schedules,
+            service=service,
+            seen=installation.seen_hooks,
         ),
         make_site_overview_router(database=installation.database, clock=installation.clock),
     ]

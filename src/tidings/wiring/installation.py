@@ -17,6 +17,7 @@ from tidings import __version__
 from tidings.announce.announcer import Announcer
 from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.running_executions import LiveExecutions
+from tidings.announce.schedule.seen_hooks import SeenHooks
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import ANNOUNCE, Site, make_site
@@ -236,6 +237,14 @@ class Installation:
             know=self.know,
             wake=self.wake,
         )
+
+    @cached_property
+    def seen_hooks(self) -> SeenHooks:
+        return SeenHooks(self.database, clock=self.clock)
+
+    async def is_served(self) -> bool:
+        """Whether somebody takes the jobs of announce now. One that ended, in good order or not, does not."""
+        return any(not each.dead and ANNOUNCE in each.queues for each in await self.dispatcher.list_workers())
 
     async def find_service_seen_at(self) -> datetime | None:
         """When a service was last seen, to the minute; None: never."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.protocols.indexnow import ROTATE_KEY
+from tidings.announce.channels.quota.backlog import store_backlogs
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind, list_enabled
 from tidings.announce.due.finder import DueFile, DueFinder
 from tidings.announce.due.given_pages import GivenPages
@@ -283,6 +284,9 @@ class AnnounceExecution:
         async def conclude_with(connection: AsyncConnection) -> None:
             await update_alerts(connection, findings, alerts=alerts)
             await self._metrics.save(connection, database=self._announcer.database)
+            await store_backlogs(
+                connection, report.count_backlogs(), database=self._announcer.database, site=self._site.number
+            )
 
         await self._announcer.executions.finish(
             self.execution,

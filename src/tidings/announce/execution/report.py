@@ -251,6 +251,11 @@ class Report:
             if line.failed or line.broken
         ]
 
+    def count_backlogs(self) -> dict[Channel, int]:
+        """By channel with a quota whose pages were counted: those that are due and were not taken."""
+        ranked = self.ranked.items()
+        return {channel: max(0, each.due - each.engine.succeeded) for channel, each in ranked if each.due is not None}
+
     @property
     def crawled(self) -> bool:
         """Whether a sitemap was read, in part at least."""

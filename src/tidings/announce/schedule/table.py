@@ -50,6 +50,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _log = get_logger(__name__)
 
 _can_be_due = text("next_at IS NOT NULL AND paused_at IS NULL")
+_has_follow_up = text("follow_up_at IS NOT NULL")
 _can_be_late = text("late_at IS NOT NULL AND paused_at IS NULL")
 
 schedules = Table(
@@ -67,6 +68,9 @@ schedules = Table(
     # When the last scheduled execution began.
     Column("last_run_at", BigInteger),
     Column("paused_at", BigInteger),
+    # Somebody asked for an execution while another ran: one more is due from this time on.
+    Column("follow_up_at", BigInteger),
+    partial_index("schedules_follow_up", "follow_up_at", where=_has_follow_up),
     partial_index("schedules_due", "next_at", where=_can_be_due),
     partial_index("schedules_late", "late_at", where=_can_be_late),
     sqlite_with_rowid=False,
@@ -76,6 +80,14 @@ _PLANNED = ("next_at", "late_at", "late_after")
 _everything = schedules.alias("everything")
 _nothing_paused = ~exists().where(_everything.c.site == EVERYTHING, _everything.c.paused_at.is_not(None))
 _has_schedule = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
+
+_workflow = literal(WORKFLOW_PREFIX).concat(sites.c.id)
+# The numbers of sites that nobody executes.
+_free_sites = (
+    select(schedules.c.site)
+    .join(sites, sites.c.number == schedules.c.site)
+    .where(~exists().where(executions.c.workflow_name == _workflow, is_running))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,46 +193,59 @@ class Schedules:
 
     async def list_due(self, connection: AsyncConnection, *, limit: int) -> list[int]:
         """The numbers of due sites that are not paused and that nobody executes, the longest due first."""
-        workflow = literal(WORKFLOW_PREFIX).concat(sites.c.id)
-        nobody_runs = ~exists().where(executions.c.workflow_name == workflow, is_running)
-        due = (
-            select(schedules.c.site)
-            .join(sites, sites.c.number == schedules.c.site)
-            .where(self._is_due(), nobody_runs)
-            .order_by(schedules.c.next_at)
-            .limit(limit)
-        )
+        due = _free_sites.where(self._is_due()).order_by(schedules.c.next_at).limit(limit)
         return list((await connection.execute(due)).scalars())
+
+    async def list_follow_ups(self, connection: AsyncConnection, *, limit: int) -> list[int]:
+        """The numbers of such sites that have one more execution to do, the longest asked for first."""
+        asked = _free_sites.where(self._has_follow_up()).order_by(schedules.c.follow_up_at).limit(limit)
+        return list((await connection.execute(asked)).scalars())
 
     async def begin(self, connection: AsyncConnection, site: int) -> bool:
         """In the transaction that begins the execution: plan the next one. False if none is due.
 
         Of several processes that begin one execution, one gets True.
         """
-        mine = and_(schedules.c.site == site, self._is_due())
+        mine = and_(schedules.c.site == site, or_(self._is_due(), self._has_follow_up()))
         found = select(schedules.c.cron, schedules.c.next_at).where(mine).with_for_update(of=schedules)
         row = (await connection.execute(found)).first()
         if row is None:
             return False
+        begun = update(schedules).where(schedules.c.site == site)
+        if row.next_at is None or from_milliseconds(row.next_at) > self._clock.now():
+            # It follows another; the schedule stays as it is.
+            await connection.execute(begun.values(follow_up_at=None))
+            return True
         # A clock that was set back must not repeat the same cron time.
         now = max(self._clock.now(), from_milliseconds(row.next_at))
         await self._count_sites(connection)
         planned = self._plan_next(find_times(row.cron, at=now), site=site, now=now)
-        begun = update(schedules).where(schedules.c.site == site)
-        await connection.execute(begun.values(**planned, last_run_at=to_milliseconds(self._clock.now())))
+        last_run_at = to_milliseconds(self._clock.now())
+        await connection.execute(begun.values(**planned, last_run_at=last_run_at, follow_up_at=None))
         return True
+
+    async def add_follow_up(self, number: int) -> bool:
+        """One more execution of the site, as soon as the present one has ended. False if it has no schedule's row."""
+        now = to_milliseconds(self._clock.now())
+        follow = update(schedules).where(schedules.c.site == number).values(follow_up_at=now)
+        async with self._database.write() as connection:
+            return bool((await connection.execute(follow)).rowcount)
 
     async def put_off(self, site: int, delay: timedelta) -> None:
         """Make a due execution due later: it could not begin."""
-        later = to_milliseconds(self._clock.now() + delay)
+        later, mine = to_milliseconds(self._clock.now() + delay), update(schedules).where(schedules.c.site == site)
         async with self._database.write() as connection:
-            await connection.execute(
-                update(schedules).where(schedules.c.site == site, self._is_due()).values(next_at=later)
-            )
+            await connection.execute(mine.where(self._is_due()).values(next_at=later))
+            await connection.execute(mine.where(self._has_follow_up()).values(follow_up_at=later))
 
     def _is_due(self) -> ColumnElement[bool]:
         now = to_milliseconds(self._clock.now())
         return and_(_can_be_due, schedules.c.next_at <= now, _nothing_paused)
+
+    def _has_follow_up(self) -> ColumnElement[bool]:
+        now = to_milliseconds(self._clock.now())
+        waits = and_(_has_follow_up, schedules.c.follow_up_at <= now)
+        return and_(waits, schedules.c.paused_at.is_(None), _nothing_paused)
 
     async def make_due(self, connection: AsyncConnection, number: int) -> None:
         """In the caller's transaction: make an interrupted execution due at once, where the site has a schedule."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tidings.core.executions import ExecutionRecord
     from tidings.wiring import Installation
 
-# A service that was not seen for so long does not run.
-SILENT_AFTER = timedelta(minutes=3)
 # Failed pages that are shown for each channel.
 MOST_FAILED = 20
 
@@ -42,7 +40,7 @@ class AnnounceStatus:
     channels: "Mapping[RankedKind, ChannelStatus]" = field(default_factory=dict)
     # The site's schedule, and whether a channel is off.
     overview: "SiteOverview | None" = None
-    # When a service was last seen, and whether that is so recent that it runs.
+    # When a service was last seen, to the minute, and whether one runs now.
     service_seen_at: datetime | None = None
     service_runs: bool = False
 
@@ -89,7 +87,7 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
         executions=await installation.executions.list_recent(site.workflow_name),
         failed=failed,
         service_seen_at=seen_at,
-        service_runs=seen_at is not None and clock.now() - seen_at < SILENT_AFTER,
+        service_runs=await installation.is_served(),
         channels={kind: await read_channel_status(site, kind, database=database, clock=clock) for kind in RANKED_KINDS},
         overview=await read_overview(
             site.id, database=database, records=installation.sites, clock=clock, live=installation.service.live
