@@ -123,6 +123,22 @@ async def test_bing_alone_that_meets_its_quota_is_no_failure(make_bench: BenchMa
         assert pick_events(events, "alert") == []
 
 
+@pytest.mark.parametrize("remaining", [True, False])
+async def test_bings_own_quota_asked_at_midday_is_not_taken_for_the_whole_day(
+    make_bench: BenchMaker, remaining: bool
+) -> None:
+    """A32: 40 of Bing's 100 are used when `auto` is switched on. Bing answers its rest or its total, nobody knows: the
+    day still has 100, and 60 more go out. Nothing is called an overrun."""
+    async with open_bing_stage(make_bench, pages=150, quota=100) as stage:
+        stage.bing.reports_remaining = remaining
+        await (await stage.change(daily_quota=40)).announce(channel=ChannelChoice.BING)
+        report = await (await stage.change(auto=True)).announce(channel=ChannelChoice.BING)
+        quota = report.ranked[Channel.BING].quota
+        assert quota is not None
+        assert (quota.used, quota.limit, stage.used_at_bing()) == (100, 100, 100)
+        assert report.status is SUCCEEDED
+
+
 async def test_bings_last_answer_stands_beside_its_success(make_bench: BenchMaker) -> None:
     """A37: an error that was recovered from stays as the error, and the status is that of the last answer."""
     async with open_bing_stage(make_bench, pages=20) as stage:

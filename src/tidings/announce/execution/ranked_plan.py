@@ -157,13 +157,16 @@ class RankedPlan:
 
     async def _ask_limit(self) -> None:
         """Once a day, ask the channel for its quota, if the site wants that. Without an answer the last one counts."""
-        channel = self.channel
-        if not channel.settings.auto or (await channel.quota.read()).learned or not isinstance(channel.api, AskedApi):
+        channel, state = self.channel, await self.channel.quota.read()
+        if not channel.settings.auto or state.learned or not isinstance(channel.api, AskedApi):
             return
         allowed = await channel.api.ask_limit(channel.site)
         if allowed is None:
             _log.warning(f"{channel.channel}.quota_not_told", site=channel.site.id)
             return
+        if state.used:
+            # Nobody knows whether the answer is the day's total or its rest: this much is safe either way.
+            allowed = state.used + min(allowed, state.remaining)
         async with self._transaction() as connection:
             await channel.quota.learn(connection, allowed)
 
