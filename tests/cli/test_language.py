@@ -10,10 +10,12 @@ import pytest
 
 import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
-from tidings.cli.language import CATALOGUE
+from tidings.cli.language import CATALOGUE, FINDINGS
+from tidings.core.alerts.translation import Translator
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
+from tidings.wiring.alerts import list_alert_texts
 
 pytestmark = pytest.mark.one_database
 
@@ -33,15 +35,14 @@ def list_texts() -> Iterator[str]:
 
 # What people read goes through these; their words must come from the catalogue.
 SHOWING = {"echo", "fail", "print", "print_answer", "print_table", "make_table", "confirm", "prompt"}
-# The files of commands that speak Chinese throughout.
-SPEAKING = (
-    *("announce/check.py", "announce/status.py", "collect/candidates.py", "collect/cookies.py", "collect/feishu.py"),
-    *("collect/keywords.py", "collect/mirror.py", "collect/notes.py", "collect/report.py", "collect/run.py"),
-    "collect/status.py",
-)
+CLI = Path(tidings.cli.__file__).parent
+# The demo and the audit tell their story in English.
+ENGLISH = {"audit.py", *(f"demo/{path.name}" for path in (CLI / "demo").glob("*.py"))}
+SPEAKING = sorted({str(path.relative_to(CLI)) for path in CLI.rglob("*.py")} - ENGLISH)
 SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z]{3,}")
-MARKUP = re.compile(r"\[/?[a-z ]*\]")
+# Markup, and the names of options.
+MARKUP = re.compile(r"\[/?[a-z ]*\]|--[a-z-]+")
 
 
 def list_unsaid(tree: ast.Module) -> Iterator[str]:
@@ -58,9 +59,14 @@ def list_unsaid(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in SHOWING:
             words = [str(each.value) for part in node.args for each in _list_strings(part)]
-            yield from (each for each in words if WORD.search(MARKUP.sub("", each).removeprefix("tidings: ")))
+            yield from (
+                each
+                for each in words
+                if WORD.search(MARKUP.sub("", each).removeprefix("tidings: ").removeprefix("tidings "))
+            )
         if isinstance(node, ast.Constant) and node not in silent and SENTENCE.search(str(node.value)):
-            yield str(node.value)
+            # The name of a command stays as it is.
+            yield from () if str(node.value).startswith("tidings ") else [str(node.value)]
 
 
 def _list_strings(part: ast.expr) -> list[ast.Constant]:
@@ -79,6 +85,53 @@ def test_a_command_shows_no_words_that_the_catalogue_does_not_know(file: str) ->
     """Interfaces: TIDINGS_LANGUAGE=zh. A text that is shown goes through `say`."""
     tree = ast.parse((Path(tidings.cli.__file__).parent / file).read_text())
     assert list(list_unsaid(tree)) == []
+
+
+# Where commands meet errors and findings of other rooms, and the calls that carry their words.
+ROOMS = (
+    "announce",
+    "settings",
+    "core/net",
+    "core/db",
+    "core/secrets/master_key.py",
+    "core/backup",
+    "core/alerts",
+    "storage.py",
+)
+CARRYING = re.compile(
+    "SiteError|SettingError|UrlError|RefusedSitemapError|UnavailableError|add_trouble|Remark|DatabaseUrlError|"
+    "DataDirectoryError|KeyFileError|WeakKeyError|MalformedKeyError|DestinationError|DeliveryError|.*BackupError|InUseError"
+)
+
+
+def write_sample(node: ast.expr) -> str:
+    """The text that an expression builds, with a number for each part that differs."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    parts = node.values if isinstance(node, ast.JoinedStr) else ()
+    return "".join(str(each.value) if isinstance(each, ast.Constant) else "7" for each in parts)
+
+
+def list_carried() -> Iterator[str]:
+    """The words of every error and finding that a command may show."""
+    package = Path(tidings.__file__).parent
+    for room in ROOMS:
+        found = package / room
+        for path in [found] if found.is_file() else found.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.Call) or "migrations" in path.parts:
+                    continue
+                if CARRYING.fullmatch(getattr(node.func, "id", getattr(node.func, "attr", ""))):
+                    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                    yield from (sample for each in values if SENTENCE.search(sample := write_sample(each)))
+
+
+def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. A broken rule, a sitemap that cannot be read, a file that is no backup."""
+    translator = Translator([FINDINGS, *list_alert_texts()])
+    carried = set(list_carried())
+    assert len(carried) > 100
+    assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
 
 
 def test_the_catalogue_has_every_text_and_no_other() -> None:
@@ -165,6 +218,46 @@ async def test_commands_of_collect_speak_chinese_throughout(terminal: Terminal) 
             *("collect keywords pause weibo jam", "cookies remove mine", "status"),
         )
         ended += [await terminal.run(*words.split()) for words in lines]
+    english = re.compile(r"(?<![`\w-])[a-z]{2,} [a-z]{2,} [a-z]{2,}")
+    shown = [re.sub(r"`[^`]*`", "", each.out + each.err) for each in ended]
+    assert [text for text in shown if english.search(text) or not CHINESE.search(text)] == []
+
+
+@pytest.mark.thorough
+async def test_commands_of_announce_speak_chinese_throughout(terminal: Terminal) -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. Look-ups, files of sites, dry runs, warnings and bad input: no English sentence
+    is left."""
+    terminal.variables |= {"TIDINGS_LANGUAGE": "zh", "TIDINGS_BACKOF": "1", "TIDINGS_RESUBMIT_GAP_SECONDS": "600"}
+    (terminal.folder / "bad.json").write_text('{"sites": [{"id": "a b", "sitemapUrl": "x"}]}')
+    (terminal.folder / "odd.json").write_text("[1]")
+    async with make_sandbox(pages=5) as sandbox:
+        url, key, page = sandbox.site.sitemap_url, sandbox.site.key, sandbox.site.url(1)
+        engine = ("--engine", sandbox.engines[0].endpoint)
+        lines = (
+            *(
+                "sites list",
+                f"sites add {url} --id shop --key {key}",
+                "sites set shop",
+                "sites set shop --bing-quota 900",
+            ),
+            *("sites export sites.json", "sites import sites.json", "sites import sites.json --dry-run"),
+            *(
+                "sites import bad.json",
+                "sites import odd.json",
+                "sites import none.json",
+                "sites set shop --schedule x",
+            ),
+            *("run shop --channel bing", "pause shop", "status shop", "resume shop", "pause", "resume", "stop shop"),
+            *("announce", f"announce {url} --since x --key {key}", f"announce {url} --key short"),
+            *(f"announce --url {page} --key {key}", f"announce --url {page} --url ftp://x --key {key}"),
+            *(f"announce {url} --key {key} --dry-run", f"ledger find {page}", "ledger find https://a.example/"),
+            *("ledger forget shop --since x", "ledger forget shop --since 2026-11-15", "keys status", "workers"),
+            *("tokens revoke admin", "tokens revoke admin --name x", "tokens new site", "alerts test", "alerts list"),
+            *("backup data.backup", "restore data.backup", "restore bad.json --yes", "database downgrade 99 --yes"),
+            *("sites remove shop", "serve --no-work --port 0", "worker", "worker --queue x"),
+        )
+        words = [line.split() for line in lines]
+        ended = [await terminal.run(*each, *(engine if each[0] == "announce" else ())) for each in words]
     english = re.compile(r"(?<![`\w-])[a-z]{2,} [a-z]{2,} [a-z]{2,}")
     shown = [re.sub(r"`[^`]*`", "", each.out + each.err) for each in ended]
     assert [text for text in shown if english.search(text) or not CHINESE.search(text)] == []

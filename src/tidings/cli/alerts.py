@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import ALERT_PATIENCE, Exit, Session, command, fail
@@ -76,7 +76,9 @@ async def try_destinations(session: Session, as_json: JsonOption = False) -> Exi
     if as_json:
         print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results.items()]})
     for name, problem in {} if as_json else results.items():
-        typer.echo(f"{name}: " + (say("accepted") if problem is None else say("failed: {reason}", reason=problem)))
+        typer.echo(
+            f"{name}: " + (say("accepted") if problem is None else say("failed: {reason}", reason=translate(problem)))
+        )
     return Exit.FAILED if any(failures) else Exit.DONE
 
 
@@ -111,5 +113,5 @@ async def _try(destination: "Destination", event: "AlertEvent") -> str | None:
     except DeliveryError as error:
         return error.reason
     except TimeoutError:
-        return f"no answer in {ALERT_PATIENCE.total_seconds():g} s"
+        return say("no answer in {seconds} s", seconds=f"{ALERT_PATIENCE.total_seconds():g}")
     return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tidings
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, make_console, print_json
 from tidings.cli.session import Exit, Session, command
@@ -115,7 +116,7 @@ def _find_password(settings: "Settings") -> Secret | None:
 def _show(report: "AuditReport", console: "Console") -> None:
     for check in report.checks:
         _show_check(check, console)
-    console.print("[bold green]passed[/]" if report.passed else "[bold red]not passed[/]")
+    console.print(say("[bold green]passed[/]") if report.passed else say("[bold red]not passed[/]"))
 
 
 def _show_check(check: "Check", console: "Console") -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings import __version__
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, YesOption
 from tidings.cli.output import print_json, show_bar
 from tidings.cli.session import Exit, Session, command, describe_database_error, fail, is_watched
@@ -42,8 +43,8 @@ async def backup(
 
     settings = session.settings
     if settings.database_url is None and not settings.data_dir.is_dir():
-        fail(f"there is nothing to back up: {settings.data_dir} does not exist (TIDINGS_DATA_DIR)")
-    with _expect_errors("no backup was written"), show_bar("writing", enabled=is_watched()) as on_progress:
+        fail(say("there is nothing to back up: {path} does not exist (TIDINGS_DATA_DIR)", path=settings.data_dir))
+    with _expect_errors(say("no backup was written")), show_bar(say("writing"), enabled=is_watched()) as on_progress:
         async with _open_database(settings) as database:
             header, totals = await write_backup(
                 database,
@@ -57,8 +58,16 @@ async def backup(
         print_json(_describe(file, header, totals.rows))
         return
     size = file.stat().st_size / 1_000_000
-    typer.echo(f"Wrote {_count(totals.rows)} at revision {header.revision} to {file} ({size:,.1f} MB).")
-    typer.echo(f"The master key is not in it. Keep a copy of {_name_key(settings)} in another place.")
+    typer.echo(
+        say(
+            "Wrote {rows} at revision {revision} to {file} ({size} MB).",
+            rows=_count(totals.rows),
+            revision=header.revision,
+            file=file,
+            size=f"{size:,.1f}",
+        )
+    )
+    typer.echo(say("The master key is not in it. Keep a copy of {key} in another place.", key=_name_key(settings)))
 
 
 @command
@@ -77,7 +86,7 @@ async def restore(
     from tidings.core.backup.file import open_backup
 
     settings = session.settings
-    with _expect_errors("nothing was changed"), open_backup(file) as reader:
+    with _expect_errors(say("nothing was changed")), open_backup(file) as reader:
         restored, pauses = await _restore(settings, reader, replace=replace, yes=yes)
     problem = await _find_key_problem(settings)
     if as_json:
@@ -105,7 +114,7 @@ async def _restore(
             held = await count_rows(database)
             _require_consent(held, replace=replace, yes=yes, reader=reader)
             pauses = await read_pauses(database) if "schedules" in held else Pauses()
-            with show_bar("restoring", enabled=is_watched()) as on_progress:
+            with show_bar(say("restoring"), enabled=is_watched()) as on_progress:
                 restored = await restore_backup(
                     database,
                     reader,
@@ -125,12 +134,13 @@ def _require_consent(held: Mapping[str, int], *, replace: bool, yes: bool, reade
     """Ask before data is replaced. The whole file is checked first, so that a yes is not in vain."""
     precious = {name: held[name] for name in _PRECIOUS if name in held}
     if precious and not replace:
-        fail(f"the database already holds {_count(precious)}; --replace puts the backup in their place")
-    with show_bar("checking", enabled=is_watched()) as on_progress:
+        fail(say("the database already holds {rows}; --replace puts the backup in their place", rows=_count(precious)))
+    with show_bar(say("checking"), enabled=is_watched()) as on_progress:
         reader.check(on_progress)
     if precious and not yes:
         made = to_text(reader.header.made_at)
-        typer.confirm(f"{_count(held)} will be replaced by the backup of {made}. Go on?", abort=True, err=True)
+        question = say("{rows} will be replaced by the backup of {time}. Go on?", rows=_count(held), time=made)
+        typer.confirm(question, abort=True, err=True)
 
 
 @asynccontextmanager
@@ -159,7 +169,10 @@ async def _find_key_problem(settings: "Settings") -> str | None:
 
     # One site for each master key that has encrypted any.
     examples = select(func.min(sites.c.id)).where(sites.c.indexnow_key.is_not(None)).group_by(sites.c.encryption_key_id)
-    advice = f"put the key of the installation that made the backup into {_name_key(settings)} before you start Tidings"
+    advice = say(
+        "put the key of the installation that made the backup into {place} before you start Tidings",
+        place=_name_key(settings),
+    )
     async with _open_database(settings) as database:
         async with database.read() as connection:
             names = list((await connection.execute(examples)).scalars())
@@ -167,13 +180,15 @@ async def _find_key_problem(settings: "Settings") -> str | None:
             return None
         # A key that is created now would only be in the way of the right one.
         if settings.master_key is None and not (settings.data_dir / "master.key").exists():
-            return f"the stored API keys cannot be read, because there is no master key here; {advice}"
+            return say(
+                "the stored API keys cannot be read, because there is no master key here; {advice}", advice=advice
+            )
         try:
             keys, _ = open_key_ring(settings, redactor=Redactor())
             for name in names:
                 await SiteRecords(database, keys=keys, clock=SystemClock()).find(name)
         except KeyRingError as error:
-            return f"the stored API keys cannot be read ({error}); {advice}"
+            return say("the stored API keys cannot be read ({reason}); {advice}", reason=error, advice=advice)
     return None
 
 
@@ -182,21 +197,23 @@ def _name_key(settings: "Settings") -> str:
 
 
 def _print_restored(header: "Header", restored: "Restored", pauses: "Pauses") -> None:
-    typer.echo(f"Restored {_count(restored.rows)}, as of {to_text(header.made_at)}.")
+    typer.echo(say("Restored {rows}, as of {time}.", rows=_count(restored.rows), time=to_text(header.made_at)))
     if restored.revision != header.revision:
-        typer.echo(f"The tables were brought from revision {header.revision} to {restored.revision}.")
+        revisions = {"old": header.revision, "new": restored.revision}
+        typer.echo(say("The tables were brought from revision {old} to {new}.", **revisions))
     if restored.interrupted:
-        typer.echo(f"{restored.interrupted:,} executions that ran then are marked as interrupted.")
-    typer.echo("The tokens of the API are those of the backup too.")
+        count = f"{restored.interrupted:,}"
+        typer.echo(say("{count} executions that ran then are marked as interrupted.", count=count))
+    typer.echo(say("The tokens of the API are those of the backup too."))
     if pauses.everything or pauses.sites:
-        paused = "Everything" if pauses.everything else ", ".join(pauses.sites)
-        typer.echo(f"{paused} is still paused; `tidings resume` lets it run again.")
+        paused = say("Everything") if pauses.everything else ", ".join(pauses.sites)
+        typer.echo(say("{sites} is still paused; `tidings resume` lets it run again.", sites=paused))
 
 
 def _count(rows: Mapping[str, int]) -> str:
     """Such as `1,204 rows (2 sites, 1,200 ledger, 2 executions)`."""
     known = ", ".join(f"{rows[name]:,} {name}" for name in _PRECIOUS if name in rows)
-    return f"{sum(rows.values()):,} rows" + (f" ({known})" if known else "")
+    return say("{count} rows", count=f"{sum(rows.values()):,}") + (f" ({known})" if known else "")
 
 
 def _describe(file: Path, header: "Header", rows: Mapping[str, int]) -> dict[str, Any]:
@@ -219,8 +236,11 @@ def _expect_errors(outcome: str) -> Iterator[None]:
     try:
         yield
     except BackupError as error:
-        fail(str(error))
+        fail(translate(str(error)))
     except DBAPIError as error:
         fail(f"{describe_database_error(error)}; {outcome}", code=Exit.FAILED)
     except OSError as error:
-        fail(f"{error.strerror or error} ({error.filename or 'the disk'}); {outcome}", code=Exit.FAILED)
+        fail(
+            f"{translate(str(error.strerror or error))} ({error.filename or say('the disk')}); {outcome}",
+            code=Exit.FAILED,
+        )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, YesOption, make_group
 from tidings.cli.output import print_answer
 from tidings.cli.session import Session, command, fail
@@ -33,13 +34,13 @@ async def downgrade(
     """Take the tables back to an earlier revision. Deletes the data of newer tables."""
     settings = session.settings
     if not yes:
-        typer.confirm("This deletes the data of newer tables. Go on?", abort=True)
+        typer.confirm(say("This deletes the data of newer tables. Go on?"), abort=True)
     _show_revision(await _migrate(settings, revision), as_json=as_json)
 
 
 def _show_revision(revision: str | None, *, as_json: bool) -> None:
     shown = revision or "base"
-    print_answer({"revision": shown}, f"The tables are at revision {shown}.", as_json=as_json)
+    print_answer({"revision": shown}, say("The tables are at revision {revision}.", revision=shown), as_json=as_json)
 
 
 async def _migrate(settings: "Settings", revision: str | None) -> str | None:
@@ -67,4 +68,4 @@ async def _downgrade(database: "Database", revision: str) -> None:
     try:
         await downgrade_database(database, revision=revision)
     except CommandError as error:
-        fail(f"there is no such revision ({error}); nothing was changed")
+        fail(say("there is no such revision ({reason}); nothing was changed", reason=translate(str(error))))

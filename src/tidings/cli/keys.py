@@ -63,7 +63,9 @@ async def rotate(session: Session, as_json: JsonOption = False) -> None:
     """
     installation = await session.open()
     rotated = await installation.sites.rotate_keys() + await installation.collect.cookies.rotate_keys()
-    print_answer({"rotated": rotated}, f"Encrypted {rotated:,} stored secrets again.", as_json=as_json)
+    print_answer(
+        {"rotated": rotated}, say("Encrypted {count} stored secrets again.", count=f"{rotated:,}"), as_json=as_json
+    )
 
 
 @app.command("status")
@@ -74,8 +76,8 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
     current = installation.keys.current_id
     counts = Counter(await installation.sites.count_key_ids())
     counts.update(await installation.collect.cookies.count_key_ids())
-    lines = [f"New secrets are encrypted with {current}."]
+    lines = [say("New secrets are encrypted with {key}.", key=current)]
     for key_id, count in counts.items():
-        advice = "" if key_id == current else "; run `tidings keys rotate`"
-        lines.append(f"{key_id}: {count:,} secrets{advice}")
+        advice = "" if key_id == current else say("; run `tidings keys rotate`")
+        lines.append(say("{key}: {count} secrets", key=key_id, count=f"{count:,}") + advice)
     print_answer({"current": current, "values": dict(counts)}, "\n".join(lines), as_json=as_json)

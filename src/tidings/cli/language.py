@@ -37,6 +37,11 @@ def translate(text: str) -> str:
     return _load_translator().translate(text) if _texts else text
 
 
+def say_rule(name: str, rule: str) -> str:
+    """That a setting or field breaks its rule."""
+    return translate(rule) if rule.startswith(name) else f"{name}: {translate(rule)}"
+
+
 @cache
 def _load_translator() -> "Translator":
     from tidings.core.alerts.translation import Translator

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.session import fail
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -35,7 +36,10 @@ def read_secret(source: str, *, prompt: str) -> str:
     if not secret:
         # What was given is not repeated: it may be the secret.
         fail(
-            f"{prompt}: give a file that holds it, or - to be asked for it; "
-            "every user of this machine can read the words of a command"
+            say(
+                "{prompt}: give a file that holds it, or - to be asked for it; every user of this machine can read the "
+                "words of a command",
+                prompt=prompt,
+            )
         )
     return secret

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.session import Session, command, fail, stop_on_signals
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
@@ -40,7 +40,7 @@ async def serve(
     refuse_weak_tokens(settings)
     installation = await session.open(verbose=not quiet)
     if no_work and installation.database.dialect == "sqlite":
-        fail("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work")
+        fail(say("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work"))
     if installation.made_key is not None or installation.database.dialect == "postgresql":
         await check_stored_secrets(installation)
     await prepare(installation)
@@ -62,7 +62,13 @@ def refuse_weak_tokens(settings: "Settings") -> None:
 
     for scope, token in settings.tokens.items():
         if weakness := find_token_weakness(token.reveal()):
-            fail(f"{TOKEN_VARIABLES[scope]} is weak: {weakness}; make a good one with: tidings keys new")
+            fail(
+                say(
+                    "{name} is weak: {weakness}; make a good one with: tidings keys new",
+                    name=TOKEN_VARIABLES[scope],
+                    weakness=translate(weakness),
+                )
+            )
 
 
 async def prepare(installation: "Installation") -> None:
@@ -93,4 +99,4 @@ async def _hand_over(installation: "Installation", token: Secret) -> None:
 
 def _show_address(host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"Tidings listens on http://{shown}:{port} (the API is described at /docs)")
+    typer.echo(say("Tidings listens on {address} (the API is described at /docs)", address=f"http://{shown}:{port}"))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 
 import typer
 
-from tidings.cli.language import say, speak
+from tidings.cli.language import say, say_rule, speak, translate
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class Session:
         try:
             settings = read_settings(os.environ)
         except SettingError as error:
-            fail(str(error))
+            fail(say_rule(error.name, error.rule))
         speak(settings.language)
         for warning in settings.warnings:
-            typer.echo(f"tidings: warning: {escape_controls(warning)}", err=True)
+            typer.echo(f"tidings: {say('warning: {text}', text=escape_controls(translate(warning)))}", err=True)
         return settings
 
     async def open(
@@ -170,22 +170,25 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
     from tidings.storage import DataDirectoryError
 
     match error:
-        case SiteError() | ChannelDisabledError() | NewerDatabaseError() | OlderDatabaseError():
-            return str(error), Exit.BAD_INPUT
-        case KeyFileError() | DataDirectoryError():
-            return str(error), Exit.BAD_INPUT
+        case SiteError():
+            return say_rule(error.field, error.rule), Exit.BAD_INPUT
+        case (
+            ChannelDisabledError() | DataDirectoryError() | NewerDatabaseError() | OlderDatabaseError() | KeyFileError()
+        ):
+            return translate(str(error)), Exit.BAD_INPUT
         case KeyRingError():
-            return f"COOKIE_MASTER_KEY: {error}", Exit.BAD_INPUT
+            return f"COOKIE_MASTER_KEY: {translate(str(error))}", Exit.BAD_INPUT
         case DatabaseUrlError():
-            return f"TIDINGS_DATABASE_URL: {error}", Exit.BAD_INPUT
+            return f"TIDINGS_DATABASE_URL: {translate(str(error))}", Exit.BAD_INPUT
         case DestinationError():
-            return f"TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL: {error}", Exit.BAD_INPUT
+            names = say("TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL")
+            return f"{names}: {translate(str(error))}", Exit.BAD_INPUT
         case ExecutionError():
-            return str(error), Exit.FAILED
+            return translate(str(error)), Exit.FAILED
         case DBAPIError():
             reason = describe_database_error(error)
         case OSError():
-            reason = f"{error.strerror or error} ({error.filename or type(error).__name__})"
+            reason = f"{translate(str(error.strerror or error))} ({error.filename or type(error).__name__})"
         case asyncio.CancelledError():
             reason = say("stopped at once")
         case _:
@@ -212,7 +215,7 @@ def _say_kept() -> str:
 
 def describe_database_error(error: Any) -> str:
     """The driver's own words. The statement's values may hold secrets, so they are left out."""
-    return f"the database does not work ({' '.join(str(error.orig).split())})"
+    return say("the database does not work ({reason})", reason=" ".join(str(error.orig).split()))
 
 
 async def require_site(installation: "Installation", name: str | None) -> "Site":
@@ -245,7 +248,7 @@ def stop_on_signals(stop: "Stop") -> Iterator[None]:
         if asked and task is not None:
             task.cancel()
         asked = True
-        stop.request(f"{name} was received")
+        stop.request_by_signal(name)
 
     signals: list[Any] = [signal.SIGINT, signal.SIGTERM]
     for number in signals:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tidings.announce.site.site import check_group
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
 from tidings.cli.session import Exit, Session, command, fail, require_site
@@ -36,7 +37,7 @@ async def new(
     """
     _require_fit(scope, site)
     if group is not None and scope is not Scope.VIEWER:
-        fail("--group belongs to the scope viewer, and only to it")
+        fail(say("--group belongs to the scope viewer, and only to it"))
     installation = await session.open()
     found = None if site is None else await require_site(installation, site)
     given = name or f"made {datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}"
@@ -62,12 +63,12 @@ async def revoke(
     """Revoke a token. It stops working within a few seconds."""
     _require_fit(scope, site)
     if site is None and name is None:
-        fail("--name is needed; `tidings tokens list` shows the names")
+        fail(say("--name is needed; `tidings tokens list` shows the names"))
     installation = await session.open()
     number = None if site is None else (await require_site(installation, site)).number
     if not await installation.tokens.revoke(scope, site=number, name=None if site else name):
-        fail("there is no such token; `tidings tokens list` shows the tokens", code=Exit.FAILED)
-    print_answer({"revoked": True, "scope": scope.value, "name": site or name}, "Revoked.", as_json=as_json)
+        fail(say("there is no such token; `tidings tokens list` shows the tokens"), code=Exit.FAILED)
+    print_answer({"revoked": True, "scope": scope.value, "name": site or name}, say("Revoked."), as_json=as_json)
 
 
 @app.command("list")
@@ -90,10 +91,10 @@ async def list_tokens(session: Session, as_json: JsonOption = False) -> None:
         return
     print_table(
         [(each.scope.value, escape(each.name), each.group or "-", format_time(each.created_at)) for each in found],
-        *("scope", "name", "group", "made"),
+        *(say("scope"), say("name"), say("group"), say("made")),
     )
 
 
 def _require_fit(scope: Scope, site: str | None) -> None:
     if (scope is Scope.SITE) != (site is not None):
-        fail("--site belongs to the scope site, and only to it")
+        fail(say("--site belongs to the scope site, and only to it"))

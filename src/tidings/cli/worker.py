@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail, stop_on_signals
@@ -32,14 +33,14 @@ async def worker(
 
     settings = session.settings
     if unknown := set(queue or ()) - set(QUEUES):
-        fail(f"there is no queue {unknown.pop()!r}; choose from {', '.join(QUEUES)}")
+        fail(say("there is no queue {name!r}; choose from {queues}", name=unknown.pop(), queues=", ".join(QUEUES)))
     require_shared(settings)
     installation = await session.open(verbose=not quiet, migrate=False)
     await check_stored_secrets(installation)
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:
         with stop_on_signals(stop):
-            typer.echo(f"This worker takes jobs of {', '.join(queue or QUEUES)}")
+            typer.echo(say("This worker takes jobs of {queues}", queues=", ".join(queue or QUEUES)))
             await Worker(installation, crawler=crawler, queues=queue or QUEUES).run(stop)
 
 
@@ -49,18 +50,24 @@ def require_shared(settings: "Settings") -> None:
 
     if find_database_url(settings).startswith("sqlite"):
         fail(
-            "a worker needs PostgreSQL: set TIDINGS_DATABASE_URL to the database of `tidings serve`. On SQLite, "
-            "`tidings serve` does the work itself"
+            say(
+                "a worker needs PostgreSQL: set TIDINGS_DATABASE_URL to the database of `tidings serve`. On SQLite, "
+                "`tidings serve` does the work itself"
+            )
         )
     if settings.master_key is None:
         fail(
-            "a worker needs COOKIE_MASTER_KEY: without it, this machine would make a key of its own, which opens "
-            "nothing that the others have stored. `master.key` in the data directory of `tidings serve` has it"
+            say(
+                "a worker needs COOKIE_MASTER_KEY: without it, this machine would make a key of its own, which opens "
+                "nothing that the others have stored. `master.key` in the data directory of `tidings serve` has it"
+            )
         )
     if settings.webhook_url is not None and settings.webhook_secret is None:
         fail(
-            "a worker needs TIDINGS_WEBHOOK_SECRET, because TIDINGS_WEBHOOK_URL is set: without it, each machine would "
-            "sign with a secret of its own. `webhook.secret` in the data directory of `tidings serve` has it"
+            say(
+                "a worker needs TIDINGS_WEBHOOK_SECRET, because TIDINGS_WEBHOOK_URL is set: without it, each machine "
+                "would sign with a secret of its own. `webhook.secret` in the data directory of `tidings serve` has it"
+            )
         )
 
 
@@ -80,12 +87,13 @@ async def workers(session: Session, as_json: JsonOption = False) -> None:
             escape(each.name),
             each.release,
             ", ".join(each.queues),
-            f"{each.jobs} of {each.places}",
+            f"{each.jobs}/{each.places}",
             format_time(each.seen_at),
-            "dead" if each.dead else "",
+            say("dead") if each.dead else "",
         )
         for each in found
     ]
-    print_table(rows, "worker", "release", "queues", "jobs", "seen at", "")
+    print_table(rows, say("worker"), say("release"), say("queues"), say("jobs"), say("seen at"), "")
     for state in queues:
-        typer.echo(f"{state.queue}: {state.waiting:,} jobs wait, the oldest for {state.oldest.total_seconds():.0f} s")
+        waits = {"queue": state.queue, "count": f"{state.waiting:,}", "seconds": f"{state.oldest.total_seconds():.0f}"}
+        typer.echo(say("{queue}: {count} jobs wait, the oldest for {seconds} s", **waits))

@@ -31,6 +31,10 @@ class Stop:
             self.reason = reason
         self._event.set()
 
+    def request_by_signal(self, name: str) -> None:
+        """The operating system asks for it."""
+        self.request(f"{name} was received")
+
     def limit(self, budget: timedelta) -> None:
         """Set the time budget, before anything waits for this signal."""
         self._budget, self._ends_at = budget, self._clock.monotonic() + budget.total_seconds()

@@ -29,6 +29,7 @@ class SettingError(ValueError):
     def __init__(self, name: str, rule: str) -> None:
         super().__init__(f"{name}: {rule}")
         self.name = name
+        self.rule = rule
 
 
 @dataclass(frozen=True, slots=True)

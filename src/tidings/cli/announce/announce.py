@@ -62,15 +62,15 @@ async def announce(
     Exit code 0: all sent. 1: some failed, or the time ran out; they are sent first next time. 2: bad input.
     """
     if dry_run and channel not in (ChannelChoice.INDEXNOW, ChannelChoice.ALL):
-        fail("--dry-run lists the pages that are due for IndexNow; leave --channel out")
+        fail(say("--dry-run lists the pages that are due for IndexNow; leave --channel out"))
     if announce_removed and (since or url or urls_from):
-        fail("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from")
+        fail(say("--announce-removed needs the whole sitemap; leave out --since, --url and --urls-from"))
     with find_source(sitemap, urls=url or (), urls_from=urls_from, since=since, host=host) as source:
         # Engines of the command line are the operator's own, as those of the settings are.
         settings = replace(session.settings, engines=tuple(engine or session.settings.engines))
         keeps_data = settings.database_url is not None or settings.data_dir.exists()
         if since and channel is not ChannelChoice.INDEXNOW and not keeps_data:
-            fail("--since keeps no data, so each run would spend the daily quota again; leave --channel out")
+            fail(say("--since keeps no data, so each run would spend the daily quota again; leave --channel out"))
         site = make_site(
             sitemap_urls=[source.sitemap_url],
             key=require_key(key, settings),
@@ -126,9 +126,9 @@ async def stop(
     found = await require_site(installation, site)
     running = await installation.executions.find_running(found.workflow_name)
     if running is None or not await installation.service.stop(running.public_id):
-        print_answer({"stopped": None}, f"{found.id} does not run.", as_json=as_json)
+        print_answer({"stopped": None}, say("{site} does not run.", site=found.id), as_json=as_json)
         return Exit.FAILED
-    answer = f"{found.id}: {running.public_id} was asked to stop."
+    answer = say("{site}: {execution} was asked to stop.", site=found.id, execution=running.public_id)
     print_answer({"stopped": running.public_id}, answer, as_json=as_json)
     return Exit.DONE
 
@@ -197,7 +197,7 @@ def require_key(key: str | None, settings: "Settings") -> str:
     if key:
         return key
     if settings.indexnow_key is None:
-        fail("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)")
+        fail(say("a key is needed: give --key or set INDEXNOW_API_KEY (`tidings keys new --indexnow` makes one)"))
     return settings.indexnow_key.reveal()
 
 
@@ -205,4 +205,10 @@ def _require_allowed(site: Site, *, settings: "Settings") -> None:
     """End the command for a sitemap that may not be fetched. Names are resolved and checked on connecting."""
     for url in map(parse_url, site.sitemap_urls):
         if url.address is not None and not is_allowed_address(url.address, allow_networks=settings.allow_networks):
-            fail(f"{url}: {url.address} is not a public address; TIDINGS_ALLOW_NETWORKS={url.address} would allow it")
+            fail(
+                say(
+                    "{url}: {address} is not a public address; TIDINGS_ALLOW_NETWORKS={address} would allow it",
+                    url=url,
+                    address=url.address,
+                )
+            )

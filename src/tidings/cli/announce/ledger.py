@@ -1,11 +1,12 @@
 """`tidings ledger`: look a page up in the record of accepted pages, and correct it."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, SiteArgument, make_group
 from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table
 from tidings.cli.session import Exit, Session, command, fail, require_site
@@ -19,18 +20,24 @@ if TYPE_CHECKING:
 app = make_group("Look up and correct the record of announced pages.")
 
 
-_RULES: Final = {
-    "new": "due: never accepted",
-    "expired": "due: accepted too long ago",
-    "open": "waits in the outbox",
-    "too_soon": "just accepted: a change waits",
-    "accepted": "not due, unless it changed",
-}
-_REFUSALS: Final = {
-    "invalid": "this is not a URL that can be announced",
-    "foreign_host": "it is not of the site's host",
-    "outside_key_location": "it lies outside the key file's folder",
-}
+def _say_rule(rule: str) -> str:
+    words = {
+        "new": say("due: never accepted"),
+        "expired": say("due: accepted too long ago"),
+        "open": say("waits in the outbox"),
+        "too_soon": say("just accepted: a change waits"),
+        "accepted": say("not due, unless it changed"),
+    }
+    return words[rule]
+
+
+def _say_refusal(refusal: str) -> str:
+    words = {
+        "invalid": say("this is not a URL that can be announced"),
+        "foreign_host": say("it is not of the site's host"),
+        "outside_key_location": say("it lies outside the key file's folder"),
+    }
+    return words[refusal]
 
 
 @app.command("forget")
@@ -47,7 +54,7 @@ async def forget(
 
     since_at = parse_timestamp(since)
     if since_at is None:
-        fail("--since: it must be a time such as 2026-11-15T10:00Z, or a day such as 2026-11-15")
+        fail(say("--since: it must be a time such as 2026-11-15T10:00Z, or a day such as 2026-11-15"))
     installation = await session.open()
     found = await require_site(installation, site)
     forgotten = await forget_since(
@@ -55,7 +62,7 @@ async def forget(
     )
     print_answer(
         {"forgotten": forgotten},
-        f"{forgotten:,} entries are forgotten; their pages are due again.",
+        say("{count} entries are forgotten; their pages are due again.", count=f"{forgotten:,}"),
         as_json=as_json,
     )
 
@@ -80,7 +87,7 @@ async def find(
     installation = await session.open()
     sites = [await require_site(installation, site)] if site else await _find_sites(installation, url)
     if not sites:
-        fail("no site has the host of this URL; `tidings sites list` shows the sites")
+        fail(say("no site has the host of this URL; `tidings sites list` shows the sites"))
     database, clock, rules = installation.database, installation.clock, installation.announcer.rules
     found = {
         each.id: await find_page(
@@ -106,16 +113,23 @@ async def _find_sites(installation: "Installation", url: str) -> "list[Site]":
 
 def _print_lookup(name: str, lookup: "PageLookup") -> None:
     console = make_console()
-    console.print(f"{escape(lookup.url)} at {escape(name)}")
+    console.print(say("{url} at {site}", url=escape(lookup.url), site=escape(name)))
     if lookup.refusal is not None:
-        console.print(f"[red]never announced[/]: {_REFUSALS[lookup.refusal.value]}")
+        console.print(say("[red]never announced[/]: {reason}", reason=_say_refusal(lookup.refusal.value)))
         return
     rows = [
-        (str(each.channel), _RULES[each.rule.value], format_time(each.accepted_at), format_time(each.until))
+        (str(each.channel), _say_rule(each.rule.value), format_time(each.accepted_at), format_time(each.until))
         for each in lookup.channels
     ]
-    print_table(rows, "channel", "now", "last accepted", "until")
+    print_table(rows, say("channel"), say("now"), say("last accepted"), say("until"))
     for each in (delivery for channel in lookup.channels for delivery in channel.deliveries):
-        failure = f"failed {format_time(each.failed_at)}: {each.reason} ({each.attempts} attempts)"
-        state = f"planned {format_time(each.planned_at)}" if each.reason is None else failure
-        console.print(f"  open at {escape(each.engine)}: {escape(state)}")
+        if each.reason is None:
+            state = say("planned {time}", time=format_time(each.planned_at))
+        else:
+            state = say(
+                "failed {time}: {reason} ({attempts} attempts)",
+                time=format_time(each.failed_at),
+                reason=translate(each.reason),
+                attempts=each.attempts,
+            )
+        console.print(say("  open at {engine}: {state}", engine=escape(each.engine), state=escape(state)))

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption
 from tidings.cli.output import print_answer
 from tidings.cli.session import Session, command, require_site
@@ -22,7 +23,7 @@ async def pause(session: Session, site: SiteOrAllArgument = None, as_json: JsonO
     changed = await installation.schedules.pause(number)
     print_answer(
         {"site": site, "paused": True, "changed": changed},
-        f"{site or 'Everything'} {'is paused' if changed else 'was paused already'}.",
+        _say_paused(site, changed=changed),
         as_json=as_json,
     )
 
@@ -39,7 +40,19 @@ async def resume(session: Session, site: SiteOrAllArgument = None, as_json: Json
         found = await require_site(installation, site)
         number, freed = found.number, await installation.service.free(found)
     resumed = await installation.schedules.resume(number)
-    text = f"{site or 'Everything'} {'runs again' if resumed else 'was not paused'}."
+    text = _say_resumed(site, changed=resumed)
     if freed:
-        text += f"\n{freed} engines that refused its key are tried again."
+        text += "\n" + say("{count} engines that refused its key are tried again.", count=freed)
     print_answer({"site": site, "paused": False, "changed": resumed, "freed": freed}, text, as_json=as_json)
+
+
+def _say_paused(site: str | None, *, changed: bool) -> str:
+    if site is None:
+        return say("Everything is paused.") if changed else say("Everything was paused already.")
+    return say("{site} is paused.", site=site) if changed else say("{site} was paused already.", site=site)
+
+
+def _say_resumed(site: str | None, *, changed: bool) -> str:
+    if site is None:
+        return say("Everything runs again.") if changed else say("Everything was not paused.")
+    return say("{site} runs again.", site=site) if changed else say("{site} was not paused.", site=site)

@@ -12,6 +12,7 @@ import typer
 from tidings.announce.site.document import change_site, describe_changes, export_site, read_site
 from tidings.announce.site.errors import SiteError
 from tidings.cli.announce.sites import app
+from tidings.cli.language import say, say_rule, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import print_answer
 from tidings.cli.session import Session, command, fail
@@ -49,7 +50,12 @@ async def export_sites(
         typer.echo(text, nl=False)
         return
     _write_private(Path(file), text)
-    typer.echo(f"Wrote {len(documents):,} sites to {file}{'' if with_secrets else ', without their keys'}.")
+    count = f"{len(documents):,}"
+    typer.echo(
+        say("Wrote {count} sites to {file}.", count=count, file=file)
+        if with_secrets
+        else say("Wrote {count} sites to {file}, without their keys.", count=count, file=file)
+    )
 
 
 @app.command("import")
@@ -70,7 +76,8 @@ async def import_sites(
     planned = [await _plan(installation, document) for document in documents]
     twice = [site_id for site_id, count in Counter(site.id for _, site in planned).items() if count > 1]
     if twice:
-        fail(f"{file} names {', '.join(sorted(twice))} more than once; nothing was changed")
+        names = ", ".join(sorted(twice))
+        fail(say("{file} names {names} more than once; nothing was changed", file=file, names=names))
     added = [site for old, site in planned if old is None]
     changed = {new.id: describe_changes(old, new) for old, new in planned if old is not None}
     changed = {site_id: changes for site_id, changes in changed.items() if changes}
@@ -99,8 +106,13 @@ def _describe(result: dict[str, Any]) -> str:
     lines = [f"+ {site_id}" for site_id in result["added"]]
     for site_id, changes in result["changed"].items():
         lines += [f"~ {site_id}: {name}: {old} → {new}" for name, (old, new) in changes.items()]
-    counts = f"{len(result['added']):,} added, {len(result['changed']):,} changed, {result['unchanged']:,} unchanged"
-    end = ". This was a dry run: nothing was changed." if result["dryRun"] else "."
+    counts = say(
+        "{added} added, {changed} changed, {unchanged} unchanged.",
+        added=f"{len(result['added']):,}",
+        changed=f"{len(result['changed']):,}",
+        unchanged=f"{result['unchanged']:,}",
+    )
+    end = say(" This was a dry run: nothing was changed.") if result["dryRun"] else ""
     return "\n".join([*lines, counts + end])
 
 
@@ -113,14 +125,21 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.buffer.read(_LARGEST_FILE + 1) if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}")
+        fail(say("{path} cannot be read: {reason}", path=file, reason=translate(error.strerror or "")))
     try:
         found = json.loads(text[: _LARGEST_FILE + 1])
         documents = found["sites"] if isinstance(found, dict) else found
         if len(text) > _LARGEST_FILE or not all(isinstance(each, dict) for each in documents):
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
-        fail(f'{file}: it must be JSON such as {{"sites": [{{"id": "shop", …}}]}}; `tidings sites export` writes it')
+        example = '{"sites": [{"id": "shop", …}]}'
+        fail(
+            say(
+                "{file}: it must be JSON such as {example}; `tidings sites export` writes it",
+                file=file,
+                example=example,
+            )
+        )
     checked = []
     for number, document in enumerate(documents, start=1):
         try:
@@ -128,7 +147,18 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            fail(f"{file}: site {number} ({document.get('id', 'without an id')}): {place}: {first['msg']}")
+            name = document.get("id") or say("without an id")
+            message = translate(first["msg"])
+            fail(
+                say(
+                    "{file}: site {number} ({name}): {field}: {message}",
+                    file=file,
+                    number=number,
+                    name=name,
+                    field=place,
+                    message=message,
+                )
+            )
     return checked
 
 
@@ -141,13 +171,13 @@ async def _plan(installation: "Installation", document: dict[str, Any]) -> "tupl
         if site_id is None:
             site_id = read_site({"indexnowKey": "only-for-its-id", **document}, **defaults).id
         if installation.is_from_environment(site_id):
-            fail(f"SITEMAP_URL and the variables beside it set {site_id} up; take it out of the file")
+            fail(say("SITEMAP_URL and the variables beside it set {site} up; take it out of the file", site=site_id))
         old = await installation.sites.find(site_id)
         if old is None:
             return None, installation.know(read_site(document, **defaults))
         return old, installation.know(change_site(old, document, **defaults))
     except SiteError as error:
-        fail(f"{site_id or 'a site without an id'}: {error}")
+        fail(f"{site_id or say('a site without an id')}: {say_rule(error.field, error.rule)}")
 
 
 async def _store(installation: "Installation", site: "Site", *, is_new: bool) -> None:

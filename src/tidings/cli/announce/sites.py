@@ -1,24 +1,23 @@
 """`tidings sites`: the sites that are stored."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
 from tidings.announce.site.document import change_site, describe_site, read_site
-from tidings.announce.site.google_settings import IndexedContent
+from tidings.announce.site.google_settings import GoogleSettings, IndexedContent
 from tidings.announce.site.site import Site, SubmitMethod
 from tidings.cli.announce.announce import require_key
+from tidings.cli.language import say
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption, SiteArgument, make_group, read_secret
 from tidings.cli.output import escape, print_answer, print_json, print_table
 from tidings.cli.session import Session, command, fail, require_site
 from tidings.core.secrets.scopes import Scope
 
 app = make_group("Store, change and remove sites.")
-
-_KEY_PROMPTS: Final = {"bing": "Bing API key", "baidu": "Baidu token"}
 
 EngineOption = Annotated[list[str] | None, typer.Option("--engine", help="An engine; repeat it for more.")]
 BackupOption = Annotated[
@@ -142,7 +141,7 @@ async def add(
         "baiduSite": baidu_site,
         **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
         "group": group,
-        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt="Hook secret"),
+        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt=say("Hook secret")),
         "pageCheck": page_check,
         "pageCheckLimit": page_check_limit,
     }
@@ -150,7 +149,7 @@ async def add(
     site = read_site(document, engines=settings.engines, schedule=settings.schedule)
     installation = await session.open()
     stored = await installation.sites.save(installation.know(site), origin=Origin.API)
-    print_answer({"site": describe_site(stored)}, f"Stored {stored.id}.", as_json=as_json)
+    print_answer({"site": describe_site(stored)}, say("Stored {site}.", site=stored.id), as_json=as_json)
 
 
 @app.command("set")
@@ -206,7 +205,7 @@ async def set_site(
         "baiduSite": baidu_site,
         **_read_google(google_credentials, google_property, google_indexing, google_quota, google_priority),
         "group": group,
-        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt="Hook secret"),
+        "hookSecret": None if hook_secret is None else read_secret(hook_secret, prompt=say("Hook secret")),
         "pageCheck": page_check,
         "pageCheckLimit": page_check_limit,
     }
@@ -216,19 +215,20 @@ async def set_site(
     if no_google:
         given["googleCredentials"] = None
     if not given:
-        fail("nothing to change: give at least one option; `tidings sites set --help` lists them")
+        fail(say("nothing to change: give at least one option; `tidings sites set --help` lists them"))
 
     installation = await session.open()
     if installation.is_from_environment(site_id):
-        fail(f"SITEMAP_URL and the variables beside it set {site_id} up; change them instead")
+        fail(say("SITEMAP_URL and the variables beside it set {site} up; change them instead", site=site_id))
     await require_site(installation, site_id)
     changed = await installation.sites.change(
         site_id,
         lambda site: installation.know(change_site(site, given, engines=settings.engines, schedule=settings.schedule)),
     )
     if changed is None:
-        fail(f"{site_id} was removed meanwhile")
-    print_answer({"site": describe_site(changed)}, f"Changed {changed.id}: {', '.join(given)}.", as_json=as_json)
+        fail(say("{site} was removed meanwhile", site=site_id))
+    text = say("Changed {site}: {fields}.", site=changed.id, fields=", ".join(given))
+    print_answer({"site": describe_site(changed)}, text, as_json=as_json)
 
 
 def _read_ranked(
@@ -240,7 +240,8 @@ def _read_ranked(
     enabled: bool | None = None,
 ) -> dict[str, Any]:
     """The fields of a channel with a quota. A key switches it on."""
-    key = None if key_source is None else read_secret(key_source, prompt=_KEY_PROMPTS[fields.prefix])
+    prompt = say("Bing API key") if fields is BingSettings.fields else say("Baidu token")
+    key = None if key_source is None else read_secret(key_source, prompt=prompt)
     return {
         fields.key: key,
         fields.enabled: True if key and enabled is None else enabled,
@@ -262,7 +263,7 @@ def _read_google(
         try:
             text = credentials.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            fail(f"--google-credentials: the file cannot be read ({type(error).__name__})")
+            fail(say("--google-credentials: the file cannot be read ({reason})", reason=type(error).__name__))
     return {
         "googleCredentials": text,
         "googleProperty": console_property,
@@ -281,9 +282,8 @@ async def list_sites(session: Session, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"sites": [describe_site(site) for site in found]})
     else:
-        print_table(
-            [_make_row(site) for site in found], "id", "sitemap", "engines", "bing", "baidu", "google", "schedule"
-        )
+        titles = (say("sitemap"), say("engines"), "bing", "baidu", "google", say("schedule"))
+        print_table([_make_row(site) for site in found], "id", *titles)
 
 
 def _make_row(site: Site) -> tuple[str, ...]:
@@ -291,10 +291,16 @@ def _make_row(site: Site) -> tuple[str, ...]:
         escape(site.id),
         escape(site.sitemap_urls[0]),
         escape(", ".join(map(str, site.engines))),
-        *(f"{each.shown_quota} a day" if each.enabled else "-" for each in (site.bing, site.baidu)),
-        f"{site.google.daily_quota} a day" if site.google.enabled else "sitemaps" if site.google.key else "-",
+        *(say("{count} a day", count=each.shown_quota) if each.enabled else "-" for each in (site.bing, site.baidu)),
+        _describe_google(site.google),
         site.schedule,
     )
+
+
+def _describe_google(google: GoogleSettings) -> str:
+    if google.enabled:
+        return say("{count} a day", count=google.daily_quota)
+    return say("sitemaps") if google.key else "-"
 
 
 @app.command("show")
@@ -313,4 +319,4 @@ async def remove(session: Session, site_id: SiteArgument, as_json: JsonOption = 
     site = await require_site(installation, site_id)
     await installation.service.remove(site)
     await installation.tokens.revoke(Scope.SITE, site=site.number)
-    print_answer({"removed": site_id}, f"Removed {site_id}.", as_json=as_json)
+    print_answer({"removed": site_id}, say("Removed {site}.", site=site_id), as_json=as_json)

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from tidings.announce.channels.choice import ChannelChoice
+from tidings.cli.language import say, translate
 from tidings.cli.session import fail
 from tidings.core.clock import parse_duration
 
@@ -72,9 +73,9 @@ def find_source(
     """The source that the arguments name. Ends the command if they name none, or two."""
     listed = bool(urls) or urls_from is not None
     if (sitemap is not None) == listed:
-        fail("name either a sitemap, or pages with --url or --urls-from")
+        fail(say("name either a sitemap, or pages with --url or --urls-from"))
     if listed and since is not None:
-        fail("--since goes by the lastmod of a sitemap; pages that are named count as changed just now")
+        fail(say("--since goes by the lastmod of a sitemap; pages that are named count as changed just now"))
     if sitemap is not None:
         yield _find_sitemap(sitemap, since=_read_since(since), host=host)
         return
@@ -82,9 +83,14 @@ def find_source(
         lines = chain(urls, _read_lines(file))
         first = next(lines, None)
         if first is None:
-            fail("there are no URLs to announce: the list is empty")
+            fail(say("there are no URLs to announce: the list is empty"))
         if not urlsplit(first).netloc:
-            fail(f"{first[:80]!r} is not a URL; a list names one page a line, such as https://example.com/page")
+            fail(
+                say(
+                    "{line!r} is not a URL; a list names one page a line, such as https://example.com/page",
+                    line=first[:80],
+                )
+            )
         yield Source(f"{_find_origin(first, host=host)}/sitemap.xml", lines=chain([first], lines))
 
 
@@ -92,7 +98,7 @@ def _read_since(since: str | None) -> timedelta | None:
     try:
         return None if since is None else parse_duration(since, unit="d", most=_LONGEST_SINCE_DAYS)
     except ValueError as error:
-        fail(f"--since: {error}")
+        fail(f"--since: {translate(str(error))}")
 
 
 def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) -> Source:
@@ -105,11 +111,11 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
     try:
         first = find_first_url(path)
     except RefusedSitemapError as error:
-        fail(f"{path}: {error}")
+        fail(f"{path}: {translate(str(error))}")
     except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror}")
+        fail(say("{path} cannot be read: {reason}", path=path, reason=translate(error.strerror or "")))
     if first is None and host is None:
-        fail(f"{path} lists no URLs; --host would say whose sitemap it is")
+        fail(say("{path} lists no URLs; --host would say whose sitemap it is", path=path))
     return Source(f"{_find_origin(first or '', host=host)}/{quote(path.name)}", path=path, since=since)
 
 
@@ -129,7 +135,7 @@ def _open_list(urls_from: str | None) -> Iterator[IO[bytes] | None]:
         try:
             file = Path(urls_from).open("rb")  # noqa: SIM115 - closed below; only opening it may fail for a person
         except OSError as error:
-            fail(f"{urls_from} cannot be read: {error.strerror}")
+            fail(say("{path} cannot be read: {reason}", path=urls_from, reason=translate(error.strerror or "")))
         with file:
             yield file
         return
