@@ -183,7 +183,8 @@ class DueFinder:
         for channel, chooser in list(self._choosers.items()):
             try:
                 if form is None and chooser.compares_lastmods:
-                    form = LastmodForm.find(block.lastmods, range(len(block)))
+                    floor = min(each.floor for each in self._choosers.values() if each.compares_lastmods)
+                    form = LastmodForm.find_above(block.lastmods, floor=floor)
                 await chooser.consider(block, file, now=now, form=form)
             except Exception as error:  # noqa: BLE001 - trouble with one channel must not harm the rest
                 self._break_chooser(channel, error)

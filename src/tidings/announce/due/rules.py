@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
+from itertools import compress, count
 
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Listing, Pages
@@ -94,7 +95,7 @@ async def find_due(
         look = await ledger.look_up(due.hashes, older_than=rules.expired_before(now))
         unknown, due.oldest = set(look.suspects), look.oldest
     due.new = listing.pick(_find_positions(listing, set(planned.add_new(unknown))))
-    recent = _find_recent(listing.lastmods, since=fetched_at if due.oldest is None else min(due.oldest, fetched_at))
+    recent = find_recent(listing.lastmods, since=fetched_at if due.oldest is None else min(due.oldest, fetched_at))
     due.stamped_now = _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
     if ledger is not None and due.oldest is not None:
         known = {listing.hashes[at] for at in recent} - unknown
@@ -106,7 +107,7 @@ async def find_due(
 
 def count_stamped_now(listing: Listing, *, fetched_at: int) -> int:
     """How many of these carry the time of the fetch as lastmod."""
-    recent = _find_recent(listing.lastmods, since=fetched_at)
+    recent = find_recent(listing.lastmods, since=fetched_at)
     return _count_stamped_now([listing.lastmods[at] for at in recent], fetched_at)
 
 
@@ -122,15 +123,15 @@ def _find_positions(listing: Listing, wanted: set[int]) -> Sequence[int]:
     return positions
 
 
-def _find_recent(lastmods: list[bytes], *, since: int) -> list[int]:
+def find_recent(lastmods: Sequence[bytes], *, since: int) -> list[int]:
     """Where a lastmod stands that could be later than `since`: a rough look, without reading them.
 
     Dates compare as text, up to a day for the time zone; a year or a month alone is always looked at closely.
     """
     day = (from_milliseconds(since) - _DAY).strftime("%Y-%m-%d").encode()
-    if max(lastmods, default=b"") < day and min(map(len, filter(None, lastmods)), default=len(day)) >= len(day):
-        # So it is with most files, and cheaper than a look at each.
-        return []
+    if min(map(len, filter(None, lastmods)), default=len(day)) >= len(day):
+        # So it is with most files, and cheaper than a look at each; and most have none that is recent.
+        return list(compress(count(), map(day.__le__, lastmods))) if max(lastmods, default=b"") >= day else []
     return [at for at, lastmod in enumerate(lastmods) if lastmod >= day or 0 < len(lastmod) < len(day)]
 
 

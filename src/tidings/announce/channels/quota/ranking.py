@@ -17,7 +17,7 @@ from operator import not_
 from typing import NamedTuple
 
 from tidings.announce.due.pages import NO_LASTMOD, Listing
-from tidings.announce.due.rules import DueRules, DueState
+from tidings.announce.due.rules import DueRules, DueState, find_recent
 from tidings.announce.ledger.ledger import Entry, Ledger
 from tidings.announce.site.channel_settings import PagePriority
 from tidings.announce.sitemap.crawl import SitemapFile
@@ -77,6 +77,9 @@ class Best:
     def merge(self, other: "Best") -> None:
         for url_hash, candidate in other.list():
             self.add(url_hash, candidate)
+        # The floor rises with the first file that fills it, and lets most pages of the next ones be passed over.
+        if len(self._kept) >= self._size:
+            self._prune()
 
     def list(self) -> "list[tuple[int, Candidate]]":
         """Those kept, the best first."""
@@ -101,8 +104,16 @@ class LastmodForm:
     texts: Sequence[bytes]
     # All of them count as no lastmod, by their form alone.
     wrong: bool
-    # The time zone's offset that they share; None if they do not compare as text.
+    # The time zone's offset that they share; None if they do not compare as text. With one, `dated` is in order, the
+    # latest first.
     offset: timedelta | None
+
+    @classmethod
+    def find_above(cls, lastmods: Sequence[bytes], *, floor: int) -> "LastmodForm":
+        """Of those that may rank above `floor`: one rough look for all channels passes most pages over."""
+        if floor < _DATED:
+            return cls.find(lastmods, range(len(lastmods)))
+        return cls.find(lastmods, find_recent(lastmods, since=min(floor - _DATED, _LAST_FLOOR)))
 
     @classmethod
     def find(cls, lastmods: Sequence[bytes], positions: Sequence[int]) -> "LastmodForm":
@@ -112,7 +123,10 @@ class LastmodForm:
             positions = [at for at in positions if lastmods[at]]
             texts = list(filter(None, texts))
         wrong = are_wrong(texts)
-        return cls(positions, undated, texts, wrong, None if wrong else find_common_offset(texts))
+        offset = None if wrong else find_common_offset(texts)
+        if offset is not None:
+            positions = sorted(positions, key=lastmods.__getitem__, reverse=True)
+        return cls(positions, undated, texts, wrong, offset)
 
 
 class Chooser:
@@ -163,12 +177,17 @@ class Chooser:
         self._changed = Best(self._size, floor=self._best.floor)
 
     @property
+    def floor(self) -> int:
+        """Pages of this rank and below are not kept."""
+        return min(self._new.floor, self._changed.floor)
+
+    @property
     def compares_lastmods(self) -> bool:
         """Whether `consider` needs the form of a block's lastmods."""
         return self._by_lastmod and self._size > 0
 
     async def consider(self, listing: Listing, file: SitemapFile, *, now: int, form: LastmodForm | None = None) -> None:
-        """Look at a block of the present file's pages. `form`: of all its lastmods, where it is known."""
+        """Look at a block of the present file's pages. `form`: of its lastmods above `floor`, where it is known."""
         backlog = self._backlog = self._backlog or FileBacklog(file)
         known = self._known
         if known is None:
@@ -324,18 +343,12 @@ def find_likely(lastmods: Sequence[bytes], form: LastmodForm, *, floor: int) -> 
     Lastmods of one form and one time zone compare as text: then they come with the latest first, and True. Others
     compare up to a day, and a year or a month alone is always looked at closely.
     """
-    positions, texts, offset = form.dated, form.texts, form.offset
-    if floor >= 0:
-        since = _BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR))
-        if offset is None:
-            least = f"{since - _DAY:%Y-%m-%d}".encode()
-            return [at for at, text in zip(positions, texts, strict=True) if text >= least or len(text) < 10], False
-        # Not to the second: a lastmod without one means the whole minute.
-        least = f"{since + offset:%Y-%m-%dT%H:%M}"[: len(texts[0])].encode()
-        positions = [at for at, text in zip(positions, texts, strict=True) if text >= least]
-    if offset is None:
-        return positions, False
-    return sorted(positions, key=lastmods.__getitem__, reverse=True), True
+    if form.offset is not None:
+        return form.dated, True
+    if floor < 0:
+        return form.dated, False
+    least = f"{_BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR)) - _DAY:%Y-%m-%d}".encode()
+    return [at for at in form.dated if lastmods[at] >= least or len(lastmods[at]) < len(least)], False
 
 
 def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
