@@ -58,9 +58,9 @@ async def test_a_named_page_that_is_not_sent_is_said_and_ends_with_1(terminal: T
         foreign = await terminal.run(*list_words(sandbox, "--url", f"{one}?new", "--url", "https://a.example/"))
         wrong = await terminal.run(*list_words(sandbox, "--url", f"{one}?newer", "--url", "/page", "--dry-run"))
         assert (sent.code, soon.code, foreign.code, wrong.code) == (0, 1, 1, 1)
-        assert "1 of the URLs that you named were not sent: they were announced only minutes ago" in flatten(soon.out)
-        assert f"were not sent: they are not of {urlsplit(one).netloc}" in flatten(foreign.out)
-        assert "were not sent: they are not valid URLs" in wrong.err
+        assert "named URLs that were not sent: 1 announced only minutes ago" in flatten(soon.out)
+        assert f"were not sent: 1 of another host than {urlsplit(one).netloc}" in flatten(foreign.out)
+        assert "were not sent: 1 not valid" in wrong.err
         assert sorted(sandbox.engines[0].accepted) == [one, f"{one}?new", two]
 
 

@@ -226,14 +226,17 @@ class Report:
             return []
         dropped = self.dropped
         reasons = (
-            (dropped.invalid, "they are not valid URLs"),
-            (dropped.foreign_host, f"they are not of {self.host}"),
-            (dropped.outside_key_location, "they are outside the folder that the key is valid for"),
-            (self.too_soon, "they were announced only minutes ago; name them again later"),
-            (self.page_check.held, "the page check holds them back"),
-            *((each.count_beyond_quota(), f"{each.engine.engine}'s quota is used up") for each in self.ranked.values()),
+            (dropped.invalid, "not valid"),
+            (dropped.foreign_host, f"of another host than {self.host}"),
+            (dropped.outside_key_location, "outside the folder that the key is valid for"),
+            (self.too_soon, "announced only minutes ago; name them again later"),
+            (self.page_check.held, "held back by the page check"),
+            *(
+                (each.count_beyond_quota(), f"beyond today's quota of {each.engine.engine}")
+                for each in self.ranked.values()
+            ),
         )
-        return [f"{count:,} of the URLs that you named were not sent: {reason}" for count, reason in reasons if count]
+        return [f"named URLs that were not sent: {count:,} {reason}" for count, reason in reasons if count]
 
     @property
     def is_empty(self) -> bool:

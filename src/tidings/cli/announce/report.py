@@ -73,13 +73,14 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
 def print_report(report: Report, *, console: "Console") -> None:
     """The summary: pages found, pages that each engine accepted, and what needs a person."""
     head = say(
-        "{status} {site} in {seconds} s: {total} pages, {due} due",
+        "{status} {site} in {seconds} s: {total} pages",
         status=colour_status(report.status),
         site=escape(report.site),
         seconds=f"{report.duration.total_seconds():.1f}",
         total=f"{report.total:,}",
-        due=f"{report.new:,}",
     )
+    # Without a look at the ledger nobody knows.
+    head += say(", {count} due", count=f"{report.new:,}") if report.looked_up else ""
     changed = say(" ({count} changed)", count=f"{report.changed:,}") if report.changed else ""
     removed = say(", {count} removed", count=f"{report.removed:,}") if report.removed else ""
     waiting = say(", {count} left from before", count=f"{report.waiting:,}") if report.waiting else ""

@@ -100,8 +100,6 @@ class LastmodForm:
     # Positions of pages with a lastmod and without one.
     dated: Sequence[int]
     undated: Sequence[int]
-    # The lastmods at `dated`.
-    texts: Sequence[bytes]
     # All of them count as no lastmod, by their form alone.
     wrong: bool
     # The time zone's offset that they share; None if they do not compare as text. With one, `dated` is in order, the
@@ -126,7 +124,7 @@ class LastmodForm:
         offset = None if wrong else find_common_offset(texts)
         if offset is not None:
             positions = sorted(positions, key=lastmods.__getitem__, reverse=True)
-        return cls(positions, undated, texts, wrong, offset)
+        return cls(positions, undated, wrong, offset)
 
 
 class Chooser:
