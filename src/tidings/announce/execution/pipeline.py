@@ -172,6 +172,7 @@ class AnnounceExecution:
         """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
         self._crawl = crawl
         planner = self._parts.make_planner(wake)
+        await planner.open()
         finder = DueFinder(
             self._site,
             ledger=self._recorder.ledger if self._engines else None,
@@ -198,7 +199,6 @@ class AnnounceExecution:
 
     async def _read_sitemaps(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         """A stop ends the wait for the next pages; those that were read are planned to the end."""
-        await planner.open()
         async with aclosing(crawl.events()) as events:
             while (event := await stop.wait_for(_find_next(events))) is not None:
                 if (file := await finder.take(event)) is not None:
