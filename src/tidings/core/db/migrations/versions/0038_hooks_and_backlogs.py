@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0038"
-down_revision = "0031"
+down_revision = "0032"
 
 WAITS = sa.text("follow_up_at IS NOT NULL")
 
