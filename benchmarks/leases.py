@@ -34,6 +34,7 @@ from benchmarks.report import describe_machine, format_results, format_table, wr
 from benchmarks.verdicts import Mark, Verdict
 from benchmarks.workers import PLATFORM, QUEUE, Kind, RoundResult, run_workers
 from tidings.collect.tables import CandidateStatus, sources
+from tidings.collect.write import BATCH_SIZE
 from tidings.core.db.database import open_database
 from tidings.core.secrets.master_key import new_master_key
 
@@ -66,6 +67,11 @@ class Contender:
         """Milliseconds of the workers' CPU for each."""
         return statistics.median(result.cpu / result.done * 1000 for result in self.results)
 
+    def compare(self, other: "Contender") -> float:
+        """How many it did for each of the other's, of the same round."""
+        rates = zip(self.results, other.results, strict=True)
+        return statistics.median(ours.rate / theirs.rate for ours, theirs in rates)
+
 
 @dataclass(slots=True)
 class Race:
@@ -75,18 +81,24 @@ class Race:
     sqlite: Contender
     postgresql: Contender
     jobs: Contender
+    # One candidate, or one job, at a time.
+    single_candidates: Contender
+    single_jobs: Contender
     concurrency: int
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        return self.alone, self.sqlite, self.postgresql, self.jobs
+        return self.alone, self.sqlite, self.postgresql, self.jobs, self.single_candidates, self.single_jobs
 
     @property
     def ratio(self) -> float:
         """Our candidates for each job of theirs, of the same round."""
-        return statistics.median(
-            ours.rate / theirs.rate for ours, theirs in zip(self.postgresql.results, self.jobs.results, strict=True)
-        )
+        return self.postgresql.compare(self.jobs)
+
+    @property
+    def single_ratio(self) -> float:
+        """The same, one at a time."""
+        return self.single_candidates.compare(self.single_jobs)
 
 
 def judge_race(race: Race) -> list[Verdict]:
@@ -99,7 +111,12 @@ def judge_race(race: Race) -> list[Verdict]:
         for contender in (race.alone, race.sqlite, race.postgresql)
     ]
     measured = f"{race.jobs.rate:,.0f} a second; Tidings does {race.ratio:.1f} times as many"
-    return [*verdicts, Verdict(f"for comparison: {race.jobs.name}", measured, Mark.NONE)]
+    single = f"{race.single_ratio:.2f} times"
+    return [
+        *verdicts,
+        Verdict(f"for comparison: {race.jobs.name}", measured, Mark.NONE),
+        Verdict("one at a time, PostgreSQL: more candidates than jobs a second", single, _mark(race.single_ratio > 1)),
+    ]
 
 
 def judge_lease(lease: LeaseTime, *, candidates: int) -> Verdict:
@@ -149,11 +166,12 @@ class Track:
     def run_sqlite(self, workers: int) -> RoundResult:
         """Raises SubjectError, as all of these do."""
         folder = self.make_folder()
-        return self._collect(f"sqlite:///{folder / 'tidings.db'}", folder, workers=workers)
+        url = f"sqlite:///{folder / 'tidings.db'}"
+        return self._collect(url, folder, workers=workers, batch=BATCH_SIZE, notes=self._notes)
 
-    def run_postgresql(self, workers: int) -> RoundResult:
-        url = self._server.make_database()
-        result = self._collect(url, self.make_folder(), workers=workers)
+    def run_postgresql(self, workers: int, *, batch: int = BATCH_SIZE, smaller: int = 1) -> RoundResult:
+        url, folder = self._server.make_database(), self.make_folder()
+        result = self._collect(url, folder, workers=workers, batch=batch, notes=self._notes // smaller)
         self._server.drop_database(url)
         return result
 
@@ -166,15 +184,15 @@ class Track:
         self._server.drop_database(url)
         return result
 
-    def _collect(self, url: str, folder: Path, *, workers: int) -> RoundResult:
-        asyncio.run(make_table(url, rows=self._notes, first=PLATFORM))
+    def _collect(self, url: str, folder: Path, *, workers: int, batch: int, notes: int) -> RoundResult:
+        asyncio.run(make_table(url, rows=notes, first=PLATFORM))
         environment = {
             "TIDINGS_DATA_DIR": str(folder),
             "TIDINGS_DATABASE_URL": url,
             "COOKIE_MASTER_KEY": self._key,
         }
-        result = run_workers(Kind.TIDINGS, workers, environment=environment)
-        _check("notes", wanted=self._notes, reported=result.done, found=asyncio.run(_count_sources(url)))
+        result = run_workers(Kind.TIDINGS, workers, str(batch), environment=environment)
+        _check("notes", wanted=notes, reported=result.done, found=asyncio.run(_count_sources(url)))
         return result
 
 
@@ -203,6 +221,8 @@ def run_race(track: Track, *, rounds: int) -> Race:
         sqlite=Contender(f"SQLite, {WORKERS} workers"),
         postgresql=Contender(f"PostgreSQL, {WORKERS} workers"),
         jobs=Contender(f"Procrastinate's jobs, {WORKERS} workers with {concurrency} at once"),
+        single_candidates=Contender(f"PostgreSQL, {WORKERS} workers, one candidate at a time"),
+        single_jobs=Contender(f"Procrastinate's jobs, {WORKERS} workers, one at a time"),
         concurrency=concurrency,
     )
     for number in range(rounds):
@@ -211,6 +231,8 @@ def run_race(track: Track, *, rounds: int) -> Race:
         race.sqlite.results.append(track.run_sqlite(WORKERS))
         race.postgresql.results.append(track.run_postgresql(WORKERS))
         race.jobs.results.append(track.run_jobs(WORKERS, concurrency=concurrency))
+        race.single_candidates.results.append(track.run_postgresql(WORKERS, batch=1, smaller=SMALLER))
+        race.single_jobs.results.append(track.run_jobs(WORKERS, concurrency=1, smaller=SMALLER))
         _say(", ".join(f"{contender.name} {contender.results[-1].rate:,.0f} a second" for contender in race.contenders))
     return race
 

@@ -1,4 +1,4 @@
-"""Workers in processes of their own that begin together: `python -m benchmarks.workers KIND NUMBER [CONCURRENCY]`, set
+"""Workers in processes of their own that begin together: `python -m benchmarks.workers KIND NUMBER [SIZE]`, set
 up by its environment as `tidings serve` is.
 
 A worker opens everything, does a little work of the same kind that nobody counts, says on its first line of output that
@@ -109,25 +109,25 @@ def _add_up(ends: Sequence[Mapping[str, Any]]) -> RoundResult:
     )
 
 
-async def collect_all(writer: Writer, execution: Execution, *, platform: str) -> int:
-    """What the runner does with a platform that answers at once."""
+async def collect_all(writer: Writer, execution: Execution, *, platform: str, batch: int = BATCH_SIZE) -> int:
+    """What the runner does with a platform that answers at once, with so many candidates at a time."""
     done = 0
-    while leased := await writer.lease(execution, limit=BATCH_SIZE, platform=platform):
+    while leased := await writer.lease(execution, limit=batch, platform=platform):
         results = [Collected(note_id=each.note_id, note=make_note(platform, each.note_id)) for each in leased]
         await writer.settle(execution, platform, results)
         done += len(results)
     return done
 
 
-async def _run_tidings(number: str) -> None:
+async def _run_tidings(number: str, size: str = str(BATCH_SIZE)) -> None:
     async with Session() as session:
         installation = await session.open()
         writer, platform = installation.collect.writer, f"warm-up-{number}"
         execution = (await writer.acquire(f"collect-{number}")).execution
         assert execution is not None
         await writer.add_candidates(execution, [_make_candidate(platform, nth) for nth in range(WARM_UP)])
-        await collect_all(writer, execution, platform=platform)
-        await _take_turn(lambda: collect_all(writer, execution, platform=PLATFORM))
+        await collect_all(writer, execution, platform=platform, batch=int(size))
+        await _take_turn(lambda: collect_all(writer, execution, platform=PLATFORM, batch=int(size)))
         await writer.finish(execution)
 
 
