@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.files import PER_FILE, Variant, count_files
 from benchmarks.installation import Installation
 from benchmarks.measurement import Cost, SubjectError, measure
+from benchmarks.postgresql import start_server
 from benchmarks.stage import Stage
 
 ROUNDS = 3
@@ -42,6 +43,8 @@ class Comparison:
     unchanged: Row
     more: Row
     double: Row
+    first_postgresql: Row
+    rescan_postgresql: Row
 
     @classmethod
     def of(cls, urls: int) -> "Comparison":
@@ -53,15 +56,19 @@ class Comparison:
             unchanged=Row("tidings announce, re-scan: every file 304", urls),
             more=Row("tidings announce, as many pages added", 2 * urls),
             double=Row("tidings announce, re-scan of twice as many", 2 * urls),
+            first_postgresql=Row("PostgreSQL, with the server's CPU: first run", urls),
+            rescan_postgresql=Row("PostgreSQL, with the server's CPU: re-scan", urls),
         )
 
     @property
     def rows(self) -> list[Row]:
         every = [self.usp, self.scrapy, self.first, self.rescan, self.unchanged, self.more, self.double]
-        return [row for row in every if row.costs]
+        return [row for row in (*every, self.first_postgresql, self.rescan_postgresql) if row.costs]
 
 
-def compare(urls: int, *, variant: Variant, readers: bool, double: bool, say: Callable[[str], None]) -> Comparison:
+def compare(
+    urls: int, *, variant: Variant, readers: bool, double: bool, postgresql: bool, say: Callable[[str], None]
+) -> Comparison:
     """Measure. `readers` includes the others, `double` the site of twice the size. Raises SubjectError."""
     table = Comparison.of(urls)
     sizes = [urls, 2 * urls] if double else [urls]
@@ -75,6 +82,10 @@ def compare(urls: int, *, variant: Variant, readers: bool, double: bool, say: Ca
             if double:
                 _run_double(table, tidings, sitemap=stage.sitemaps[1], say=say)
             _check_engine(stage, accepted=max(sizes))
+        if postgresql:
+            with Stage("large", str(files), variant.value, str(urls)) as stage, start_server(Path(folder)) as server:
+                tidings = Installation(Path(folder, "beside-postgresql"), stage=stage, server=server)
+                _run_postgresql(table, tidings, sitemap=stage.sitemaps[0], say=say)
     return table
 
 
@@ -92,6 +103,13 @@ def _run_single(
             _note(table.usp, _read("usp", sitemap, urls=urls), say=say)
             _note(table.scrapy, _read("scrapy", sitemap, urls=urls), say=say)
         _rescan(table.rescan, tidings, sitemap=sitemap, say=say)
+
+
+def _run_postgresql(table: Comparison, tidings: Installation, *, sitemap: str, say: Callable[[str], None]) -> None:
+    urls = table.first.urls
+    _note(table.first_postgresql, tidings.announce(sitemap, pages=urls, new=urls), say=say)
+    for _ in range(ROUNDS):
+        _rescan(table.rescan_postgresql, tidings, sitemap=sitemap, say=say)
 
 
 def _run_double(table: Comparison, tidings: Installation, *, sitemap: str, say: Callable[[str], None]) -> None:

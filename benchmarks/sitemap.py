@@ -26,6 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 class Part(StrEnum):
     READERS = "readers"  # Tidings beside the others
     LINEARITY = "linearity"  # twice as many pages
+    POSTGRESQL = "postgresql"  # first run and re-scan on PostgreSQL, beside those on SQLite
     SPACING = "spacing"  # the time between two requests
 
 
@@ -52,9 +53,16 @@ def main() -> int:
 
 
 def _compare(parts: set[Part], *, urls: int, variant: Variant) -> Comparison | None:
-    if not parts & {Part.READERS, Part.LINEARITY}:
+    if not parts - {Part.SPACING}:
         return None
-    return compare(urls, variant=variant, readers=Part.READERS in parts, double=Part.LINEARITY in parts, say=_say)
+    return compare(
+        urls,
+        variant=variant,
+        readers=Part.READERS in parts,
+        double=Part.LINEARITY in parts,
+        postgresql=Part.POSTGRESQL in parts,
+        say=_say,
+    )
 
 
 def _read_options() -> argparse.Namespace:
