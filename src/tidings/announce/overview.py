@@ -168,8 +168,8 @@ async def find_summary(database: Database, number: int, *, clock: Clock) -> Site
         return (await _read_sites(connection, rows, now=now)).get(number)
 
 
-def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
-    """Every wanted site with its condition. Both steps are materialized, so that each look is made once a site."""
+def _select_found(wanted: ColumnElement[bool]) -> CTE:
+    """Every wanted site, with what its condition depends on."""
     everything = schedules.alias("everything")
     workflow = literal(WORKFLOW_PREFIX) + sites.c.id
     running_row = (
@@ -177,7 +177,7 @@ def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
         .where(executions.c.workflow_name == workflow, executions.c.status == ExecutionStatus.RUNNING.value)
         .scalar_subquery()
     )
-    found = (
+    return (
         select(
             sites.c.number,
             sites.c.id,
@@ -201,6 +201,11 @@ def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
         .cte("found")
         .prefix_with("MATERIALIZED")
     )
+
+
+def _select_conditions(now: datetime, wanted: ColumnElement[bool]) -> CTE:
+    """Every wanted site with its condition. Both steps are materialized, so that each look is made once a site."""
+    found = _select_found(wanted)
     rank = case(
         (or_(~found.c.enabled, found.c.paused), _RANKS[SiteCondition.PAUSED]),
         (found.c.refused, _RANKS[SiteCondition.BROKEN]),

@@ -1,6 +1,6 @@
 """Opens an installation: data directory, master key, tables and HTTP clients; closes it in the end."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from tidings.core.clock import Clock, SystemClock
@@ -11,6 +11,7 @@ from tidings.core.db.database import (
     prepare_database,
     wait_for_revision,
 )
+from tidings.core.net.addresses import HostPort
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.master_key import KeyRingError
@@ -46,19 +47,6 @@ async def open_installation(
             is_new = await prepare_tables(database)
         else:
             await wait_for_revision(database, clock=clock or SystemClock())
-        # A request that waits for a connection would be sent later than the pace allowed.
-        connections = max(6, settings.max_concurrent_requests)
-        client, own_client = [
-            await stack.enter_async_context(
-                GuardedClient(
-                    user_agent=USER_AGENT,
-                    allow_networks=settings.allow_networks,
-                    allow_hosts=hosts,
-                    connections_per_host=connections,
-                )
-            )
-            for hosts in ((), list_own_hosts(settings))
-        ]
         installation = Installation(
             settings=settings,
             clock=clock or SystemClock(),
@@ -68,11 +56,21 @@ async def open_installation(
             made_key=made_key,
             is_new=is_new,
             database=database,
-            client=client,
-            own_client=own_client,
+            client=await stack.enter_async_context(_make_client(settings)),
+            own_client=await stack.enter_async_context(_make_client(settings, allow_hosts=list_own_hosts(settings))),
         )
         await installation.executions.recover()
         yield installation
+
+
+def _make_client(settings: Settings, *, allow_hosts: Collection[HostPort] = ()) -> GuardedClient:
+    return GuardedClient(
+        user_agent=USER_AGENT,
+        allow_networks=settings.allow_networks,
+        allow_hosts=allow_hosts,
+        # A request that waits for a connection would be sent later than the pace allowed.
+        connections_per_host=max(6, settings.max_concurrent_requests),
+    )
 
 
 async def check_stored_secrets(installation: Installation) -> None:
