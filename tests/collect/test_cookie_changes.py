@@ -60,7 +60,7 @@ def test_the_limits_of_a_cookie_are_exact() -> None:
         {"daily_limit": 1},
         {"daily_limit": 1_000_000},
     ):
-        assert make(**allowed)  # type: ignore[arg-type]
+        assert make(**allowed)
     for refused, rule in (
         ({"name": "a" * 65}, NAME_RULE),
         ({"name": "-a"}, NAME_RULE),
@@ -71,7 +71,7 @@ def test_the_limits_of_a_cookie_are_exact() -> None:
         ({"daily_limit": 1_000_001}, LIMIT_RULE),
     ):
         with pytest.raises(CookieError) as caught:
-            make(**refused)  # type: ignore[arg-type]
+            make(**refused)
         assert str(caught.value) == rule
 
 
