@@ -48,6 +48,7 @@ FAULTS = st.sampled_from([
     Fault(status=503),
     Fault(status=429, times=2),
     Fault(status=422, times=1),
+    Fault(status=422, times=3),
     Fault(FaultKind.RESET, times=1),
     Fault(FaultKind.TRUNCATE, times=1),
     Fault(FaultKind.RESET_AFTER_ACCEPTING, times=1),

@@ -1,5 +1,6 @@
 """What becomes of a cookie: the table of transitions, and what a moment alone changes."""
 
+import time
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -118,3 +119,14 @@ def test_the_constants_can_be_set() -> None:
     assert (first.status, first.cooling_until) == (COOLING, NOW + timedelta(minutes=1))
     rested = replace(settle_state(first, at=NOW + timedelta(minutes=1)), daily_used=0)
     assert advance_state(rested, ERROR, at=NOW + timedelta(minutes=1), rules=rules).status is INVALID
+
+
+def test_a_day_is_a_day_of_utc_wherever_the_machine_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C9: on a machine in Shanghai the next day has begun already; uses of the same day count together."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        assert utc_day(datetime(2026, 11, 15, 23, 30, tzinfo=UTC)) == date(2026, 11, 15)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
