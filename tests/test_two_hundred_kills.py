@@ -156,8 +156,9 @@ async def open_long_run(folder: Path) -> AsyncIterator[LongRun]:
         bing.add_site(site.origin, key=KEY)
         baidu.add_site(site.origin, token=TOKEN)
         terminal.variables |= {"BING_API_BASE": bing.base_url, "BAIDU_API_BASE": baidu.base_url}
-        words = ["--key", site.key, "--id", "shop", "--method", "post", "--bing-key", KEY]
-        words += ["--bing-quota", str(BING_QUOTA), "--baidu-token", TOKEN, "--baidu-quota", str(PLENTY)]
+        words = ["--key", site.key, "--id", "shop", "--method", "post"]
+        words += ["--bing-key", terminal.keep(KEY), "--bing-quota", str(BING_QUOTA)]
+        words += ["--baidu-token", terminal.keep(TOKEN, name="baidu.txt"), "--baidu-quota", str(PLENTY)]
         for engine in engines:
             words += ["--engine", engine.endpoint]
         added = await terminal.run("sites", "add", site.sitemap_url, *words)

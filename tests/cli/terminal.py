@@ -62,9 +62,9 @@ class Terminal:
         }
         self._started: list[Command] = []
 
-    def keep(self, secret: str) -> str:
+    def keep(self, secret: str, *, name: str = "secret.txt") -> str:
         """A file that holds this secret, for an option that takes one."""
-        path = self.folder / "secret.txt"
+        path = self.folder / name
         path.write_text(f"{secret}\n")
         return str(path)
 
