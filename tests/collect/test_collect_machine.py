@@ -6,12 +6,14 @@ are remote, as n8n's are, so that a dead one is noticed by its silence alone.
 """
 
 from collections import Counter
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import strategies as st
@@ -31,6 +33,8 @@ from tidings.core.executions import Execution, ExecutionLostError
 from tidings.wiring import Installation
 
 pytestmark = pytest.mark.slow
+
+T = TypeVar("T")
 
 WORKERS = st.sampled_from(["one", "two", "three"])
 LOCK = timedelta(minutes=30)
@@ -54,6 +58,8 @@ class Worker:
     execution: Execution
     heard_at: datetime
     held: set[str] = field(default_factory=set)
+    # Somebody has ended it: whatever it tries from now on is refused.
+    is_lost: bool = False
 
 
 @dataclass(slots=True)
@@ -90,9 +96,25 @@ class CollectMachine(WorldMachine):
         """Whether its lock has not expired."""
         return self.clock.now() - worker.heard_at <= LOCK
 
+    def attempt(self, worker: Worker, work: Coroutine[Any, Any, T]) -> tuple[bool, T | None]:
+        """Whether a worker could do this, and the result. Only one that was ended is refused, and it always is."""
+        try:
+            result = self.run(work)
+        except ExecutionLostError:
+            assert not self.is_alive(worker)
+            return False, None
+        assert not worker.is_lost, "an execution that was ended has written"
+        return True, result
+
+    def lose_silent(self) -> None:
+        """Everybody who recovers ends the executions of those that were silent for too long."""
+        for worker in self.workers.values():
+            worker.is_lost |= not self.is_alive(worker)
+
     @rule(name=WORKERS)
     def acquire(self, name: str) -> None:
         acquired = self.run(self.writer.acquire(self.prefix + name, remote=True))
+        self.lose_silent()
         before = self.workers.get(name)
         if before is not None and self.is_alive(before):
             assert not acquired.locked
@@ -106,10 +128,8 @@ class CollectMachine(WorldMachine):
         ids = {f"{self.prefix}{number}" for number in numbers}
         if worker is None:
             return
-        try:
-            added = self.run(self.writer.add_candidates(worker.execution, make_candidates(*ids)))
-        except ExecutionLostError:
-            assert not self.is_alive(worker)
+        _, added = self.attempt(worker, self.writer.add_candidates(worker.execution, make_candidates(*ids)))
+        if added is None:
             return
         assert added.created == len(ids - self.added)
         self.added |= ids
@@ -120,10 +140,8 @@ class CollectMachine(WorldMachine):
         worker = self.workers.get(name)
         if worker is None:
             return
-        try:
-            leased = self.run(self.writer.lease(worker.execution, limit=limit, platform=PLATFORM))
-        except ExecutionLostError:
-            assert not self.is_alive(worker)
+        _, leased = self.attempt(worker, self.writer.lease(worker.execution, limit=limit, platform=PLATFORM))
+        if leased is None:
             return
         ids = {each.note_id for each in leased}
         for other in self.workers.values():
@@ -144,10 +162,8 @@ class CollectMachine(WorldMachine):
                 results.append(Collected(note_id=note_id, note=make_note(note_id)))
             else:
                 results.append(Failed(note_id=note_id, code=data.draw(CODES), message="as the test wants it"))
-        try:
-            settled = self.run(self.writer.settle(worker.execution, PLATFORM, results))
-        except ExecutionLostError:
-            assert not self.is_alive(worker)
+        _, settled = self.attempt(worker, self.writer.settle(worker.execution, PLATFORM, results))
+        if settled is None:
             return
         for each in settled:
             if each.action is SettledAction.CREATED:
@@ -162,22 +178,16 @@ class CollectMachine(WorldMachine):
         worker = self.workers.get(name)
         if worker is None:
             return
-        try:
-            self.run(self.writer.heartbeat(worker.execution))
-        except ExecutionLostError:
-            assert not self.is_alive(worker)
-            return
-        worker.heard_at = self.clock.now()
+        done, _ = self.attempt(worker, self.writer.heartbeat(worker.execution))
+        if done:
+            worker.heard_at = self.clock.now()
 
     @rule(name=WORKERS)
     def finish(self, name: str) -> None:
         worker = self.workers.pop(name, None)
         if worker is None:
             return
-        try:
-            self.run(self.writer.finish(worker.execution))
-        except ExecutionLostError:
-            assert not self.is_alive(worker)
+        self.attempt(worker, self.writer.finish(worker.execution))
 
     def is_suitable(self, name: str) -> bool:
         """Whether a cookie may be used for a request, if it is free."""
@@ -216,14 +226,9 @@ class CollectMachine(WorldMachine):
         holder = self.workers.get(worker)
         if holder is None:
             return
-        try:
-            self.run(
-                self.writer.count_cookie_uses(
-                    holder.execution, [CookieUse(cookie_name=lease.name, code=code, captcha=captcha)]
-                )
-            )
-        except ExecutionLostError:
-            assert not self.is_alive(holder)
+        uses = [CookieUse(cookie_name=lease.name, code=code, captcha=captcha)]
+        done, _ = self.attempt(holder, self.writer.count_cookie_uses(holder.execution, uses))
+        if not done:
             return
         self.stored[lease.name].record(use, self.clock.now())
         self.unreported[lease.name] = max(0, self.unreported[lease.name] - 1)
@@ -247,6 +252,7 @@ class CollectMachine(WorldMachine):
     @rule()
     def recover(self) -> None:
         self.run(self.writer.recover())
+        self.lose_silent()
 
     @rule()
     def requeue(self) -> None:
