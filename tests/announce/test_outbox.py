@@ -382,6 +382,19 @@ async def test_an_older_batch_does_not_count_a_page_that_was_taken_today_already
     assert [each[Channel.INDEXNOW] for each in days.values()] == [DayCount(1, 1), DayCount(1, 1)]
 
 
+async def test_a_page_that_is_taken_late_counts_as_submitted_when_it_was_planned(first: Desk, second: Desk) -> None:
+    """A12, A13: it may have changed since; a later time would hide that change from the other engines."""
+    later = NOON + timedelta(hours=1)
+    await first.add(make_pages(1))
+    await first.fail(await first.claim(ALPHA), 0, 1)
+    await second.take(await second.claim(ALPHA, failed=True), 0, 1, at=later)
+    await second.add(make_pages(2), at=NOON)
+    await second.take(await second.claim(ALPHA), 0, 1, at=later)
+    entries = await second.ledger.find_entries([1, 2])
+    times = [entries[url_hash].submitted_at for url_hash in (1, 2)]
+    assert times == [to_milliseconds(NOON), to_milliseconds(later)]
+
+
 async def test_what_was_planned_since_a_time_can_be_dropped(first: Desk) -> None:
     """A36, A41: undoing a bad run takes back what it had not sent yet, and nothing older."""
     await first.add(make_pages(1))
