@@ -94,7 +94,12 @@ def build_mirror(
     executions = Executions(database, clock=used, process_lock=ProcessLock(folder), silent_for=silent_for)
     writer = Writer(database, executions=executions, clock=used, mirrored=target.tables)
     requests = FeishuRequests(
-        database, target=target, writer=writer, keywords=Keywords(database, clock=used), clock=used
+        database,
+        target=target,
+        writer=writer,
+        keywords=Keywords(database, clock=used),
+        clock=used,
+        check=lambda _platform, _keyword, _comments: None,
     )
     return FeishuMirror(
         database,

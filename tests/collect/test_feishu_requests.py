@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from tests.announce.bing_stage import MORNING
 from tests.collect.feishu_stage import (
     BATCH_UPDATE,
     CANDIDATES,
@@ -19,18 +20,23 @@ from tests.collect.feishu_stage import (
     MirrorMaker,
     change_candidates,
     make_service,
+    make_target,
     put_candidates,
     put_cookie,
     put_source,
     read_expected,
     read_mirrored,
 )
-from tests.fakes import FakeClock
+from tests.collect.runner_stage import open_runner
+from tests.fakes import FakeClock, StageClock
+from tidings.collect.errors import CrawlError
 from tidings.collect.feishu.mirror import READ_BACK, READ_EVERY, FeishuMirror
 from tidings.collect.tables import candidates
-from tidings.collect.write import Keywords
+from tidings.collect.write import Keywords, RefreshPlan
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
+from tidings.core.process_lock import ProcessLock
+from tidings.core.secrets.keyring import KeyRing
 from tidings.sandbox.feishu import bitable
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import Fields
@@ -112,6 +118,68 @@ async def test_new_rows_become_watched_keywords_once_and_are_answered(
     assert ("bilibili", "咖啡", 2, False) in await list_watched(keywords)
     assert "露营" not in str(await list_watched(keywords))
     assert service.rows(KEYWORDS)[0]["status"] == "watched"
+
+
+async def test_a_row_may_ask_for_refreshes_and_comments(
+    mirror: FeishuMirror, service: SandboxBitable, keywords: Keywords
+) -> None:
+    """C21, C32: the same wishes as `keywords add`, and each refusal says why."""
+    service.edit_records(
+        KEYWORDS,
+        add=[
+            {"keyword": "咖啡", "platform": "weibo", "refresh": "1d", "for": "3d", "comments": 50},
+            {"keyword": "茶", "platform": "weibo", "refresh": "5s"},
+            {"keyword": "茶", "platform": "weibo", "for": "3d"},
+            {"keyword": "茶", "platform": "weibo", "comments": 1.5},
+            {"keyword": "茶", "platform": "weibo", "comments": 5_000},
+            {"keyword": "茶", "platform": "weibo", "pages": 0},
+        ],
+    )
+    assert (await mirror.deliver()).failures == {}
+    [watched] = await keywords.list_all()
+    assert (watched.keyword, watched.comments) == ("咖啡", 50)
+    assert watched.refresh == RefreshPlan(timedelta(days=1), timedelta(days=3))
+    answers = [str(row.get("status", "")) for row in service.rows(KEYWORDS)]
+    assert answers[0] == "watched"
+    reasons = ("every 10 minutes", "`for` needs", "comments must be a whole number", "from 0 to 1,000", "page must be")
+    for answer, reason in zip(answers[1:], reasons, strict=True):
+        assert answer.startswith("not watched: "), answer
+        assert reason in answer
+
+
+async def test_a_table_from_before_has_fewer_fields_and_works(
+    mirror: FeishuMirror, service: SandboxBitable, keywords: Keywords
+) -> None:
+    """C21: `feishu setup` has not added the new fields yet."""
+    table = service.table(KEYWORDS)
+    for name in ("refresh", "for", "comments"):
+        table.fields.pop(name, None)
+    service.edit_records(KEYWORDS, add=[{"keyword": "咖啡", "platform": "weibo"}])
+    assert (await mirror.deliver()).failures == {}
+    assert [each.keyword for each in await keywords.list_all()] == ["咖啡"]
+
+
+async def test_keywords_that_cannot_be_searched_are_refused_with_the_reason(
+    database_url: str, keys: KeyRing, process_lock: ProcessLock
+) -> None:
+    """C21: the installation's own mirror checks rows as `keywords add` does, and answers in the chosen language."""
+    clock = StageClock(MORNING)
+    async with (
+        make_service() as service,
+        open_runner(
+            database_url, clock=clock, keys=keys, process_lock=process_lock, feishu=make_target(service)
+        ) as opened,
+    ):
+        installation = opened.installation
+        check = installation.collect.check_keyword
+        for platform, keyword, comments, reason in (
+            ("weibo", "茶 since:2026-01-01", None, "cannot search within a period"),
+            ("web", "author:7", None, "cannot be watched"),
+            ("web", "tea", 5, "cannot be collected"),
+        ):
+            with pytest.raises(CrawlError, match=reason):
+                check(platform, keyword, comments)
+        check("weibo", "author:7", 10)
 
 
 @pytest.mark.both_databases

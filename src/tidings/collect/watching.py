@@ -34,9 +34,7 @@ class KeywordChecks:
         no feeds. The same if it asks for comments, and the platform's cannot be read."""
         check_search(keyword, page=1)
         check_comments(comments)
-        self.crawler.check_keyword(platform, keyword)
-        if comments:
-            self.crawler.check_comments(platform)
+        self.crawler.check_keyword(platform, keyword, comments=comments)
 
     async def find_overload(self, platform: str) -> Overload | None:
         """None if the cookies suffice, and for a platform without cookies."""

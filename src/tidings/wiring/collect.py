@@ -12,6 +12,9 @@ from tidings.collect.archive.archive import NoteArchive
 from tidings.collect.archive.comments import CommentArchive
 from tidings.collect.archive.export import Exporter
 from tidings.collect.crawl.cookies.states import CookieRules
+from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.platforms.protocol import PlatformTools, check_wishes
+from tidings.collect.crawl.platforms.registry import PlatformRegistry
 from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.pseudonyms import Pseudonyms
@@ -22,8 +25,10 @@ from tidings.collect.write import Keywords, Writer, WriterLimits
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.next_stage import NextStage
+from tidings.core.alerts.translation import Translator
 from tidings.settings import Settings
 from tidings.settings.collect import PseudonymUse
+from tidings.wiring.alerts import list_alert_texts
 
 if TYPE_CHECKING:
     from tidings.wiring.installation import Installation
@@ -127,7 +132,9 @@ class CollectInstallation:
             writer=self.writer,
             keywords=self.keywords,
             clock=self._opened.clock,
+            check=self.check_keyword,
             language=self._opened.settings.language,
+            translate=Translator(list_alert_texts()).translate if self._opened.settings.language == "zh" else str,
         )
         return FeishuMirror(
             self._opened.database,
@@ -139,6 +146,23 @@ class CollectInstallation:
             redactor=self._opened.redactor,
             read_requests=requests.read,
         )
+
+    def check_keyword(self, platform: str, keyword: str, comments: int | None) -> None:
+        """Raises CrawlError if the keyword cannot be watched. Asks no platform."""
+        check_wishes(self._platforms.get(platform), keyword, comments)
+
+    @cached_property
+    def _platforms(self) -> PlatformRegistry:
+        """Platforms that are asked nothing."""
+        opened = self._opened
+        tools = PlatformTools(
+            client=opened.own_client,
+            clock=opened.clock,
+            pace=LocalPace(clock=opened.clock),
+            user_agent="",
+            feeds=opened.settings.crawl.feeds,
+        )
+        return PlatformRegistry(lambda _name: tools)
 
 
 def make_feishu_client(installation: "Installation", target: FeishuTarget) -> BitableClient:

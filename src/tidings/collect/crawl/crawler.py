@@ -33,14 +33,12 @@ from tidings.collect.crawl.envelope import (
 from tidings.collect.crawl.platforms.client import session_user_agent
 from tidings.collect.crawl.platforms.pace import current_turns
 from tidings.collect.crawl.platforms.protocol import (
-    ChecksKeywords,
     CommentPage,
     NoteReference,
     Platform,
-    ReadsComments,
     SearchPage,
-    check_ability,
     check_search,
+    check_wishes,
     find_notes,
     read_comments,
 )
@@ -143,17 +141,10 @@ class Crawler:
         """Whether this platform needs a cookie. Raises CrawlError if it is unknown or cannot be loaded."""
         return self._find_platform(platform).needs_cookie
 
-    def check_keyword(self, platform: str, keyword: str) -> None:
-        """Raises CrawlError if this keyword cannot be searched as things are: a missing package, no feeds."""
-        found = self._find_platform(platform)
-        check_ability(found, keyword)
-        if isinstance(found, ChecksKeywords):
-            found.check_keyword(keyword)
-
-    def check_comments(self, platform: str) -> None:
-        """Raises CrawlError if the comments of this platform cannot be read."""
-        if not isinstance(self._find_platform(platform), ReadsComments):
-            raise CrawlError(ErrorCode.INVALID_INPUT, f"comments of {platform} cannot be collected")
+    def check_keyword(self, platform: str, keyword: str, *, comments: int | None = None) -> None:
+        """Raises CrawlError if this keyword cannot be searched as things are (a missing package, no feeds), or if
+        comments are wanted and cannot be read."""
+        check_wishes(self._find_platform(platform), keyword, comments)
 
     async def check_cookie(self, name: str) -> CookieCheck | None:
         """Ask the platform who is logged in with a cookie, of any status; None if there is no such cookie.

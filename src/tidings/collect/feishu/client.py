@@ -187,10 +187,12 @@ class BitableClient:
             yield FoundRecord(record_id, str(fields.get(KEY_FIELD) or ""), str(fields.get(OWNER_FIELD) or ""))
 
     async def search(
-        self, table_id: str, names: Sequence[str], *, chosen: Document | None = None
+        self, table_id: str, names: Sequence[str] | None = None, *, chosen: Document | None = None
     ) -> AsyncIterator[tuple[str, Document]]:
-        """The ids of records with these fields; every record, or those that the filter `chosen` selects."""
-        body: dict[str, Any] = {"field_names": list(names), "automatic_fields": False}
+        """The ids of records with these fields (None: all); every record, or those that the filter `chosen` selects."""
+        body: dict[str, Any] = {"automatic_fields": False}
+        if names is not None:
+            body["field_names"] = list(names)
         if chosen is not None:
             body["filter"] = chosen
         async for items in self._list("POST", f"/{table_id}/records/search", body, page_size=_RECORD_PAGE):

@@ -355,6 +355,9 @@ BASE_TABLES: Final[Mapping[str, Mapping[str, MirrorField]]] = {
         "keyword": MirrorField(FieldType.TEXT),
         "platform": MirrorField(FieldType.SINGLE_SELECT, tuple(BUILT_IN)),
         "pages": MirrorField(FieldType.NUMBER),
+        "refresh": MirrorField(FieldType.TEXT),
+        "for": MirrorField(FieldType.TEXT),
+        "comments": MirrorField(FieldType.NUMBER),
         "status": MirrorField(FieldType.TEXT),
     },
 }

@@ -1,30 +1,30 @@
-"""What people ask for in Feishu: new rows of the keyword table become watched keywords, and a failed candidate whose
-status a person set to `pending` is tried again. Nothing else that people change there has an effect.
+"""What people ask for in Feishu: new rows of the keyword table become watched keywords if they can be searched, and a
+failed candidate whose status a person set to `pending` is tried again. Nothing else that people change there has an
+effect.
 
 The mirror calls `FeishuRequests.read` every few minutes while it holds its lock, so no delivery runs meanwhile.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import select, text
 
-from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD, check_search
-from tidings.collect.crawl.platforms.registry import list_platforms
-from tidings.collect.errors import CrawlError
+from tidings.collect.crawl.platforms.protocol import check_search
+from tidings.collect.crawl.platforms.registry import check_platform
+from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FeishuTarget
 from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
 from tidings.collect.feishu.rows import RowChange, parse_key
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import CandidateStatus, candidates, mirror_requests
-from tidings.collect.write import Keywords, Writer
-from tidings.collect.write.keywords import MOST_PAGES
+from tidings.collect.write import Keywords, RefreshPlan, Writer
+from tidings.collect.write.keywords import MOST_PAGES, parse_refresh
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 
-_KEYWORD_FIELDS: Final = ("keyword", "platform", "pages", "status")
 # Rows without our answer are new.
 _IS_NEW: Final = {"field_name": "status", "operator": "isEmpty", "value": []}
 # A candidate that failed has an error code; this leaves out those that were never tried.
@@ -33,11 +33,7 @@ _IS_PENDING: Final = (
     {"field_name": "last_error_code", "operator": "isNotEmpty", "value": []},
 )
 _WATCHED: Final = {"en": "watched", "zh": "已关注"}
-_REFUSED: Final = {
-    "en": "not watched: the platform must be one of {platforms}, the keyword at most {longest} characters, and pages "
-    "from 1 to {pages}",
-    "zh": "未关注：平台须为 {platforms} 之一，关键词不超过 {longest} 字，页数为 1 至 {pages}",
-}
+_REFUSED: Final = {"en": "not watched: {reason}", "zh": "未关注：{reason}"}
 
 _log = get_logger(__name__)
 
@@ -53,15 +49,20 @@ class FeishuRequests:
         writer: Writer,
         keywords: Keywords,
         clock: Clock,
+        check: Callable[[str, str, int | None], None],
         language: str = "en",
+        translate: Callable[[str], str] = str,
     ) -> None:
+        """`check` raises CrawlError for a platform, a keyword and a number of comments that cannot be watched.
+        `translate` gives its message in the language."""
         self._database = database
         self._target = target
         self._writer = writer
         self._keywords = keywords
         self._clock = clock
+        self._check = check
         self._language = language
-        self._platforms = list_platforms()
+        self._translate = translate
 
     async def read(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> None:
         """Read and carry out what people ask for. Raises FeishuError and ExecutionLostError.
@@ -75,7 +76,8 @@ class FeishuRequests:
 
     async def _read_keywords(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
         await store.check()
-        found = client.search(table_id, _KEYWORD_FIELDS, chosen={"conjunction": "and", "conditions": [_IS_NEW]})
+        # All fields: a table that was made by an earlier version lacks some, and their names would be refused.
+        found = client.search(table_id, chosen={"conjunction": "and", "conditions": [_IS_NEW]})
         # A row that lacks one of the two is not finished.
         rows = {
             record_id: fields async for record_id, fields in found if fields.get("keyword") and fields.get("platform")
@@ -83,31 +85,34 @@ class FeishuRequests:
         known = await self._find_read(table_id, list(rows))
         answers = {}
         for record_id, fields in rows.items():
-            is_watched = await self._watch(fields, is_new=record_id not in known)
+            problem = await self._watch(fields, is_new=record_id not in known)
             if record_id not in known:
                 await self._record_read(table_id, record_id)
-            answers[record_id] = {"status": self._write_answer(is_watched)}
+            answers[record_id] = {"status": self._write_answer(problem)}
         for start in range(0, len(answers), MOST_RECORDS):
             await store.check()
             await _answer(client, table_id, dict(list(answers.items())[start : start + MOST_RECORDS]))
 
-    async def _watch(self, fields: Mapping[str, Any], *, is_new: bool) -> bool:
-        """Watch the keyword of a row. A row that was read before is only judged. Returns False for a refused row."""
-        platform, pages = str(fields["platform"]).strip().lower(), fields.get("pages") or 1
-        if platform not in self._platforms or pages not in range(1, MOST_PAGES + 1):
-            return False
+    async def _watch(self, fields: Mapping[str, Any], *, is_new: bool) -> str | None:
+        """Watch the keyword of a row. A row that was read before is only judged. Returns why a row is refused."""
+        platform, keyword = str(fields["platform"]).strip().lower(), str(fields["keyword"])
         try:
-            keyword = check_search(str(fields["keyword"]), page=int(pages))
-        except CrawlError:
-            return False
-        if is_new:
-            await self._keywords.add(platform, keyword, pages=int(pages))
-            _log.info("keyword.requested", platform=platform, pages=int(pages))
-        return True
+            pages, comments = _read_number(fields, "pages"), _read_number(fields, "comments")
+            refresh = _read_refresh(fields)
+            check_search(keyword, page=1 if pages is None else pages, most_pages=MOST_PAGES)
+            check_platform(platform)
+            self._check(platform, keyword, comments)
+            if is_new:
+                await self._keywords.add(platform, keyword, pages=pages or 1, refresh=refresh, comments=comments)
+                _log.info("keyword.requested", platform=platform, pages=pages or 1)
+        except CrawlError as error:
+            return error.message
+        return None
 
-    def _write_answer(self, is_watched: bool) -> str:
-        limits = {"platforms": ", ".join(self._platforms), "longest": LONGEST_KEYWORD, "pages": MOST_PAGES}
-        return (_WATCHED if is_watched else _REFUSED)[self._language].format_map(limits)
+    def _write_answer(self, problem: str | None) -> str:
+        if problem is None:
+            return _WATCHED[self._language]
+        return _REFUSED[self._language].format(reason=self._translate(problem))
 
     async def _find_read(self, table_id: str, record_ids: Sequence[str]) -> set[str]:
         columns = mirror_requests.c
@@ -141,6 +146,23 @@ class FeishuRequests:
         some = select(candidates.c.note_id).where(text("tbl_candidate.status = 'failed'")).limit(1)
         async with self._database.read() as connection:
             return (await connection.execute(some)).first() is not None
+
+
+def _read_number(fields: Mapping[str, Any], name: str) -> int | None:
+    """A whole number of a row; None if the cell is empty. Raises CrawlError."""
+    value = fields.get(name)
+    if value in (None, ""):
+        return None
+    if not isinstance(value, int | float) or value != int(value):
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"{name} must be a whole number")
+    return int(value)
+
+
+def _read_refresh(fields: Mapping[str, Any]) -> RefreshPlan | None:
+    every, period = (str(fields.get(name) or "").strip() for name in ("refresh", "for"))
+    if not every and period:
+        raise CrawlError(ErrorCode.INVALID_INPUT, "`for` needs `refresh`")
+    return parse_refresh(every, period or None) if every else None
 
 
 async def _find_changed(client: BitableClient, store: MirrorStore, table_id: str) -> list[RowChange]:

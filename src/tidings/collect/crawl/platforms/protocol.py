@@ -211,6 +211,15 @@ async def find_notes(platform: Platform, keyword: str, *, page: int, cookie: Sec
     return await platform.search(keyword, page=page, cookie=cookie)
 
 
+def check_wishes(platform: Platform, keyword: str, comments: int | None) -> None:
+    """Raises CrawlError if this platform, as it is set up, cannot search for this keyword or read comments."""
+    check_ability(platform, keyword)
+    if isinstance(platform, ChecksKeywords):
+        platform.check_keyword(keyword)
+    if comments and not isinstance(platform, ReadsComments):
+        raise CrawlError(ErrorCode.INVALID_INPUT, f"comments of {platform.name} cannot be collected")
+
+
 async def read_comments(
     platform: Platform, reference: NoteReference, *, cursor: str, cookie: Secret | None
 ) -> CommentPage:
