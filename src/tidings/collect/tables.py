@@ -182,9 +182,9 @@ comment_threads = Table(
     Column("exec_meta", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     PrimaryKeyConstraint("platform", "note_id"),
-    Index("threads_due", "platform", "due_at", sqlite_where=_is_pending, postgresql_where=_is_pending),
-    Index("threads_held", "processing_lock", sqlite_where=_is_processing, postgresql_where=_is_processing),
-    Index("threads_open", "platform", "status", sqlite_where=_is_open, postgresql_where=_is_open),
+    partial_index("threads_due", "platform", "due_at", where=_is_pending),
+    partial_index("threads_held", "processing_lock", where=_is_processing),
+    partial_index("threads_open", "platform", "status", where=_is_open),
     Index("threads_by_keyword", "platform", "source_keyword"),
 )
 
