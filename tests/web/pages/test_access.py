@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import AsyncIterator
+from ipaddress import ip_network
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.web.api_stage import ApiStage, open_api
-from tests.web.pages.browser import HTML, Browser
+from tests.web.pages.browser import FORM, HTML, Browser
 from tests.web.stage import ADMIN
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
+from tidings.web.pages import access
 
 
 @pytest.fixture
@@ -148,3 +151,34 @@ async def test_static_files_may_be_kept_for_ever(api: ApiStage) -> None:
     for path in found:
         answer = await api.stage.ask("GET", path, token=None)
         assert (answer.status, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+
+
+async def test_every_form_of_the_dashboard_refuses_a_forged_key(api: ApiStage) -> None:
+    """CSRF: each route that changes something asks for this session's form key before anything else."""
+    browser = Browser(api)
+    await browser.sign_in()
+    browser.form_key = "forged"
+    open_forms = {"/sign-in", "/preferences"}
+    files = Path(access.__file__).parent.rglob("*.py")
+    paths = {path for file in files for path in re.findall(r'@router\.post\("([^"]+)"\)', file.read_text())}
+    assert len(paths) > 12
+    for path in sorted(paths - open_forms):
+        answer = await browser.post(re.sub(r"\{[^}]*\}", "x", path))
+        assert answer.status == 403, path
+
+
+@pytest.mark.parametrize(
+    ("peer", "name"), [("192.0.2.1", "__Host-tidings-session"), ("198.51.100.7", "tidings-session")]
+)
+async def test_behind_a_trusted_https_proxy_the_cookie_is_bound_to_this_host(
+    sqlite_url: str, tmp_path: Path, peer: str, name: str
+) -> None:
+    """`__Host-` and Secure where the browser speaks https. A stranger's header says nothing."""
+    async with open_api(sqlite_url, tmp_path, trusted_proxies=(ip_network("192.0.2.0/24"),)) as api:
+        headers = [HTML, FORM, ("X-Forwarded-Proto", "https"), ("X-Forwarded-For", "203.0.113.9")]
+        body = urlencode({"token": ADMIN}).encode()
+        answer = await api.stage.ask("POST", "/sign-in", token=None, headers=headers, body=body, peer=peer)
+        [cookie] = answer.headers.getlist("set-cookie")
+        assert cookie.partition("=")[0] == name
+        assert ("Secure" in cookie.split("; ")) == name.startswith("__Host-")
+        assert "Domain" not in cookie

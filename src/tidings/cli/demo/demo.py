@@ -122,13 +122,11 @@ def _own_folder(data_dir: Path) -> Iterator[None]:
 def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
     console.print(f"\nData and log are in [bold]{data_dir.absolute()}[/].\n")
     console.print("For your own site:")
-    console.print(
-        "  [bold]tidings keys new --indexnow[/]   makes a key; put it into a file KEY.txt at the root of the site"
-    )
+    console.print("  [bold]tidings keys new --indexnow[/]   makes a key; KEY.txt goes to the site's root")
     console.print("  [bold]tidings check https://example.com/sitemap.xml --key KEY[/]")
     console.print("  [bold]tidings announce https://example.com/sitemap.xml --key KEY[/]")
     console.print("For your own keywords:")
-    console.print("  [bold]tidings cookies add mine --platform bilibili[/]   asks for your account's cookie, unseen")
+    console.print("  [bold]tidings cookies add mine --platform bilibili[/]   asks for your cookie")
     console.print("  [bold]tidings collect keywords add bilibili KEYWORD[/]")
     console.print("  [bold]tidings serve[/]   does all of this by itself, every day")
     console.print("(If `make` made the environment, the command is .venv/bin/tidings.)")
