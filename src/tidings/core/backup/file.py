@@ -233,6 +233,11 @@ def open_backup(path: Path) -> Iterator[BackupReader]:
         yield BackupReader(file)
 
 
+def encode_row(values: Sequence[Any]) -> bytes:
+    """The line of a row. Raises TypeError for a value that a backup cannot hold."""
+    return f"{_encode(list(values))}\n".encode()
+
+
 def decode_row(line: bytes, *, width: int) -> list[Any]:
     """The values of a row, as the database takes them. Raises DamagedBackupError."""
     try:
