@@ -246,17 +246,19 @@ async def test_the_embedded_queue_has_room_for_what_it_can_start(bench: Bench) -
 async def test_the_shared_queue_has_room_for_a_thousand_that_wait(postgres_url: str, process_lock: ProcessLock) -> None:
     """Decision 1: submitted or not, a job whose transaction is rolled back does not exist; nobody has to work here."""
     database = open_database(postgres_url)
-    bench = Bench(
-        PostgresDispatcher(database, clock=SystemClock(), process_lock=process_lock, places={}), database, process_lock
-    )
+    places = {"announce": 1, "collect": 1}
+    dispatcher = PostgresDispatcher(database, clock=SystemClock(), process_lock=process_lock, places=places)
+    bench = Bench(dispatcher, database, process_lock)
     assert await bench.submit(*(f"site {number}" for number in range(WINDOW - 1))) == WINDOW - 1
     assert await bench.find_room() == 1
     with pytest.raises(ZeroDivisionError):
         await submit_and_break(bench)
     assert await bench.find_room() == 1
-    (queue,) = await bench.dispatcher.list_queues()
+    queue, other = await bench.dispatcher.list_queues()
     assert (queue.queue, queue.waiting) == ("announce", WINDOW - 1)
     assert queue.oldest >= timedelta(0)
+    # A queue in which nothing waits is shown, so that a graph of it has no gap.
+    assert (other.queue, other.waiting, other.oldest) == ("collect", 0, timedelta(0))
     await database.close()
 
 

@@ -32,17 +32,14 @@ async def serve(
     Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
     from tidings.web.service import Service
-    from tidings.wiring import check_stored_secrets
     from tidings.wiring.crawl import open_crawler
     from tidings.worker import QUEUES
 
     settings = session.settings
     refuse_weak_tokens(settings)
-    installation = await session.open(verbose=not quiet)
+    installation = await session.open(verbose=not quiet, check_secrets=True)
     if no_work and installation.database.dialect == "sqlite":
         fail(say("--no-work needs PostgreSQL (TIDINGS_DATABASE_URL): on SQLite no other process takes the work"))
-    if installation.made_key is not None or installation.database.dialect == "postgresql":
-        await check_stored_secrets(installation)
     await prepare(installation)
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:

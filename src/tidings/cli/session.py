@@ -78,20 +78,22 @@ class Session:
         *,
         verbose: bool = False,
         migrate: bool = True,
+        check_secrets: bool = False,
         leaves_nothing: bool = False,
         clock: "Clock | None" = None,
     ) -> "Installation":
         """The installation of these settings (by default the environment's).
 
         Its log goes to the data directory and, if `verbose`, to the terminal too. Unless `migrate`, it waits until
-        another process has brought the tables up to date. With `leaves_nothing`, an installation that does not exist
-        is not created: the command works in a folder that is gone afterwards. `clock`: the system's by default.
+        another process has brought the tables up to date. With `check_secrets`, a master key that opens nothing which
+        other machines stored is refused. With `leaves_nothing`, an installation that does not exist is not created:
+        the command works in a folder that is gone afterwards. `clock`: the system's by default.
         """
         from tidings.core.heap import spare_the_collector
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
         from tidings.core.secrets.redaction import Redactor
         from tidings.storage import has_tables, prepare_data_dir
-        from tidings.wiring import open_installation
+        from tidings.wiring import check_stored_secrets, open_installation
 
         settings, redactor = settings or self.settings, Redactor()
         passing = leaves_nothing and not settings.data_dir.exists()
@@ -111,9 +113,11 @@ class Session:
         )
         log_uncaught_exceptions()
         installation = await self._stack.enter_async_context(
-            open_installation(settings, redactor=redactor, clock=clock)
+            open_installation(settings, redactor=redactor, clock=clock, migrate=migrate)
         )
         spare_the_collector()
+        if check_secrets and (installation.made_key is not None or installation.database.dialect == "postgresql"):
+            await check_stored_secrets(installation)
         if installation.made_key is not None and not passing:
             made = say(
                 "Created a master key in {path}. Keep a copy of it in another place.", path=installation.made_key

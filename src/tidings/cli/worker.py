@@ -27,7 +27,6 @@ async def worker(
     Run it beside `tidings serve`, on as many machines as you like. Ctrl-C or SIGTERM ends it in good order within ten
     seconds.
     """
-    from tidings.wiring import check_stored_secrets
     from tidings.wiring.crawl import open_crawler
     from tidings.worker import QUEUES, Worker
 
@@ -35,8 +34,7 @@ async def worker(
     if unknown := set(queue or ()) - set(QUEUES):
         fail(say("there is no queue {name!r}; choose from {queues}", name=unknown.pop(), queues=", ".join(QUEUES)))
     require_shared(settings)
-    installation = await session.open(verbose=not quiet, migrate=False)
-    await check_stored_secrets(installation)
+    installation = await session.open(verbose=not quiet, migrate=False, check_secrets=True)
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:
         with stop_on_signals(stop):
@@ -93,7 +91,12 @@ async def workers(session: Session, as_json: JsonOption = False) -> None:
         )
         for each in found
     ]
-    print_table(rows, say("worker"), say("release"), say("queues"), say("jobs"), say("seen at"), "")
+    if rows:
+        print_table(rows, say("worker"), say("release"), say("queues"), say("jobs"), say("seen at"), "")
+    else:
+        typer.echo(say("No worker takes jobs."))
     for state in queues:
-        waits = {"queue": state.queue, "count": f"{state.waiting:,}", "seconds": f"{state.oldest.total_seconds():.0f}"}
-        typer.echo(say("{queue}: {count} jobs wait, the oldest for {seconds} s", **waits))
+        if state.waiting:
+            age = f"{state.oldest.total_seconds():.0f}"
+            waits = {"queue": state.queue, "count": f"{state.waiting:,}", "seconds": age}
+            typer.echo(say("{queue}: {count} jobs wait, the oldest for {seconds} s", **waits))

@@ -180,9 +180,13 @@ class PostgresDispatcher:
         ]
 
     async def list_queues(self) -> Sequence[QueueState]:
-        async with self._database.read() as connection:
+        async with self._database.read_once() as connection:
             rows = await connection.execute(_LIST_QUEUES)
-            return [QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest))) for row in rows]
+            found = {
+                row.queue_name: QueueState(row.queue_name, row.waiting, timedelta(seconds=float(row.oldest)))
+                for row in rows
+            }
+        return [found.get(queue, QueueState(queue, 0, timedelta(0))) for queue in self._places]
 
     async def tidy(self) -> None:
         """Remove workers and jobs of dead processes, and jobs of this one whose end could not be written."""
