@@ -114,7 +114,7 @@ async def test_deleted_note_is_gone_everywhere_and_not_collected_again(writer: W
     archive = NoteArchive(database)
     await store_notes(writer, NOTES)
     before = len(await read_outbox(database))
-    assert await writer.delete_note("bilibili", "n1")
+    assert await writer.corrections.delete_note("bilibili", "n1")
     assert await archive.find("bilibili", "n1") is None
     assert await list_ids(archive, text="咖啡") == ["n4"]
     assert (await read_outbox(database))[before:] == [("tbl_candidate", "n1"), ("tbl_source", "n1_v1")]
@@ -127,11 +127,11 @@ async def test_deleted_note_is_gone_everywhere_and_not_collected_again(writer: W
     assert await writer.lease(execution) == []
     await writer.add_candidates(execution, make_candidates("n9"))
     assert len(await writer.lease(execution)) == 1
-    assert await writer.delete_note("bilibili", "n9")
+    assert await writer.corrections.delete_note("bilibili", "n9")
     [settled] = await writer.settle(execution, "bilibili", [Collected(note_id="n9", note=write_note("n9"))])
     assert settled.action is SettledAction.LOST
     assert await archive.find("bilibili", "n9") is None
-    assert not await writer.delete_note("bilibili", "never")
+    assert not await writer.corrections.delete_note("bilibili", "never")
 
 
 async def export(database: Database, archive: NoteArchive, form: ExportFormat, **wanted: Any) -> bytes:
@@ -205,7 +205,7 @@ async def test_notes_of_an_older_release_are_found_after_the_upgrade(
 ) -> None:
     """C28: the migration fills the index and the new columns; the way back and forth keeps notes and deletions."""
     await store_notes(writer, NOTES)
-    await writer.delete_note("weibo", "n4")
+    await writer.corrections.delete_note("weibo", "n4")
     before = [each async for block in NoteArchive(database).stream(NoteFilter()) for each in block]
     await downgrade_database(database, revision="0011")
     async with database.read() as connection:
@@ -216,5 +216,5 @@ async def test_notes_of_an_older_release_are_found_after_the_upgrade(
     assert [each async for block in archive.stream(NoteFilter()) for each in block] == before
     assert await list_ids(archive, text="咖啡") == ["n1"]
     assert await list_ids(archive, author="7", keyword="tea") == ["n1"]
-    assert await writer.delete_note("bilibili", "n1")
+    assert await writer.corrections.delete_note("bilibili", "n1")
     assert await list_ids(archive, text="咖啡") == []

@@ -48,8 +48,8 @@ async def test_the_numbers_follow_every_change(database: Database, writer: Write
     await writer.settle(execution, "bilibili", [*collect(leased[:3]), *failures])
     await check({"pending": 2, "processing": 2, "collected": 3, "failed": 1})
     await writer.heartbeat(execution)
-    await writer.delete_note("bilibili", leased[0].note_id)
-    await writer.requeue()
+    await writer.corrections.delete_note("bilibili", leased[0].note_id)
+    await writer.corrections.requeue()
     await writer.finish(execution)
     await check({"pending": 5, "collected": 2, "deleted": 1})
     async with database.write() as connection:

@@ -256,7 +256,7 @@ class CollectMachine(WorldMachine):
 
     @rule()
     def requeue(self) -> None:
-        self.run(self.writer.requeue(PLATFORM))
+        self.run(self.writer.corrections.requeue(PLATFORM))
 
     @invariant()
     def every_written_note_is_there_once(self) -> None:
@@ -288,7 +288,7 @@ class CollectMachine(WorldMachine):
         self.every_written_note_is_there_once()
 
     async def collect_rest(self) -> None:
-        await self.writer.requeue(PLATFORM)
+        await self.writer.corrections.requeue(PLATFORM)
         acquired = await self.writer.acquire(f"{self.prefix}last", remote=True)
         assert acquired.execution is not None
         for _ in range(ENOUGH_ROUNDS):

@@ -218,7 +218,7 @@ async def test_a_deleted_note_takes_its_comments_along(stage: tuple[RunnerStage,
     opened.weibo.misbehave(Fault(status=503, path=COMMENTS_PATH, after=1))
     await run(opened)
     stage_of = opened.installation.collect.comments
-    assert await opened.writer.delete_note("weibo", NOTE)
+    assert await opened.writer.corrections.delete_note("weibo", NOTE)
     assert await read_rows(opened.database, comments) == []
     assert await read_rows(opened.database, comment_threads) == []
     execution = await begin(opened.writer, "mine")
@@ -286,7 +286,7 @@ async def test_a_thread_whose_page_cannot_be_read_ends_as_failed_and_can_be_trie
         await writer.heartbeat(execution)
     assert actions == [ThreadAction.RETRY] * 3 + [ThreadAction.FAILED]
     assert await comment_stage.lease(execution) == []
-    assert await writer.requeue() == 0
+    assert await writer.corrections.requeue() == 0
     [leased] = await comment_stage.lease(execution)
     assert leased.retry_count == 0
     gone = Failed(note_id="n1", code=ErrorCode.INVALID_INPUT, message="gone")

@@ -183,7 +183,7 @@ async def test_a_bad_rate_is_notified_after_ten_minutes_and_is_over_when_it_is_g
     assert " of " in event["reason"]
     assert "tidings collect failed" in event["action"]
     stage.weibo.recover()
-    await stage.writer.requeue()
+    await stage.writer.corrections.requeue()
     clock.advance(10 * MINUTE)
     await stage.runner.collect(stage.make_stop())
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]

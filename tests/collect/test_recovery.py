@@ -324,9 +324,9 @@ async def test_thousands_that_were_given_up_are_requeued_in_blocks(
     await writer.add_candidates(execution, make_candidates(*notes) + make_candidates("x", platform="weibo"))
     async with database.write() as connection:
         await connection.execute(update(candidates).values(status="failed", retry_count=3))
-    assert await writer.requeue(PLATFORM) == 2_300
-    assert await writer.requeue() == 1
-    assert await writer.requeue() == 0
+    assert await writer.corrections.requeue(PLATFORM) == 2_300
+    assert await writer.corrections.requeue() == 1
+    assert await writer.corrections.requeue() == 0
     rows = (await read_candidates(database)).values()
     assert {(row.status, row.retry_count) for row in rows} == {("pending", 0)}
 

@@ -523,7 +523,11 @@ async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: 
         failure = Failed(note_id=first.note_id, code=ErrorCode.INVALID_INPUT, message="gone")
         await writer.settle(execution, platform, [failure, *take([second])])
     shown = len(await read_outbox(database))
-    counts = [await writer.requeue("weibo"), await writer.requeue("weibo"), await writer.requeue()]
+    counts = [
+        await writer.corrections.requeue("weibo"),
+        await writer.corrections.requeue("weibo"),
+        await writer.corrections.requeue(),
+    ]
     rows = await read_candidates(database)
     assert counts == [1, 0, 1]
     assert [(name, row.status, row.retry_count) for name, row in sorted(rows.items())] == [

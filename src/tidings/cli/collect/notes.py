@@ -169,7 +169,7 @@ async def delete(
         typer.echo(say("Nothing was deleted."))
         return Exit.FAILED
     installation = await session.open()
-    if not await installation.collect.writer.delete_note(platform, note_id):
+    if not await installation.collect.writer.corrections.delete_note(platform, note_id):
         fail(say("there is neither a note nor a candidate {note_id!r} of {platform}; nothing was deleted", **named))
     print_answer({"deleted": True}, say("Deleted note {note_id} of {platform}.", **named), as_json=as_json)
     return None

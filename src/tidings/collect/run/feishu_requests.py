@@ -138,7 +138,7 @@ class FeishuRequests:
             if _read_status(change) == CandidateStatus.FAILED:
                 failed[change.key.platform].append(change.key.note_id)
         for platform, note_ids in failed.items():
-            await self._writer.requeue(platform, note_ids=note_ids)
+            await self._writer.corrections.requeue(platform, note_ids=note_ids)
         others = [change.key for change in asked if _read_status(change) != CandidateStatus.FAILED]
         await store.mark_changed(others, forget=True)
 

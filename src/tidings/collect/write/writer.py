@@ -1,8 +1,8 @@
 """The writer of collect: the only code that changes its tables, for the built-in runner and for clients of the API.
 
 Each change is one transaction. It first checks that the execution still runs, it changes only records that the
-execution has locked, and it records the changed rows for the mirror. Every method except `acquire`, `recover` and
-`requeue` raises ExecutionLostError (core.executions).
+execution has locked, and it records the changed rows for the mirror. Every method except `acquire` and `recover`
+raises ExecutionLostError (core.executions). What people ask for is in `corrections`.
 """
 
 from collections import defaultdict
@@ -18,12 +18,11 @@ from tidings.collect.candidate_counts import fold_counts
 from tidings.collect.crawl.cookies.states import CookieRules
 from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
-from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates, sources
+from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates
 from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
 from tidings.collect.write.changes import ChangeLog
-from tidings.collect.write.comments.threads import requeue_threads
 from tidings.collect.write.cookies import clamp_future_states, judge_code, record_outcomes
-from tidings.collect.write.deletion import delete_note
+from tidings.collect.write.corrections import CollectCorrections
 from tidings.collect.write.keywords import record_search
 from tidings.collect.write.leases import (
     CANDIDATES,
@@ -38,7 +37,6 @@ from tidings.collect.write.leases import (
     queue_refreshes,
     release_leases,
     renew_leases,
-    requeue_failed,
     take_back_records,
 )
 from tidings.collect.write.pauses import PlatformPauses
@@ -84,8 +82,8 @@ _DEFAULT_LIMITS: Final = WriterLimits()
 _DEFAULT_RULES: Final = CookieRules()
 # Errors of values that no column takes. They are possible because a platform may be a package of the user's own.
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
-# Rows changed in one transaction.
-_BLOCK: Final = 1_000
+# Notes that become due again in one transaction, at most.
+_MOST_REFRESHES: Final = 1_000
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
 
@@ -115,6 +113,7 @@ class Writer:
         self._limits = limits
         self._rules = rules
         self.changes = ChangeLog(database, mirrored=mirrored)
+        self.corrections = CollectCorrections(database, clock=clock, changes=self.changes)
         self._reserved = frozenset(reserved)
         self._pseudonyms = pseudonyms
         self.pauses = PlatformPauses(database, clock=clock)
@@ -353,46 +352,6 @@ class Writer:
             _log.warning("times.clamped", rows=clamped, reason="a clock was ahead")
         return Recovered(ended, count, failed)
 
-    async def requeue(self, platform: str | None = None, *, note_ids: Collection[str] | None = None) -> int:
-        """Make failed candidates due again: all, those of a platform, or these of a platform. Returns how many.
-
-        Without `note_ids` failed threads of comments are due again too.
-        """
-        count, freed = 0, _BLOCK
-        if note_ids is None:
-            async with self._database.write() as connection:
-                await requeue_threads(connection, platform=platform, at=self._clock.now())
-        while freed == _BLOCK:
-            at = self._clock.now()
-            async with self._database.write() as connection:
-                keys = await requeue_failed(connection, at=at, limit=_BLOCK, platform=platform, note_ids=note_ids)
-                await self.changes.record(connection, candidates.name, keys, at=at)
-            freed = len(keys)
-            count += freed
-        _log.info("candidates.requeued", platform=platform, count=count)
-        return count
-
-    async def add_given(self, new: NewCandidate) -> bool:
-        """Add a note that a person named as a candidate. False if it is known already, also as deleted."""
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            created = await insert_candidates(connection, self._database, [new], execution=None, at=at)
-            await self.changes.record(connection, candidates.name, created, at=at)
-        _log.info("candidate.given", platform=new.platform, note_id=new.note_id, created=len(created))
-        return bool(created)
-
-    async def delete_note(self, platform: str, note_id: str) -> bool:
-        """Delete a note everywhere, also in the mirror, and never collect it again. False if it is not known."""
-        at = self._clock.now()
-        async with self._database.write() as connection:
-            versions = await delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
-            if versions is None:
-                return False
-            await self.changes.record(connection, candidates.name, [(platform, note_id)], at=at)
-            await self.changes.record(connection, sources.name, [(platform, key) for key in versions], at=at)
-        _log.info("note.deleted", platform=platform, note_id=note_id)
-        return True
-
     async def find_due_platforms(self) -> list[str]:
         """The platforms with due candidates or comments that are not paused, the longest waiting first. Notes that are
         to be read again become due here."""
@@ -403,7 +362,7 @@ class Writer:
         return [name for name in dict.fromkeys(due) if name not in paused]
 
     async def _queue_refreshes(self, connection: AsyncConnection, *, at: datetime) -> None:
-        queued = await queue_refreshes(connection, at=at, limit=_BLOCK)
+        queued = await queue_refreshes(connection, at=at, limit=_MOST_REFRESHES)
         await self.changes.record(connection, candidates.name, queued, at=at)
 
     async def _judge_end(self, execution: Execution) -> ExecutionStatus:

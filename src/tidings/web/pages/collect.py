@@ -259,7 +259,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
         require_scope(request, Scope.WORKFLOW)
         form = await read_form(request)
         chosen = [form.get("note_id")] if form.has("note_id") else None
-        count = await installation.collect.writer.requeue(form.get("platform") or None, note_ids=chosen)
+        count = await installation.collect.writer.corrections.requeue(form.get("platform") or None, note_ids=chosen)
         installation.wake()
         return renderer.redirect("/candidates", PageMessage("retried", values={"n": f"{count:,}"}))
 

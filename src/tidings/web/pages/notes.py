@@ -289,6 +289,6 @@ def _add_deletion(router: APIRouter, dashboard: Dashboard) -> None:
     async def delete_note(request: Request) -> Response:
         require_scope(request)
         form = await read_form(request)
-        if not await installation.collect.writer.delete_note(form.get("platform"), form.get("note_id")):
+        if not await installation.collect.writer.corrections.delete_note(form.get("platform"), form.get("note_id")):
             problem(404, "unknown_note", "there is no collected note of this platform and id")
         return renderer.redirect("/notes", PageMessage("note_deleted"))

@@ -167,7 +167,7 @@ def _add_candidate_routes(router: APIRouter, services: CollectServices) -> None:
         except NoteUrlError as error:
             _refuse("url", str(error))
         new = NewCandidate(platform=note.platform, note_id=note.note_id, note_url=note.url, title="", source_keyword="")
-        created = await services.writer.add_given(new)
+        created = await services.writer.corrections.add_candidate(new)
         services.wake()
         return shapes.GivenNoteAnswer(platform=note.platform, note_id=note.note_id, created=created)
 
@@ -175,7 +175,7 @@ def _add_candidate_routes(router: APIRouter, services: CollectServices) -> None:
     async def retry_candidates(body: shapes.RetryBody, _grant: ChangeGrant) -> shapes.RequeuedAnswer:
         if body.note_ids is not None and body.platform is None:
             _refuse("platform", "it is required with noteIds")
-        count = await services.writer.requeue(body.platform, note_ids=body.note_ids)
+        count = await services.writer.corrections.requeue(body.platform, note_ids=body.note_ids)
         services.wake()
         return shapes.RequeuedAnswer(requeued=count)
 

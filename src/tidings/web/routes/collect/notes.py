@@ -145,7 +145,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> AP
         platform: PlatformPath, note_id: NoteIdPath, _grant: Annotated[Grant, require()]
     ) -> Response:
         """Deletes it everywhere, also in Feishu, and does not collect it again."""
-        if not await writer.delete_note(platform, note_id):
+        if not await writer.corrections.delete_note(platform, note_id):
             problem(404, "unknown_note", "there is neither a note nor a candidate of this platform and id")
         return Response(status_code=204)
 
