@@ -72,7 +72,7 @@ async def service() -> AsyncIterator[SandboxBilibili]:
 
 @pytest.fixture
 def platform(service: SandboxBilibili, client: GuardedClient) -> Bilibili:
-    return Bilibili(make_tools(client, service.origin, timeout=timedelta(seconds=0.5)))
+    return Bilibili(make_tools(client, service.origin, timeout=timedelta(seconds=2)))
 
 
 async def test_a_search_brings_hits_with_clean_titles_page_by_page(platform: Bilibili) -> None:

@@ -38,7 +38,7 @@ class SeenHooks:
         insert = self._database.insert(seen_hooks).values(digest=digest, seen_at=to_milliseconds(now), execution="")
         async with self._database.write() as connection:
             await connection.execute(delete(seen_hooks).where(seen_hooks.c.seen_at < to_milliseconds(now - REMEMBERED)))
-            if (await connection.execute(insert.on_conflict_do_nothing())).rowcount:
+            if (await connection.execute(insert.on_conflict_do_nothing().returning(seen_hooks.c.digest))).first():
                 return None
             known = await connection.execute(select(seen_hooks.c.execution).where(seen_hooks.c.digest == digest))
             return str(known.scalar() or "")

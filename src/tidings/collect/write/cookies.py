@@ -216,7 +216,8 @@ class CookieRecords:
         statement = self._database.insert(cookies).values(
             cookie_name=new.name, created_at=to_milliseconds(now), last_used_at=None, **values
         )
-        return (await connection.execute(statement.on_conflict_do_nothing())).rowcount > 0
+        inserted = statement.on_conflict_do_nothing().returning(cookies.c.cookie_name)
+        return (await connection.execute(inserted)).first() is not None
 
     async def _replace(self, connection: AsyncConnection, new: NewCookie, *, now: datetime) -> None:
         before = await lock_cookie(connection, new.name)
