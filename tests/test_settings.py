@@ -397,6 +397,7 @@ def test_the_environments_waits_before_a_retry_are_those_of_the_error_codes() ->
     [
         ("BACKOFF", "BACKOFF is not a setting and has no effect; did you mean BACKOFF_SECONDS?"),
         ("TIDINGS_DATADIR", "TIDINGS_DATADIR is not a setting and has no effect; did you mean TIDINGS_DATA_DIR?"),
+        ("TIDINGS_BACKOFF", "TIDINGS_BACKOFF is not a setting and has no effect; did you mean BACKOFF_SECONDS?"),
         ("MAX_RETRY", "MAX_RETRY is not a setting and has no effect; did you mean MAX_RETRIES?"),
         (
             "INDEXNOW_KEY_FILE",

@@ -1,5 +1,6 @@
 """Google: sitemaps in Search Console, signing in, and the Indexing API as a channel with a quota."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,7 @@ from tidings.sandbox.engines import google as faults
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 JOBS = IndexedContent.JOB_POSTING
+TOKEN_URI = "https://oauth2.googleapis.com/token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +307,71 @@ def test_pages_that_are_not_declared_are_never_sent_to_the_indexing_api() -> Non
     assert choose_channels(site, ChannelChoice.GOOGLE) == {Channel.GOOGLE}
     with pytest.raises(ChannelDisabledError):
         choose_channels(site, ChannelChoice.GOOGLE, given=True)
+
+
+def _make_account(**others: str) -> str:
+    account = {"client_email": "a@shop.iam.gserviceaccount.com", "private_key": "-----BEGIN", "token_uri": TOKEN_URI}
+    return json.dumps(account | others)
+
+
+@pytest.mark.parametrize(
+    ("account", "project"),
+    [
+        (_make_account(project_id="shop-1"), "shop-1"),
+        # An address names the project too, but for those that Google's own products make.
+        (_make_account(), "shop"),
+        (
+            _make_account(client_email="12-compute@developer.gserviceaccount.com"),
+            "12-compute@developer.gserviceaccount.com",
+        ),
+    ],
+)
+def test_the_project_of_an_account_is_known(account: str, project: str) -> None:
+    """A43: also after the credentials were stored, which keeps no more of them than is needed."""
+    settings = GoogleSettings.make(key=account)
+    assert settings.quota_project == project
+    assert GoogleSettings.make(key=settings.require_key().reveal()).quota_project == project
+
+
+async def test_sites_of_one_project_share_the_quota_of_a_day(make_bench: BenchMaker) -> None:
+    """A28, A43: Google counts by project. Another account of the project shares it too, another project does not."""
+    async with open_google_stage(make_bench, pages=4, quota=6, content=JOBS) as stage:
+        other = replace(stage, site=await stage.bench.store(replace(stage.site, id="other.example", number=0)))
+        await stage.announce(ChannelChoice.GOOGLE)
+        await other.announce(ChannelChoice.GOOGLE)
+        assert (len(await stage.find_entered()), len(await other.find_entered())) == (4, 2)
+        for each in (stage, other):
+            quota = await open_quota(each.site, GOOGLE_KIND, database=stage.bench.database, clock=stage.clock).read()
+            assert (quota.used, quota.remaining) == (6, 0)
+        account = json.loads(stage.google.credentials) | {"project_id": "elsewhere"}
+        apart = await other.change(key=GoogleSettings.check_key(json.dumps(account)))
+        await apart.announce(ChannelChoice.GOOGLE)
+        assert len(await apart.find_entered()) == 4
+
+
+async def test_what_google_says_to_one_site_counts_for_its_project(make_bench: BenchMaker) -> None:
+    """A31, A43: where Google takes nothing more, no site of the project asks again on this day."""
+    async with open_google_stage(make_bench, content=JOBS) as stage:
+        other = replace(stage, site=await stage.bench.store(replace(stage.site, id="other.example", number=0)))
+        stage.google.misbehave(replace(faults.QUOTA_PER_DAY, path=faults.PUBLISH_PATH))
+        await stage.announce(ChannelChoice.GOOGLE)
+        stage.google.recover()
+        asked = len(stage.list_published())
+        report = await other.announce(ChannelChoice.GOOGLE)
+        assert (report.status, len(stage.list_published())) == (SUCCEEDED, asked)
+        assert "used up" in str(report.ranked[Channel.GOOGLE].skipped)
+
+
+async def test_reservations_of_one_project_never_exceed_its_quota(make_bench: BenchMaker) -> None:
+    """A28, A43: eight sites reserve at once, five pages each, of a quota of twelve."""
+    async with open_google_stage(make_bench, quota=12, content=JOBS) as stage:
+        database = stage.bench.database
+        sites = [await stage.bench.store(replace(stage.site, id=f"s{n}.example", number=0)) for n in range(8)]
+
+        async def reserve(site: Site) -> int:
+            quota = open_quota(site, GOOGLE_KIND, database=database, clock=stage.clock)
+            async with database.write() as connection:
+                return await quota.reserve(connection, 5)
+
+        granted = await asyncio.gather(*(reserve(site) for site in sites))
+        assert sorted(granted) == [0, 0, 0, 0, 0, 2, 5, 5]

@@ -3,15 +3,17 @@
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
 import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
+from tidings.audit.report import ADVICE, CheckName
 from tidings.cli.language import CATALOGUE, FINDINGS
 from tidings.core.alerts.translation import Translator
+from tidings.core.secrets.scopes import Scope
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
@@ -35,10 +37,13 @@ def list_texts() -> Iterator[str]:
 
 # What people read goes through these; their words must come from the catalogue.
 SHOWING = {"echo", "fail", "print", "print_answer", "print_table", "make_table", "confirm", "prompt"}
+# Help, lines to be typed, an engine's answer, a reason for the log, and names that `translate` knows.
+SILENT = {
+    *("say", "make_group", "text", "Option", "Argument", "option"),
+    *("_show_command", "Fault", "request", "KnownSecret"),
+}
 CLI = Path(tidings.cli.__file__).parent
-# The demo and the audit tell their story in English.
-ENGLISH = {"audit.py", *(f"demo/{path.name}" for path in (CLI / "demo").glob("*.py"))}
-SPEAKING = sorted({str(path.relative_to(CLI)) for path in CLI.rglob("*.py")} - ENGLISH)
+SPEAKING = sorted(str(path.relative_to(CLI)) for path in CLI.rglob("*.py"))
 SENTENCE = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 WORD = re.compile(r"[A-Za-z]{3,}")
 # Markup, and the names of options.
@@ -52,7 +57,7 @@ def list_unsaid(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if name in ("say", "make_group", "text", "Option", "Argument", "option") or is_docstring:
+        if name in SILENT or is_docstring:
             silent.update(ast.walk(node))
         for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             silent.update(ast.walk(annotation) if annotation is not None else ())
@@ -112,16 +117,16 @@ def write_sample(node: ast.expr) -> str:
     return "".join(str(each.value) if isinstance(each, ast.Constant) else "7" for each in parts)
 
 
-def list_carried() -> Iterator[str]:
+def list_carried(rooms: Collection[str], carrying: re.Pattern[str]) -> Iterator[str]:
     """The words of every error and finding that a command may show."""
     package = Path(tidings.__file__).parent
-    for room in ROOMS:
+    for room in rooms:
         found = package / room
         for path in [found] if found.is_file() else found.rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if not isinstance(node, ast.Call) or "migrations" in path.parts:
                     continue
-                if CARRYING.fullmatch(getattr(node.func, "id", getattr(node.func, "attr", ""))):
+                if carrying.fullmatch(getattr(node.func, "id", getattr(node.func, "attr", ""))):
                     values = [*node.args, *(keyword.value for keyword in node.keywords)]
                     yield from (sample for each in values if SENTENCE.search(sample := write_sample(each)))
 
@@ -129,8 +134,25 @@ def list_carried() -> Iterator[str]:
 def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     """Interfaces: TIDINGS_LANGUAGE=zh. A broken rule, a sitemap that cannot be read, a file that is no backup."""
     translator = Translator([FINDINGS, *list_alert_texts()])
-    carried = set(list_carried())
+    carried = set(list_carried(ROOMS, CARRYING))
     assert len(carried) > 100
+    assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
+
+
+# Where the audit finds something, and the calls that carry its words.
+AUDIT_ROOMS = ("audit", "cli/audit.py", "core/secrets/token_strength.py")
+AUDIT_CARRYING = re.compile("find|_?warn|_report|build|skip|KnownSecret|FoundSecret|EncryptedColumn|OSError|ValueError")
+
+
+def test_findings_of_the_audit_have_chinese_words() -> None:
+    """Interfaces: TIDINGS_LANGUAGE=zh. Names of checks, what they covered, findings and advice."""
+    translator = Translator([FINDINGS, *list_alert_texts()])
+    carried = set(list_carried(AUDIT_ROOMS, AUDIT_CARRYING))
+    assert len(carried) > 30
+    # The name of a row follows.
+    carried = {f"{text} 7" if text.endswith(" of") or text == "the cookie" else text for text in carried}
+    carried |= {f"the {scope} token" for scope in Scope} | set(ADVICE.values())
+    carried |= {name.value.replace("_", " ") for name in CheckName}
     assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
 
 

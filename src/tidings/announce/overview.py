@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, select_allowed
+from tidings.announce.channels.quota.quota import channel_quota, select_allowed, select_elsewhere
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
@@ -321,6 +321,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         today = channel_quota.alias(f"{channel}_today")
         allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
         columns += [today.c.used.label(f"{channel}_used"), today.c.full.label(f"{channel}_full")]
+        columns += select_elsewhere(kind.terms, site=sites.c.number, project=sites.c.google_project, day=day)
         columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed"))
         is_today = (today.c.site == sites.c.number) & (today.c.channel == channel.value) & (today.c.day == day)
         tables = tables.outerjoin(today, is_today)
@@ -375,7 +376,9 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
 
 def _read_quota(row: Any, kind: RankedKind, settings: Mapping[str, Any]) -> QuotaUse:
     limit = kind.find_limit(settings, allowed=getattr(row, f"{kind.channel}_allowed"))
-    return QuotaUse(getattr(row, f"{kind.channel}_used") or 0, limit, bool(getattr(row, f"{kind.channel}_full")))
+    used = (getattr(row, f"{kind.channel}_used") or 0) + getattr(row, f"{kind.channel}_used_elsewhere")
+    full = getattr(row, f"{kind.channel}_full") or getattr(row, f"{kind.channel}_full_elsewhere")
+    return QuotaUse(used, limit, bool(full))
 
 
 def _find_reason(condition: SiteCondition, *, refusal: str | None, result: Mapping[str, Any]) -> str | None:

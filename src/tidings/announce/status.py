@@ -25,7 +25,7 @@ from tidings.announce.channels.quota.channel_status import (
 )
 from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
-from tidings.announce.channels.quota.quota import QuotaState, channel_quota, select_allowed
+from tidings.announce.channels.quota.quota import QuotaState, channel_quota, select_allowed, select_elsewhere
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.report_json import ReportJson
 from tidings.announce.execution.running_executions import LiveExecutions
@@ -183,6 +183,7 @@ def _select_status() -> Select[Any]:
         day: BindParameter[str] = bindparam(f"{channel}_day")
         today = channel_quota.alias(f"{channel}_today")
         columns += [today.c[name].label(f"{channel}_{name}") for name in _QUOTA_COLUMNS]
+        columns += select_elsewhere(kind.terms, site=sites.c.number, project=sites.c.google_project, day=day)
         allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
         columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed_lately"))
         columns.append(select_last_submission(sites.c.number, channel).scalar_subquery().label(f"{channel}_last"))
@@ -206,8 +207,8 @@ def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus
     quota = QuotaState(
         kind.terms.find_day(now),
         limit,
-        used=values["used"] or 0,
-        full=bool(values["full"]),
+        used=(values["used"] or 0) + getattr(row, f"{kind.channel}_used_elsewhere"),
+        full=bool(values["full"] or getattr(row, f"{kind.channel}_full_elsewhere")),
         updated_at=read_timestamp(values["updated_at"]),
         submitted_at=read_timestamp(values["submitted_at"]),
         zone=kind.terms.zone,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tidings
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, make_console, print_json
 from tidings.cli.session import Exit, Session, command
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidings.audit.audit import AuditSubject
-    from tidings.audit.report import AuditReport, Check
+    from tidings.audit.report import AuditFinding, AuditReport, Check
     from tidings.audit.secret_finder import KnownSecret
     from tidings.settings import Settings
 
@@ -122,11 +122,20 @@ def _show(report: "AuditReport", console: "Console") -> None:
 def _show_check(check: "Check", console: "Console") -> None:
     from tidings.audit.report import ADVICE
 
-    verdict = "[green]ok    [/]" if check.passed else "[red]FAILED[/]"
-    console.print(f"{verdict} {check.name.value.replace('_', ' ')} ({escape(check.covered)})", soft_wrap=True)
+    verdict = say("[green]ok    [/]") if check.passed else say("[red]FAILED[/]")
+    name, covered = (escape(translate(text)) for text in (check.name.value.replace("_", " "), check.covered))
+    title = say("{verdict} {name} ({covered})", verdict=verdict, name=name, covered=covered)
+    console.print(title, soft_wrap=True)
     for finding in check.findings:
-        console.print(f"       [red]{escape(finding.where)}[/]: {escape(finding.what)}", soft_wrap=True)
+        _show_finding(finding, console, colour="red")
     for warning in check.warnings:
-        console.print(f"       [yellow]{escape(warning.where)}[/]: {escape(warning.what)}", soft_wrap=True)
+        _show_finding(warning, console, colour="yellow")
     if not check.passed:
-        console.print(f"       {escape(ADVICE[check.name])}.", soft_wrap=True)
+        advice = escape(translate(ADVICE[check.name]))
+        console.print("      ", say("{advice}.", advice=advice), soft_wrap=True)
+
+
+def _show_finding(finding: "AuditFinding", console: "Console", *, colour: str) -> None:
+    where, what = escape(translate(finding.where)), escape(translate(finding.what))
+    line = say("[{colour}]{where}[/]: {what}", colour=colour, where=where, what=what)
+    console.print("      ", line, soft_wrap=True)

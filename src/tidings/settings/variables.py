@@ -158,7 +158,7 @@ class Variables:
         """Variables of the environment that look like ours and are not, each with the nearest name of ours.
 
         Ours are all with a prefix that nobody else uses. Of common prefixes such as MAX_ only those count that are
-        nearly one of our names.
+        nearly one of our names. Names are compared without TIDINGS_, which not all of ours have.
         """
         families = {name.partition("_")[0] for name in self.known}
         for name in sorted(set(self._environment) - self.known):
@@ -166,7 +166,8 @@ class Variables:
             if family not in families:
                 continue
             cutoff = 0 if family in _OWN_PREFIXES else 0.6
-            for nearest in difflib.get_close_matches(name, self.known, n=1, cutoff=cutoff):
+            nearest = max(sorted(self.known), key=lambda known: _compare_names(name, known))
+            if _compare_names(name, nearest) >= cutoff:
                 yield name, nearest
 
     @staticmethod
@@ -180,6 +181,12 @@ class Variables:
         return text
 
 
+def _compare_names(name: str, known: str) -> float:
+    """How alike two names are without our prefix, from 0 to 1."""
+    return difflib.SequenceMatcher(None, known.removeprefix(_PREFIX), name.removeprefix(_PREFIX)).ratio()
+
+
+_PREFIX: Final = "TIDINGS_"
 _OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
 
 

@@ -3,19 +3,21 @@ the present state of sites, quotas and the outbox.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from sqlalchemy import and_, or_, select
+from sqlalchemy import Row, and_, null, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.quota.backlog import channel_backlogs
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, select_allowed
+from tidings.announce.channels.quota.quota import channel_quota, select_allowed, select_elsewhere
+from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution_metrics import (
     EXECUTION_BUCKETS,
     INFINITY,
@@ -69,6 +71,21 @@ _QUOTA_GAUGES: Final = (
     ("tidings_announce_quota_backlog_pages", "Pages that were due and not taken when their site last ran."),
     ("tidings_announce_quota_unused_pages", "Those of them that today's quota of their own site still covers."),
 )
+
+
+@dataclass(slots=True)
+class _DayQuota:
+    """The present day of a quota: of one site, or of the sites that share it. All count pages."""
+
+    limit: int = 0
+    used: int = 0
+    full: bool = False
+    # Pages that wait for it.
+    waiting: int = 0
+
+    @property
+    def left(self) -> int:
+        return 0 if self.full else max(0, self.limit - self.used)
 
 
 class AnnounceMetrics:
@@ -145,21 +162,33 @@ class AnnounceMetrics:
             allowed = select_allowed(columns.number, kind.channel, day=day).scalar_subquery().label("allowed_lately")
             # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
             is_on = or_(*(columns.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
+            project = columns.google_project if kind.terms.shared else null()
+            elsewhere = select_elsewhere(kind.terms, site=columns.number, project=columns.google_project, day=day)
+            found = (columns.number, project.label("project"), columns.settings, today.c.used, today.c.full)
             statement = (
-                select(columns.settings, today.c.used, today.c.full, allowed, backlog.c.pages)
+                select(*found, *elsewhere, allowed, backlog.c.pages)
                 .select_from(sites.outerjoin(today, is_today).outerjoin(backlog, is_its_backlog))
                 .where(columns.removed_at.is_(None), is_on)
             )
-            sums = [0] * len(families)
-            for row in await connection.execute(statement):
-                limit = kind.find_limit(json.loads(row.settings), allowed=row.allowed_lately)
-                used, waiting = row.used or 0, row.pages or 0
-                left = 0 if row.full else max(0, limit - used)
-                for at, value in enumerate((used, left, waiting, min(left, waiting))):
-                    sums[at] += value
-            for family, value in zip(families, sums, strict=True):
+            quotas = _gather_quotas(kind, (await connection.execute(statement)).all())
+            used, left = sum(each.used for each in quotas), sum(each.left for each in quotas)
+            waiting = sum(each.waiting for each in quotas)
+            unused = sum(min(each.left, each.waiting) for each in quotas)
+            for family, value in zip(families, (used, left, waiting, unused), strict=True):
                 family.add_metric([str(kind.channel)], value)
         return families
+
+
+def _gather_quotas(kind: RankedKind, rows: Sequence[Row[Any]]) -> Collection[_DayQuota]:
+    """The quotas of these sites; one that sites share is there once, with the highest limit that one of them has."""
+    quotas: defaultdict[str | int, _DayQuota] = defaultdict(_DayQuota)
+    for row in rows:
+        quota = quotas[row.project or row.number]
+        quota.limit = max(quota.limit, kind.find_limit(json.loads(row.settings), allowed=row.allowed_lately))
+        quota.used = (row.used or 0) + getattr(row, f"{kind.channel}_used_elsewhere")
+        quota.full = bool(row.full or getattr(row, f"{kind.channel}_full_elsewhere"))
+        quota.waiting += row.pages or 0
+    return quotas.values()
 
 
 def _make_counters(counters: Mapping[str, Values]) -> Iterable[Metric]:

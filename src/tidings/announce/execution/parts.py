@@ -173,6 +173,7 @@ class ExecutionParts:
             limit=kind.pick(site).daily_quota,
             clock=announcer.clock,
             asked=kind.pick(site).auto,
+            project=kind.pick(site).quota_project,
         )
         return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
 

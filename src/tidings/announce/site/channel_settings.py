@@ -89,6 +89,11 @@ class RankedSettings:
         return "" if self.key is None else self.key.fingerprint
 
     @property
+    def quota_project(self) -> str | None:
+        """All sites with this project share one quota. None: the site has its own."""
+        return None
+
+    @property
     def secrets(self) -> tuple[Secret, ...]:
         """What must not be logged."""
         return () if self.key is None else (self.key,)

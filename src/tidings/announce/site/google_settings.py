@@ -49,6 +49,8 @@ class ServiceAccount:
     private_key: Secret
     # Where a signed claim is exchanged for an access token.
     token_uri: str
+    # The Cloud project that it belongs to. Google counts the Indexing API's quota by it.
+    project: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,11 @@ class GoogleSettings(RankedSettings):
     @property
     def secrets(self) -> tuple[Secret, ...]:
         return () if self.key is None else (self.key, self.account.private_key)
+
+    @property
+    def quota_project(self) -> str | None:
+        # Google counts by Cloud project.
+        return None if self.key is None else self.account.project
 
     def describe(self) -> dict[str, Any]:
         content = None if self.content is None else self.content.value
@@ -124,7 +131,12 @@ def normalise_account(text: str) -> str:
     """The parts of a service account's JSON that are used, as JSON. Raises SiteError, which repeats nothing of it."""
     account = parse_account(text)
     return json.dumps(
-        {"client_email": account.email, "private_key": account.private_key.reveal(), "token_uri": account.token_uri}
+        {
+            "client_email": account.email,
+            "private_key": account.private_key.reveal(),
+            "token_uri": account.token_uri,
+            "project_id": account.project,
+        }
     )
 
 
@@ -149,4 +161,15 @@ def parse_account(text: str) -> ServiceAccount:
         address = parse_url(uri)
     except UrlError:
         raise SiteError(field, "its token_uri is not a URL") from None
-    return ServiceAccount(email, Secret(key), address.text)
+    return ServiceAccount(email, Secret(key), address.text, _find_project(document.get("project_id"), email))
+
+
+def _find_project(project: object, email: str) -> str:
+    """The Cloud project of a service account, by its JSON or else by its address; the address itself if neither says.
+
+    Addresses are NAME@PROJECT.iam.gserviceaccount.com, but for those that Google's own products make.
+    """
+    if isinstance(project, str) and project.isprintable() and project.strip():
+        return project.strip()
+    found = re.fullmatch(r"[^@]+@([a-z0-9.:-]+)\.iam\.gserviceaccount\.com", email)
+    return email if found is None else found[1]

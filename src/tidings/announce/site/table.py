@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, Boolean, Column, LargeBinary, Row, Table, Text, func, or_, select, update
+from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Row, Table, Text, func, or_, select, update
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -39,6 +39,9 @@ sites = Table(
     Column("google_credentials", LargeBinary),
     Column("hook_secret", LargeBinary),
     Column("group_name", Text),
+    # Google counts the quota of all sites with one Cloud project together. It stays after the site is removed.
+    Column("google_project", Text),
+    Index("sites_by_google_project", "google_project"),
     sqlite_autoincrement=True,
 )
 
@@ -97,6 +100,7 @@ class SiteRecords:
             "host": site.host,
             "settings": json.dumps(_to_settings(site)),
             "group_name": site.group,
+            "google_project": site.google.quota_project,
             "enabled": site.enabled,
             "removed_at": None,
             "updated_at": now,

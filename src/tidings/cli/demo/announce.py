@@ -10,6 +10,7 @@ from rich.console import Console
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
 from tidings.cli.announce.announce import announce_site
+from tidings.cli.language import say
 from tidings.core.clock import Clock
 from tidings.sandbox import DEMO_BING_KEY, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
 from tidings.settings import Settings
@@ -34,9 +35,12 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
     """Steps 1 to 3. Returns whether all went as it should."""
     alpha, beta = sandbox.engine("alpha"), sandbox.engine("beta")
     _give_bad_day(sandbox)
-    console.print(f"A site with {len(sandbox.site.pages):,} pages is at [bold]{sandbox.site.sitemap_url}[/]")
-    console.print(f"Two IndexNow engines: {alpha.endpoint} (alpha), {beta.endpoint} (beta, which has a bad day)")
-    console.print(f"And Bing, which takes {QUOTA} URLs a day: {installation.settings.bases.bing}\n")
+    pages, url = f"{len(sandbox.site.pages):,}", sandbox.site.sitemap_url
+    console.print(say("A site with {pages} pages is at [bold]{url}[/]", pages=pages, url=url))
+    engines = {"alpha": alpha.endpoint, "beta": beta.endpoint}
+    console.print(say("Two IndexNow engines: {alpha} (alpha), {beta} (beta, which has a bad day)", **engines))
+    bing = installation.settings.bases.bing
+    console.print(say("And Bing, which takes {quota} URLs a day: {url}", quota=QUOTA, url=bing), end="\n\n")
     site = make_site(
         sitemap_urls=[sandbox.site.sitemap_url],
         key=sandbox.site.key,
@@ -45,18 +49,26 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
     )
     site = await installation.sites.adopt(installation.know(site))
 
-    console.print("\n[bold]1. Announce the site. Beta asks to slow down, fails once, and refuses three URLs.[/]")
-    console.print(f"   Bing gets the {QUOTA} pages that changed last; the others follow when its quota is new.")
+    begin_step(console, say("1. Announce the site. Beta asks to slow down, fails once, and refuses three URLs."))
+    follow = say(
+        "   Bing gets the {quota} pages that changed last; the others follow when its quota is new.", quota=QUOTA
+    )
+    console.print(follow)
     await announce_site(installation, site)
 
     beta.recover()
-    console.print("\n[bold]2. Announce it again. Nothing is sent twice; beta gets the URLs that it refused.[/]")
+    begin_step(console, say("2. Announce it again. Nothing is sent twice; beta gets the URLs that it refused."))
     await announce_site(installation, site)
 
     sandbox.site.change(CHANGED_PAGE)
-    console.print(f"\n[bold]3. Page {CHANGED_PAGE} changes. Only that page is sent.[/]")
+    begin_step(console, say("3. Page {page} changes. Only that page is sent.", page=CHANGED_PAGE))
     await announce_site(installation, site)
     return _conclude(console, sandbox)
+
+
+def begin_step(console: Console, title: str) -> None:
+    """Show what comes next."""
+    console.print(f"\n[bold]{title}[/]")
 
 
 def _give_bad_day(sandbox: Sandbox) -> None:
@@ -72,13 +84,17 @@ def _conclude(console: Console, sandbox: Sandbox) -> bool:
     went_well = _went_well(sandbox)
     totals = {engine.name: engine.accepted.total() for engine in sandbox.engines}
     totals["Bing"] = _count_at_bing(sandbox).total()
-    accepted = ", ".join(f"{total:,} by {name}" for name, total in totals.items())
+    accepted = say(", ").join(say("{total} by {name}", total=f"{each:,}", name=name) for name, each in totals.items())
     verdict = (
-        f"each page once by the engines, page {CHANGED_PAGE} twice, and Bing's quota used up: as it should be."
+        say(
+            "each page once by the engines, page {page} twice, and Bing's quota used up: as it should be.",
+            page=CHANGED_PAGE,
+        )
         if went_well
-        else "[red]which is not each page once, as it should be. The log says more.[/]"
+        else say("[red]which is not each page once, as it should be. The log says more.[/]")
     )
-    console.print(f"\nAccepted in all: {accepted}; {verdict}")
+    console.print()
+    console.print(say("Accepted in all: {accepted}; {verdict}", accepted=accepted, verdict=verdict))
     return went_well
 
 

@@ -9,6 +9,8 @@ from rich.console import Console
 from sqlalchemy import func, select
 
 from tidings.cli.collect.report import print_collections, print_discovery
+from tidings.cli.demo.announce import begin_step
+from tidings.cli.language import say
 from tidings.collect.tables import candidates, sources
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.clock import Clock
@@ -50,20 +52,22 @@ async def show_collecting(installation: Installation, platforms: DemoPlatforms, 
     """Steps 4 to 6. Returns whether all went as it should."""
     for platform in ("bilibili", "weibo"):
         await installation.collect.keywords.add(platform, KEYWORD)
-    console.print(
-        f"\nBilibili is at {platforms.bilibili.origin}, Weibo at {platforms.weibo.origin}; each has an account."
-    )
+    origins = {"bilibili": platforms.bilibili.origin, "weibo": platforms.weibo.origin}
+    console.print()
+    console.print(say("Bilibili is at {bilibili}, Weibo at {weibo}; each has an account.", **origins))
     stop = Stop(clock=installation.clock)
     async with open_crawler(installation) as crawler:
         runner = make_collect_runner(installation, crawler=crawler)
-        console.print(f"\n[bold]4. Watch {KEYWORD} on both. The notes that are found become candidates.[/]")
+        begin_step(
+            console, say("4. Watch {keyword} on both. The notes that are found become candidates.", keyword=KEYWORD)
+        )
         print_discovery(await runner.discover(stop), console=console)
 
         platforms.weibo.misbehave(Fault(FaultKind.RESET, path=SHOW_PATH, times=2))
-        console.print("\n[bold]5. Collect them. The line to Weibo is cut twice; lost notes are asked for again.[/]")
+        begin_step(console, say("5. Collect them. The line to Weibo is cut twice; lost notes are asked for again."))
         print_collections(await runner.collect(stop), console=console)
 
-        console.print("\n[bold]6. Search and collect again. Nothing is stored twice.[/]")
+        begin_step(console, say("6. Search and collect again. Nothing is stored twice."))
         print_discovery(await runner.discover(stop), console=console)
         print_collections(await runner.collect(stop), console=console)
     return await _conclude(installation, console=console)
@@ -84,8 +88,8 @@ async def _conclude(installation: Installation, *, console: Console) -> bool:
         stored = (await connection.execute(select(func.count()).select_from(sources))).scalar_one()
     went_well = 0 < found == stored
     console.print(
-        "Every candidate has its note, once: as it should be."
+        say("Every candidate has its note, once: as it should be.")
         if went_well
-        else "[red]Not every candidate has its note. The log says more.[/]"
+        else say("[red]Not every candidate has its note. The log says more.[/]")
     )
     return went_well

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tidings.announce.site.site import Site
 from tidings.cli.demo.collect import KEYWORD, DemoPlatforms
+from tidings.cli.language import say
 from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
@@ -47,8 +48,13 @@ async def show_dashboard(
     stop = Stop(clock=installation.clock)
 
     def show_address(host: str, port: int) -> None:
-        address = f"[bold]http://{host}:{port}[/]"
-        console.print(f"\nDashboard: {address}  Token: [bold]{token.reveal()}[/]  (Ctrl-C ends it)", soft_wrap=True)
+        line = say(
+            "Dashboard: [bold]{address}[/]  Token: [bold]{token}[/]  (Ctrl-C ends it)",
+            address=f"http://{host}:{port}",
+            token=token.reveal(),
+        )
+        console.print()
+        console.print(line, soft_wrap=True)
 
     settings = installation.settings
     async with open_crawler(installation) as crawler:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.output import make_console
 from tidings.cli.session import Exit, Session, command, fail
 
@@ -57,7 +58,8 @@ async def _play(session: Session, settings: "Settings", *, pages: int, once: boo
         installation = await session.open(complete, clock=clock)
         await store_cookies(installation)
         if not once:
-            console.print("First a month passes for four further sites of the dashboard: ten seconds or so.\n")
+            month = say("First a month passes for four further sites of the dashboard: ten seconds or so.")
+            console.print(month, end="\n\n")
             await live_through_month(installation, neighbours, platforms, clock=clock)
         announced = await show_announcing(installation, sandbox, console=console)
         collected = await show_collecting(installation, platforms, console=console)
@@ -104,13 +106,17 @@ def _own_folder(data_dir: Path) -> Iterator[None]:
     """Begin with an empty folder. Only a folder that the demo has made is removed, and not while a demo uses it."""
     mark = data_dir / "made-by-tidings-demo"
     if data_dir.exists() and not mark.exists():
-        fail(f"{data_dir} is not the demo's own folder; set TIDINGS_DATA_DIR to another place")
+        fail(say("{folder} is not the demo's own folder; set TIDINGS_DATA_DIR to another place", folder=data_dir))
     data_dir.mkdir(parents=True, mode=0o700, exist_ok=True)
     with mark.open("a") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            fail(f"a demo is running in {data_dir}; end it with Ctrl-C, or set TIDINGS_DATA_DIR to another place")
+            running = say(
+                "a demo is running in {folder}; end it with Ctrl-C, or set TIDINGS_DATA_DIR to another place",
+                folder=data_dir,
+            )
+            fail(running)
         for path in data_dir.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -120,13 +126,18 @@ def _own_folder(data_dir: Path) -> Iterator[None]:
 
 
 def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
-    console.print(f"\nData and log are in [bold]{data_dir.absolute()}[/].\n")
-    console.print("For your own site:")
-    console.print("  [bold]tidings keys new --indexnow[/]   makes a key; KEY.txt goes to the site's root")
-    console.print("  [bold]tidings check https://example.com/sitemap.xml --key KEY[/]")
-    console.print("  [bold]tidings announce https://example.com/sitemap.xml --key KEY[/]")
-    console.print("For your own keywords:")
-    console.print("  [bold]tidings cookies add mine --platform bilibili[/]   asks for your cookie")
-    console.print("  [bold]tidings collect keywords add bilibili KEYWORD[/]")
-    console.print("  [bold]tidings serve[/]   does all of this by itself, every day")
-    console.print("(If `make` made the environment, the command is .venv/bin/tidings.)")
+    console.print()
+    console.print(say("Data and log are in [bold]{folder}[/].", folder=data_dir.absolute()), end="\n\n")
+    console.print(say("For your own site:"))
+    _show_command(console, "tidings keys new --indexnow", say("makes a key; KEY.txt goes to the site's root"))
+    _show_command(console, "tidings check https://example.com/sitemap.xml --key KEY")
+    _show_command(console, "tidings announce https://example.com/sitemap.xml --key KEY")
+    console.print(say("For your own keywords:"))
+    _show_command(console, "tidings cookies add mine --platform bilibili", say("asks for your cookie"))
+    _show_command(console, "tidings collect keywords add bilibili KEYWORD")
+    _show_command(console, "tidings serve", say("does all of this by itself, every day"))
+    console.print(say("(If `make` made the environment, the command is .venv/bin/tidings.)"))
+
+
+def _show_command(console: "Console", command: str, *remark: str) -> None:
+    console.print(f"  [bold]{command}[/]", *(f"  {each}" for each in remark))

@@ -1,10 +1,12 @@
 """`tidings sandbox`: stand-ins for the site, the engines and the platforms."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidings.cli.language import say
 from tidings.cli.session import Session, command, stop_on_signals
 from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop, StopRequestedError
@@ -32,38 +34,45 @@ async def sandbox(
 
 
 def _show_addresses(addresses: "Addresses") -> None:
-    engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
-    typer.echo(f"Site:    {addresses.sitemap_url}")
-    for name, endpoint in addresses.endpoints.items():
-        typer.echo(f"Engine:  {endpoint} ({name})")
-    typer.echo(f"Bing:    {addresses.bing_url} (key {addresses.bing_key})")
-    typer.echo(f"Baidu:   {addresses.baidu_url} (token {addresses.baidu_token})")
-    typer.echo(f"Google:  {addresses.google_url} (credentials: {addresses.google_url}/credentials.json)")
-    for name, origin in addresses.platforms.items():
-        typer.echo(f"Media:   {origin} ({name})")
-    typer.echo(f"Feishu:  {addresses.feishu_url} (an empty base)")
-    typer.echo(f"Webhook: {addresses.webhook_url}")
-    typer.echo(f"Control: {addresses.control_url} (docs/rehearsal.md)")
-    typer.echo("Copy these variables into another terminal:")
+    for title, address in _list_addresses(addresses):
+        typer.echo(f"{title} {address}")
+    typer.echo(say("Copy these variables into another terminal:"))
     for name, value in _list_variables(addresses).items():
-        typer.echo(f"export {name}='{value}'")
-    typer.echo("Then announce:")
-    typer.echo(f"  tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
-    typer.echo("or, with Bing:")
-    typer.echo(
-        f"  echo {addresses.bing_key} | "
-        f"tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key -"
-    )
-    typer.echo(f"  tidings run {addresses.host}")
-    typer.echo("or collect:")
+        _show_command(f"export {name}='{value}'", indent="")
+    engines = " ".join(f"--engine {endpoint}" for endpoint in addresses.endpoints.values())
+    typer.echo(say("Then announce:"))
+    _show_command(f"tidings announce {addresses.sitemap_url} --key {addresses.key} {engines}")
+    typer.echo(say("or, with Bing:"))
+    added = f"tidings sites add {addresses.sitemap_url} --key {addresses.key} {engines} --bing-key -"
+    _show_command(f"echo {addresses.bing_key} | {added}")
+    _show_command(f"tidings run {addresses.host}")
+    typer.echo(say("or collect:"))
     for name, cookie in _list_cookies().items():
-        typer.echo(f"  echo '{cookie}' | tidings cookies add my-{name} --platform {name}")
-    typer.echo("  export $(tidings collect feishu setup --yes | grep '^FEISHU_TABLE_')")
-    typer.echo("  tidings collect keywords add bilibili 咖啡")
-    typer.echo("  tidings collect discover")
-    typer.echo("  tidings collect run")
-    typer.echo("  tidings collect mirror")
-    typer.echo("Ctrl-C ends it.")
+        _show_command(f"echo '{cookie}' | tidings cookies add my-{name} --platform {name}")
+    _show_command("export $(tidings collect feishu setup --yes | grep '^FEISHU_TABLE_')")
+    _show_command("tidings collect keywords add bilibili 咖啡")
+    for step in ("discover", "run", "mirror"):
+        _show_command(f"tidings collect {step}")
+    typer.echo(say("Ctrl-C ends it."))
+
+
+def _show_command(command: str, *, indent: str = "  ") -> None:
+    typer.echo(f"{indent}{command}")
+
+
+def _list_addresses(addresses: "Addresses") -> Iterator[tuple[str, str]]:
+    """Each stand-in: its title and its address."""
+    yield say("Site:   "), addresses.sitemap_url
+    for name, endpoint in addresses.endpoints.items():
+        yield say("Engine: "), f"{endpoint} ({name})"
+    yield say("Bing:   "), say("{url} (key {key})", url=addresses.bing_url, key=addresses.bing_key)
+    yield say("Baidu:  "), say("{url} (token {token})", url=addresses.baidu_url, token=addresses.baidu_token)
+    yield say("Google: "), say("{url} (credentials: {url}/credentials.json)", url=addresses.google_url)
+    for name, origin in addresses.platforms.items():
+        yield say("Media:  "), f"{origin} ({name})"
+    yield say("Feishu: "), say("{url} (an empty base)", url=addresses.feishu_url)
+    yield say("Webhook:"), str(addresses.webhook_url)
+    yield say("Control:"), f"{addresses.control_url} (docs/rehearsal.md)"
 
 
 def _list_variables(addresses: "Addresses") -> dict[str, str]:

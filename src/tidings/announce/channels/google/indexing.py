@@ -47,7 +47,7 @@ def _find_sunday(year: int, month: int, number: int) -> datetime:
 
 
 GOOGLE_KIND = RankedKind(
-    QuotaTerms(Channel.GOOGLE, "Google", zone=PacificTime()),
+    QuotaTerms(Channel.GOOGLE, "Google", zone=PacificTime(), shared=True),
     GOOGLE,
     GOOGLE_FIELDS,
     lambda site: site.google,

@@ -105,4 +105,5 @@ def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock
         limit=settings.daily_quota,
         clock=clock,
         asked=settings.auto,
+        project=settings.quota_project,
     )

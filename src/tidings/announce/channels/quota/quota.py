@@ -6,6 +6,9 @@ low. The day is the channel's own: Bing's begins at midnight UTC, Baidu's at mid
 
 The limit is the one that is set for the site. Some channels tell with each answer how much remains; then that counts
 (`QuotaTerms.learns`), and the first request of a day carries one page, to find out.
+
+Google counts all sites of one Cloud project together (`QuotaTerms.shared`). Each site keeps a row of its own, and what
+the other sites of its project used counts against its limit. Reservations of one project wait for each other.
 """
 
 from dataclasses import dataclass
@@ -16,19 +19,24 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Integer,
     PrimaryKeyConstraint,
     Row,
     SmallInteger,
     Table,
     Text,
+    case,
     delete,
+    func,
+    literal,
     select,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.ledger.ledger import Channel
+from tidings.announce.site.table import sites
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import get_logger
@@ -75,6 +83,8 @@ class QuotaTerms:
     zone: tzinfo = UTC
     # Its answers tell what remains, which is truer than any setting.
     learns: bool = False
+    # Sites with the same `quota_project` share one quota.
+    shared: bool = False
 
     def find_day(self, at: datetime) -> date:
         """The channel's day at this time."""
@@ -89,7 +99,7 @@ class QuotaState:
     day: date
     # URLs that may be submitted on it.
     limit: int
-    # URLs that were submitted or are reserved.
+    # URLs that were submitted or are reserved, by all sites that share the quota.
     used: int = 0
     # The channel itself said that it takes nothing more.
     full: bool = False
@@ -123,9 +133,14 @@ class Quota:
         limit: int,
         clock: Clock,
         asked: bool = False,
+        project: str | None = None,
     ) -> None:
-        """`asked`: the channel is asked for its limit; `limit` counts until it has answered."""
+        """`asked`: the channel is asked for its limit; `limit` counts until it has answered.
+
+        `project`: sites with the same one share the quota.
+        """
         self._asked = asked
+        self._project = project
         self.day = day
         self.limit = limit
         self.terms = terms
@@ -155,6 +170,7 @@ class Quota:
 
     async def reserve(self, connection: AsyncConnection, count: int) -> int:
         """Take up to `count` of what remains; returns how many were granted, which may be none."""
+        await self._lock_project(connection)
         row = await self._lock(connection)
         state = await self._describe(connection, row)
         granted = min(count, state.remaining)
@@ -250,6 +266,12 @@ class Quota:
         await connection.execute(self._database.insert(channel_quota).values(empty).on_conflict_do_nothing())
         return (await connection.execute(select(channel_quota).where(*self._ours).with_for_update())).one()
 
+    async def _lock_project(self, connection: AsyncConnection) -> None:
+        """No other site of the project reserves until the transaction ends."""
+        if self._project is not None:
+            theirs = select(sites.c.number).where(sites.c.google_project == self._project).order_by(sites.c.number)
+            await connection.execute(theirs.with_for_update(key_share=True))
+
     async def _end(self, connection: AsyncConnection, row: Row[Any], count: int, **values: Any) -> None:
         """A reservation has its answer, or will have none."""
         await self._write(connection, in_flight=max(0, row.in_flight - count), **values)
@@ -263,13 +285,17 @@ class Quota:
         if self.terms.learns or self._asked:
             statement = select_allowed(self._names["site"], self.terms.channel, day=self.day.isoformat())
             limit = read_limit((await connection.execute(statement)).scalar(), configured=limit)
+        used, full = 0, False
+        if self._project is not None:
+            elsewhere = select_elsewhere(self.terms, site=self._site, project=self._project, day=self.day.isoformat())
+            used, full = (await connection.execute(select(*elsewhere))).one()
         if row is None:
-            return QuotaState(self.day, limit, zone=self.terms.zone)
+            return QuotaState(self.day, limit, used=used, full=bool(full), zone=self.terms.zone)
         return QuotaState(
             self.day,
             limit,
-            used=row.used,
-            full=bool(row.full),
+            used=row.used + used,
+            full=bool(row.full or full),
             updated_at=from_milliseconds(row.updated_at),
             submitted_at=None if row.submitted_at is None else from_milliseconds(row.submitted_at),
             zone=self.terms.zone,
@@ -290,6 +316,26 @@ def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
         .order_by(_columns.day.desc())
         .limit(1)
     )
+
+
+def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) -> list[ColumnElement[int]]:
+    """What the other sites of a project used on this day, and whether one of them was told that it is full (1 or 0)."""
+    names = [f"{terms.channel}_used_elsewhere", f"{terms.channel}_full_elsewhere"]
+    if not terms.shared:
+        return [literal(0).label(name) for name in names]
+    other, quota = sites.alias("other"), channel_quota.alias("elsewhere")
+    is_shared = (
+        other.c.google_project == project,
+        other.c.number != site,
+        quota.c.channel == terms.channel.value,
+        quota.c.day == day,
+    )
+    shared = quota.join(other, other.c.number == quota.c.site)
+    values = (func.sum(quota.c.used), func.max(case((quota.c.full, 1), else_=0)))
+    return [
+        select(func.coalesce(value, 0)).select_from(shared).where(*is_shared).scalar_subquery().label(name)
+        for name, value in zip(names, values, strict=True)
+    ]
 
 
 def read_limit(allowed: int | None, *, configured: int) -> int:
