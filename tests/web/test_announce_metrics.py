@@ -1,5 +1,6 @@
 """Metrics of announce as Prometheus reads them: what they count, the rules of their names, and the alert rules."""
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,12 +12,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.channel import RequestAnswered
+from tidings.announce.channels.google.indexing import GOOGLE_KIND
+from tidings.announce.channels.quota.channel_status import open_quota
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.site.site import Engine
 from tidings.core.clock import SystemClock
 from tidings.sandbox import Fault
 from tidings.web.announce_metrics import MOST_ENGINES
 
+ACCOUNT = json.dumps(
+    {
+        "client_email": "a@shop.iam.gserviceaccount.com",
+        "private_key": "-----BEGIN PRIVATE KEY-----",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+)
 RULES = Path(__file__).parents[2] / "deploy" / "alerts.yaml"
 NAME = re.compile(r"(tidings|process|python)(_[a-z0-9]+)+")
 # Prometheus' base units are seconds and bytes; a type has no place in a name.
@@ -85,6 +95,27 @@ async def test_executions_are_counted_by_channel_engine_and_reason(api: ApiStage
     assert pick(await scrape(api), "tidings_announce_quota_backlog_pages", channel="bing") == 2
     assert pick(families, "tidings_announce_backlog_pages", channel="indexnow") == 0
     assert pick(families, "tidings_announce_oldest_delivery_age_seconds", channel="indexnow") == 0
+
+
+async def test_a_quota_that_sites_share_is_shown_to_each_and_counted_once(api: ApiStage) -> None:
+    """A43, A45: what one site of a Cloud project used is missing in the status and the overview of the other."""
+    google = {"googleCredentials": ACCOUNT, "googleIndexing": "jobPosting"}
+    for name, limit in (("shop", 9), ("blog", 10)):
+        await api.add_site(id=name, googleDailyQuota=limit, **google)
+    installation = api.installation
+    shop = await installation.sites.find("shop")
+    assert shop is not None
+    async with installation.database.write() as connection:
+        quota = open_quota(shop, GOOGLE_KIND, database=installation.database, clock=installation.clock)
+        assert await quota.reserve(connection, 4) == 4
+    for name, left in (("shop", 5), ("blog", 6)):
+        status = (await api.ask("GET", f"/status?site={name}")).json["google"]
+        assert (status["todayQuotaUsed"], status["todayQuotaRemaining"]) == (4, left)
+    rows = (await api.ask("GET", "/api/overview")).json["sites"]
+    assert {row["id"]: row["quotas"]["google"]["used"] for row in rows} == {"shop": 4, "blog": 4}
+    families = await scrape(api)
+    assert pick(families, "tidings_announce_quota_used", channel="google") == 4
+    assert pick(families, "tidings_announce_quota_left", channel="google") == 6
 
 
 @pytest.mark.thorough

@@ -21,8 +21,10 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Integer,
+    Label,
     PrimaryKeyConstraint,
     Row,
+    ScalarSelect,
     SmallInteger,
     Table,
     Text,
@@ -285,7 +287,7 @@ class Quota:
         if self.terms.learns or self._asked:
             statement = select_allowed(self._names["site"], self.terms.channel, day=self.day.isoformat())
             limit = read_limit((await connection.execute(statement)).scalar(), configured=limit)
-        used, full = 0, False
+        used, full = 0, 0
         if self._project is not None:
             elsewhere = select_elsewhere(self.terms, site=self._site, project=self._project, day=self.day.isoformat())
             used, full = (await connection.execute(select(*elsewhere))).one()
@@ -318,24 +320,24 @@ def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
     )
 
 
-def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) -> list[ColumnElement[int]]:
+def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) -> tuple[Label[int], Label[int]]:
     """What the other sites of a project used on this day, and whether one of them was told that it is full (1 or 0)."""
-    names = [f"{terms.channel}_used_elsewhere", f"{terms.channel}_full_elsewhere"]
+    used_name, full_name = f"{terms.channel}_used_elsewhere", f"{terms.channel}_full_elsewhere"
     if not terms.shared:
-        return [literal(0).label(name) for name in names]
+        return literal(0).label(used_name), literal(0).label(full_name)
     other, quota = sites.alias("other"), channel_quota.alias("elsewhere")
-    is_shared = (
-        other.c.google_project == project,
-        other.c.number != site,
-        quota.c.channel == terms.channel.value,
-        quota.c.day == day,
-    )
-    shared = quota.join(other, other.c.number == quota.c.site)
-    values = (func.sum(quota.c.used), func.max(case((quota.c.full, 1), else_=0)))
-    return [
-        select(func.coalesce(value, 0)).select_from(shared).where(*is_shared).scalar_subquery().label(name)
-        for name, value in zip(names, values, strict=True)
-    ]
+
+    def gather(value: ColumnElement[int]) -> ScalarSelect[int]:
+        return (
+            select(func.coalesce(value, 0))
+            .select_from(quota.join(other, other.c.number == quota.c.site))
+            .where(other.c.google_project == project, other.c.number != site)
+            .where(quota.c.channel == terms.channel.value, quota.c.day == day)
+            .scalar_subquery()
+        )
+
+    is_full = func.max(case((quota.c.full, 1), else_=0))
+    return gather(func.sum(quota.c.used)).label(used_name), gather(is_full).label(full_name)
 
 
 def read_limit(allowed: int | None, *, configured: int) -> int:
