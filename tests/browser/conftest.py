@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
 from tests.browser.install import find_chromium
@@ -20,6 +21,8 @@ ARGUMENTS = (
 )
 DESKTOP = (1440, 900)
 PHONE = (390, 844)
+# All tests share one browser, so they and their fixtures share its loop.
+MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @dataclass(slots=True)
@@ -39,19 +42,19 @@ class Visit:
         await self.page.goto(self.origin + path)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def api(sqlite_url: str, tmp_path: Path) -> AsyncIterator[ApiStage]:
     async with open_api(sqlite_url, tmp_path, pages=60) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def origin(api: ApiStage) -> AsyncIterator[str]:
     async with serve(api) as port:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def browser() -> AsyncIterator[Browser]:
     found = find_chromium()
     assert found, "no Chromium: `make test-browser` installs one"
@@ -61,7 +64,7 @@ async def browser() -> AsyncIterator[Browser]:
         await started.close()
 
 
-@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest_asyncio.fixture(loop_scope="session", params=[DESKTOP, PHONE], ids=["desktop", "phone"])
 async def visit(request: pytest.FixtureRequest, browser: Browser, origin: str, api: ApiStage) -> AsyncIterator[Visit]:
     """At desktop and phone size. No page may log an error."""
     width, height = request.param

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Dialog
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import MARKS, Visit
 from tests.browser.test_dashboard import add_site, sign_in
 from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
@@ -18,7 +18,7 @@ from tidings.collect.notes import Author
 from tidings.core.alerts import Alert
 from tidings.sandbox import Fault
 
-pytestmark = pytest.mark.browser
+pytestmark = MARKS
 
 # Each would call `alert`, which opens a dialog.
 ATTACK = (

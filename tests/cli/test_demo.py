@@ -8,6 +8,7 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,9 @@ async def test_demo_ends_on_a_dashboard_with_moving_data(terminal: Terminal) -> 
                 assert "Overview" in await page.text()
             async with client.get(f"{found[1]}/api/sites") as answer:
                 assert (await answer.json())["total"] == 4
+            # The month before lies behind every schedule.
+            async with client.get(f"{found[1]}/status?site=docs.example") as answer:
+                assert datetime.fromisoformat((await answer.json())["nextRun"]) > datetime.now(UTC)
         command.send_signal(signal.SIGINT)
         assert (await end(command)).code == 0
     finally:

@@ -146,5 +146,5 @@ async def test_every_alert_is_chinese_in_title_reason_and_action(database_url: s
             assert not re.search(r"[a-z]{3,} [a-z]{3,} [a-z]{3,}", COMMANDS.sub("", translate(text))), translate(text)
         for text in filter(None, _list_advice()):
             assert CHINESE.search(translate(text)), text
-        assert translate("3 of 9 URLs failed: HTTP 503") == "9 个网址中有 3 个提交失败：HTTP 503"
+        assert translate("3 of 9 URLs failed: HTTP 503") == "9 个网址中有 3 个推送失败：HTTP 503"
         assert translate("nobody knows this") == "nobody knows this"

@@ -565,5 +565,5 @@ async def test_an_event_has_the_level_and_the_title_of_its_kind(
         await end(alerts, database, ALERT)
         await alerts.deliver()
     shown = [(event.level, event.title) for event in first.taken]
-    assert shown == [(AlertLevel.P1, "大量网址提交失败")] * 2 + [(AlertLevel.INFO, "Many failures")] * 2
+    assert shown == [(AlertLevel.P1, "大量网址推送失败")] * 2 + [(AlertLevel.INFO, "Many failures")] * 2
     assert [event["alert_level"] for event in events if event["event"] == "alert"] == ["P1", "info"]

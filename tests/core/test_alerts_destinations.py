@@ -367,7 +367,7 @@ def test_the_three_alerts_of_collect_have_the_levels_that_were_asked_for() -> No
 
 def test_the_text_is_labelled_in_the_reader_s_language() -> None:
     """A24: reason, action and count; what is over needs no action."""
-    chinese = replace(EVENT, title="大量网址提交失败", language=Language.CHINESE)
+    chinese = replace(EVENT, title="大量网址推送失败", language=Language.CHINESE)
     assert write_body(EVENT).splitlines()[:3] == [
         'Reason: 3 of 20 failed: "é 中"',
         "Action: Check the key.",
@@ -379,5 +379,5 @@ def test_the_text_is_labelled_in_the_reader_s_language() -> None:
         "数量：3",
     ]
     over = replace(chinese, type=EventType.RESOLVED, count=None)
-    assert write_title(over) == "已恢复：大量网址提交失败：blog at one.example"
+    assert write_title(over) == "已恢复：大量网址推送失败：blog at one.example"
     assert [line.partition("：")[0] for line in write_body(over).splitlines()] == ["原因", "开始", "恢复"]

@@ -73,7 +73,7 @@ def test_an_engines_own_words_are_quoted_as_they_came() -> None:
     reason = "alpha.example: 3 of 4,000 URLs failed: HTTP 422: not welcome"
     advice = "Check the engine's address."
     assert shown.say(reason, advice) == (
-        "alpha.example：4,000 个网址中有 3 个提交失败：HTTP 422：not welcome。请检查搜索引擎的地址。"
+        "alpha.example：4,000 个网址中有 3 个推送失败：HTTP 422：not welcome。请检查搜索引擎的地址。"
     )
     assert ENGLISH.say(reason, advice) == f"{reason}. {advice}"
     assert shown.say(None, "") == ""

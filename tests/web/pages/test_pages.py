@@ -170,6 +170,15 @@ async def test_keys_are_masked_on_every_page_of_a_site(api: ApiStage, browser: B
         assert api.web.key not in text or path.endswith("/check"), path
 
 
+async def test_a_dry_run_counts_the_pages_that_wait_as_it_lists_them(api: ApiStage, browser: Browser) -> None:
+    api.engine.misbehave(Fault(status=422, matching="/0000003/"))
+    site, _ = await run_once(api)
+    shown = (await browser.get(f"{site}/dry-run")).text
+    assert "1 page would be sent now" in shown
+    assert shown.count(api.web.url(3)) == 1
+    assert "Announce now" in shown
+
+
 @pytest.mark.thorough
 async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser: Browser) -> None:
     site = (await api.add_site())["id"]
@@ -187,6 +196,8 @@ async def test_progress_is_shown_and_streamed_to_its_end(api: ApiStage, browser:
         assert steps == [("done", "sitemap"), ("done", "due"), ("now", "indexnow")]
         assert ">20 of 20<" in shown.text
         assert ">Sending<" in shown.text
+        assert "0 of 20 due pages sent" in shown.text
+        assert re.search(r'data-part="[^"]+:left">20<', shown.text)
         again = await browser.post(f"{page}/run", channel="all")
         assert "running already" in (await browser.get(again.headers["location"])).text
     await api.wait_for_end(site, execution)

@@ -19,7 +19,7 @@ class AnnounceAlert(AlertKind):
 
     EXECUTION_FAILED = "execution_failed", AlertLevel.P1, "The execution failed", "执行失败"
     NO_URLS = "no_urls", AlertLevel.P1, "The sitemap lists no URLs", "站点地图中没有网址"
-    MANY_FAILURES = "many_failures", AlertLevel.P1, "Many URLs failed", "大量网址提交失败"
+    MANY_FAILURES = "many_failures", AlertLevel.P1, "Many URLs failed", "大量网址推送失败"
     CHANNEL_BROKEN = "channel_broken", AlertLevel.P1, "An engine refuses the site", "搜索引擎拒绝该站点"
     CHANNEL_OFF = "channel_off", AlertLevel.P1, "A channel was switched off", "提交渠道已停用"
     NOT_RUN = "not_run", AlertLevel.P1, "The site has not run as scheduled", "站点未按计划运行"

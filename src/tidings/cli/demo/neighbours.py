@@ -79,7 +79,7 @@ async def open_neighbours(
 
 
 async def add_neighbours(installation: Installation, neighbours: Neighbours) -> dict[str, Site]:
-    """Store the sites; returns them by their ids."""
+    """Store the sites, without a schedule as yet; returns them by their ids."""
     sites = {}
     for name, neighbour in neighbours.by_name.items():
         has_all = name == DOCS
@@ -91,6 +91,7 @@ async def add_neighbours(installation: Installation, neighbours: Neighbours) -> 
             bing=BingSettings.make(enabled=True, key=DEMO_BING_KEY, daily_quota=BING_QUOTA) if has_all else None,
             baidu=BaiduSettings.make(enabled=True, key=DEMO_BAIDU_TOKEN) if has_all else None,
             group="shops" if name == SHOP else "texts",
+            enabled=False,
         )
         sites[name] = await installation.sites.save(installation.know(made), origin=Origin.API)
     return sites

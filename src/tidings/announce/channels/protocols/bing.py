@@ -42,7 +42,7 @@ _EXCEEDED = re.compile(r"exceeded\b.*\bquota\b(?:\s*:\s*(?P<total>\d{1,9}))?|err
 
 _ADVICE = make_advice("Bing", midnight="UTC", setting="BING_API_BASE") | {
     Verdict.BAD_URLS: "Check that the URL belongs to the site as Bing knows it.",
-    Verdict.FORBIDDEN: "Check the key in Bing Webmaster Tools and that the site is in that account; then set it here.",
+    Verdict.FORBIDDEN: "Check the key and its account in Bing Webmaster Tools; then enter it in the site's settings.",
     Verdict.QUOTA_REMAINING: "Something else uses the same quota; set bingDailyQuota to what is meant for Tidings.",
     Verdict.THROTTLED: "Nothing to do: the key rests for an hour, on all its sites.",
 }

@@ -17,7 +17,7 @@ from tidings.core.net.client import Answer, FetchError, FetchTimeoutError, Guard
 from tidings.core.net.retry import parse_retry_after
 from tidings.core.secrets.secret import Secret
 
-ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and set it here."
+ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and enter it in the site's settings."
 MOST_URLS = 10_000
 GET_BATCH = 100
 # A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.

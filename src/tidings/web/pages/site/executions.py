@@ -102,7 +102,7 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "figures": figures if "total" in result else [],
         "errors": result.get("errors", ()),
         "warnings": result.get("warnings", ()),
-        "engines": list_engines(result),
+        "engines": list_engines(result, texts),
         "facts": [
             (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
             # Of most there are none on most days.

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.due.pages import Page
 from tidings.announce.execution.preview import preview
 from tidings.announce.site.check import check_key_file, check_sitemap
 from tidings.announce.site.document import read_site
@@ -125,15 +126,29 @@ def _add_dry_run(router: APIRouter, dashboard: Dashboard) -> None:
         """What an execution would send now. Nothing leaves this machine."""
         require_scope(request)
         site = await dashboard.require_site(site_id)
-        due: list[str] = []
+        count = 0
+        first: list[str] = []
+
+        def list_page(page: Page) -> None:
+            nonlocal count
+            count += 1
+            if count <= _SHOWN_PAGES:
+                first.append(page.url)
+
         report = await preview(
             site,
             announcer=installation.announcer,
             stop=Stop(clock=installation.clock, budget=installation.settings.run_budget),
-            on_page=lambda page: due.append(page.url) if len(due) < _SHOWN_PAGES else None,
+            on_page=list_page,
         )
         return await dashboard.render(
-            request, "dry_run.html", site_id=site.id, href=locate_site(site.id), report=report.to_json(), urls=due
+            request,
+            "dry_run.html",
+            site_id=site.id,
+            href=locate_site(site.id),
+            errors=report.errors,
+            due=count,
+            urls=first,
         )
 
 

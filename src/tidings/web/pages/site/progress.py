@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Any
 
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.ledger.ledger import Channel
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.web.pages.view.formats import UNKNOWN, Formats
+from tidings.web.pages.view.texts import Texts
 
 
 class StepState(StrEnum):
@@ -47,9 +47,10 @@ class ProgressStep:
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
     """Percent, one sentence, the steps, and the numbers of each engine."""
-    due, engines = result.get("new") or 0, list_engines(result)
+    due, engines = result.get("new") or 0, list_engines(result, formats.texts)
     shares = _list_shares(engines, due=due)
-    sent = min(shares, default=result.get("submitted") or 0)
+    # The mean of the engines, as the percentage is.
+    sent = sum(shares) // len(shares) if shares else result.get("submitted") or 0
     if record.is_queued:
         summary = formats.texts("progress.queued")
     elif due:
@@ -59,6 +60,8 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     for engine in engines:
         engine["reason"] = formats.say(engine["reason"])
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
+        if engine["state"] in ("sending", "retrying") and not engine["has_quota"]:
+            engine["left"] = max(0, due - (engine["accepted"] or 0) - (engine["failed"] or 0))
         engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
@@ -99,6 +102,7 @@ def _list_steps(
     total, due, files = result.get("total") or 0, result.get("new") or 0, result.get("files") or 0
     kinds = [kind for kind in RANKED_KINDS if result.get(f"{kind.channel}Stats")]
     read = StepState.DONE if files else StepState.WAITS if is_queued else StepState.NOW
+    found = read if files or due else StepState.WAITS
     quota_began = any(result[f"{kind.channel}Stats"].get("requests") for kind in kinds)
     senders = engines[: len(engines) - len(kinds)]
     all_sent = quota_began or all(engine["state"] in ("done", "refused") for engine in senders)
@@ -111,7 +115,7 @@ def _list_steps(
             read,
             sitemap if files else texts("progress.pages", n=number(total)),
         ),
-        ("due", texts("progress.step.due"), read, texts("progress.due", due=number(due), total=number(total))),
+        ("due", texts("progress.step.due"), found, texts("progress.due", due=number(due), total=number(total))),
     ]
     if senders:
         taken = max(engine["accepted"] or 0 for engine in senders)
@@ -119,15 +123,16 @@ def _list_steps(
     for kind in kinds:
         stats = result[f"{kind.channel}Stats"]
         began = bool(stats.get("requests"))
-        state = StepState.NOW if began or sending is StepState.DONE else StepState.WAITS
         left = (stats.get("quota") or {}).get("remaining")
+        is_next = sending is StepState.DONE and left != 0
+        state = StepState.NOW if began or is_next else StepState.WAITS
         text = texts("progress.taken", n=number(stats.get("urlCount"))) if began else ""
         text = text or ("" if left is None else texts("progress.quota_left", n=number(left)))
         steps.append((str(kind.channel), texts(f"channel.{kind.channel}"), state, text))
     return [ProgressStep(*step) for step in steps]
 
 
-def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+def list_engines(result: Mapping[str, Any], texts: Texts) -> list[dict[str, Any]]:
     """Engines, and channels with a quota as some of them, with their figures."""
     engines = [
         {
@@ -151,7 +156,7 @@ def list_engines(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             mean = stats.get("meanResponseMs")
             engines.append(
                 {
-                    "engine": "Bing Webmaster" if kind.channel is Channel.BING else kind.title,
+                    "engine": texts(f"channel.{kind.channel}"),
                     "accepted": stats.get("urlCount"),
                     "failed": stats.get("failed"),
                     "left": stats.get("left"),

@@ -102,6 +102,7 @@ async def _render_problem(dashboard: Dashboard, request: Request, shown: Problem
         "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
         "text": texts(f"problem.{name}.text") if name else shown.detail,
         "advice": texts(f"problem.{name}.advice") if name else "",
+        "is_forbidden": name == "forbidden",
         "request_id": current_request_id(),
     }
     return await dashboard.render(request, "problem.html", status=shown.status, problem=values)
