@@ -344,7 +344,7 @@ async def test_findings_and_reasons_are_told_in_chinese(api: ApiStage, browser: 
 async def test_a_problem_is_a_page(browser: Browser) -> None:
     answer = await browser.get("/sites/unknown.example")
     assert answer.status == 404
-    assert "There is nothing at this address." in answer.text
+    assert "There is nothing at this address" in answer.text
 
 
 @pytest.mark.thorough
