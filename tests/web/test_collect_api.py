@@ -172,8 +172,13 @@ def test_address_names_its_note() -> None:
 
 @pytest.mark.thorough
 async def test_metrics_tell_how_collect_is(api: ApiStage) -> None:
-    """C30, A37: candidates, tries by code, cookies, the oldest pending candidate, notes per keyword with few labels."""
+    """C30, A37: candidates, tries by code, cookies, the oldest pending candidate, notes per keyword with few labels,
+    and threads of comments."""
+    collect = api.installation.collect
+    await collect.keywords.add("weibo", "tea", comments=20)
     await fill(api)
+    reading = await begin(collect.writer, "comments")
+    assert len(await collect.comments.lease(reading, platform="weibo")) == 1
     many = [replace(make_note(f"k{n}", platform="weibo")) for n in range(60)]
     for number, note in enumerate(many):
         await store_notes(api.installation.collect.writer, [note], keyword=f"word {number}")
@@ -184,6 +189,8 @@ async def test_metrics_tell_how_collect_is(api: ApiStage) -> None:
         'tidings_collect_tries_total{code="INVALID_INPUT",platform="weibo"} 1.0',
         'tidings_collect_tries_total{code="OK",platform="weibo"} 62.0',
         'tidings_collect_cookies{platform="weibo",status="active"} 1.0',
+        'tidings_collect_comment_threads{platform="weibo",status="pending"} 1.0',
+        'tidings_collect_comment_threads{platform="weibo",status="processing"} 1.0',
         'tidings_collect_notes{keyword="tea"} 2.0',
         'tidings_collect_notes{keyword=""} 11.0',
     ):

@@ -120,6 +120,36 @@ async def test_a_keyword_is_followed_as_the_form_says(api: ApiStage, browser: Br
     assert ended.refresh is None
 
 
+async def test_a_keyword_asks_for_comments_and_a_period_as_the_form_says(api: ApiStage, browser: Browser) -> None:
+    """C32: the choices of `keywords add`. The period is a part of the keyword; a wrong value is said at its field."""
+    watch, keywords = {"platform": "bilibili", "keyword": "咖啡", "pages": "1"}, api.installation.collect.keywords
+    wrong = await browser.post(
+        "/keywords", **watch, comments="1001", since="yesterday", until="2026-13-01", period="7d"
+    )
+    assert wrong.status == 400
+    for name, said in (
+        ("comments", "A number from 0 to 1,000."),
+        ("since", "A day such as 2026-01-31."),
+        ("until", "A day such as 2026-01-31."),
+        ("period", "Also say how often notes are read again."),
+    ):
+        assert re.search(rf'id="hint-{name}">.*{said}', wrong.text), name
+    backwards = await browser.post("/keywords", **watch, since="2026-02-01", until="2026-01-01")
+    assert (backwards.status, "the period must begin before it ends" in backwards.text) == (400, True)
+    unable = await browser.post("/keywords", **watch | {"platform": "web", "keyword": "a.example"}, comments="5")
+    assert unable.status == 400
+    assert await keywords.list_all() == []
+    await browser.post("/keywords", **watch, comments="60", since="2026-01-01", until="2026-02-01")
+    page = (await browser.get("/keywords")).text
+    assert "咖啡 since:2026-01-01 until:2026-02-01" in page
+    assert "up to 60 comments of each note" in page
+    watch["keyword"] = "咖啡 since:2026-01-01 until:2026-02-01"
+    await browser.post("/keywords", **watch)
+    assert [each.comments for each in await keywords.list_all()] == [60]
+    await browser.post("/keywords", **watch, comments="0")
+    assert [each.comments for each in await keywords.list_all()] == [0]
+
+
 async def test_removing_a_keyword_or_a_cookie_asks_first(api: ApiStage, browser: Browser) -> None:
     """Destructive actions ask: the list leads to a question, and only its form removes."""
     collect = api.installation.collect

@@ -1,5 +1,6 @@
 """Pages of collected notes: search, filters, one note, export and deletion; candidates that were given up."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,11 @@ from sqlalchemy import insert
 
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.pages.browser import Browser
+from tidings.collect.comments import Comment
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.tables import note_snapshots
+from tidings.collect.write.comments.values import ReadComments
 from tidings.collect.write.values import Collected, Failed, NewCandidate
 from tidings.core.clock import to_milliseconds
 from tidings.wiring import Installation
@@ -51,6 +54,20 @@ async def store(installation: Installation, *notes: Note, failed: str = "") -> N
         gone = Failed(note_id="lost", code=ErrorCode.INVALID_INPUT, message=f"gone {failed}")
         await writer.settle(execution, "weibo", [gone])
     await writer.finish(execution)
+
+
+async def read_comments(installation: Installation, note: Note, *comments: Comment) -> None:
+    """Collect this note for a keyword that asks for comments, and read them as one page."""
+    collect = installation.collect
+    await collect.keywords.add(note.platform, "咖啡", comments=1_000)
+    await store(installation, note)
+    execution = (await collect.writer.acquire("collect")).execution
+    assert execution is not None
+    await collect.comments.lease(execution, platform=note.platform, limit=10)
+    page = ReadComments(note_id=note.note_id, comments=comments, cursor="", cookie_used=None)
+    [settled] = await collect.comments.settle(execution, note.platform, [page])
+    assert settled.created == len(comments)
+    await collect.writer.finish(execution)
 
 
 @pytest.fixture
@@ -116,6 +133,32 @@ async def test_counts_over_time_are_a_line_and_a_table(api: ApiStage, browser: B
     assert 'href="/notes/bilibili/BV1?count=likes" aria-current="true"' in likes
 
 
+async def test_a_note_shows_its_comments_page_by_page(api: ApiStage, browser: Browser) -> None:
+    """C32: the text first, then who wrote it, when, where and its likes; a reply is known as one. No empty state."""
+    await store(api.installation, replace(NOTE, note_id="BV2"))
+    assert "Comments <span" not in (await browser.get("/notes/bilibili/BV2")).text
+    author, at = Author(author_id="8", name="路人"), datetime(2026, 11, 2, 9, tzinfo=UTC)
+    first = Comment(comment_id="c0", text="第一条\n换行", author=author, published_at=at, likes=1, place="上海")
+    reply = Comment(comment_id="c1", parent_id="c0", text="同意", likes=1_200)
+    others = [Comment(comment_id=f"c{n}", text=f"comment {n:02}.") for n in range(2, 60)]
+    await read_comments(api.installation, NOTE, first, reply, *others)
+    # A pseudonym, unless the settings say otherwise.
+    known = (await api.installation.collect.stored_comments.list_page("bilibili", "BV1", limit=1)).comments[0].comment
+    page = (await browser.get("/notes/bilibili/BV1")).text
+    assert 'Comments <span class="count">60</span>' in page
+    assert (
+        page.index("第一条\n换行") < page.index(known.author.name) < page.index("上海 · 1 like<") < page.index("同意")
+    )
+    assert '<li class="comment reply"><p>同意</p><p class="small muted">Reply · 1,200 likes</p>' in page
+    assert [shown in page for shown in ("comment 49.", "comment 50.", "First page")] == [True, False, False]
+    [following] = re.findall(r'href="(/notes/bilibili/BV1\?after=\d+)#comments-title" rel="next"', page)
+    rest = (await browser.get(following)).text
+    assert [shown in rest for shown in ("comment 49.", "comment 50.", "comment 59.", "First page")] == [
+        *(False, True, True, True)
+    ]
+    assert 'rel="next"' not in rest
+
+
 @pytest.mark.thorough
 async def test_a_note_is_deleted_after_a_question(api: ApiStage, browser: Browser) -> None:
     await store(api.installation, NOTE)
@@ -128,7 +171,7 @@ async def test_a_note_is_deleted_after_a_question(api: ApiStage, browser: Browse
 
 
 async def test_what_a_platform_writes_is_text_and_never_markup(api: ApiStage, browser: Browser) -> None:
-    """XSS: title, text, author, tags, place, id and image of a note; title, keyword and error of a candidate."""
+    """XSS: all texts of a note and of its comments; title, keyword and error of a candidate."""
     evil = replace(
         NOTE,
         note_id="evil<b>",
@@ -140,7 +183,9 @@ async def test_what_a_platform_writes_is_text_and_never_markup(api: ApiStage, br
         images=(ATTACK,),
         url="javascript:alert(1)",
     )
-    await store(api.installation, evil, failed=ATTACK)
+    said = Comment(comment_id="c", text=ATTACK, author=Author(author_id=ATTACK, name=ATTACK), place=ATTACK)
+    await read_comments(api.installation, evil, said, replace(said, comment_id="d", published_at=NOTE.published_at))
+    await store(api.installation, failed=ATTACK)
     for path in ("/notes", "/notes?q=script", "/notes/bilibili/evil%3Cb%3E", "/candidates", "/"):
         text = (await browser.get(path)).text
         assert "<script>alert" not in text, path

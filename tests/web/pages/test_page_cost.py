@@ -14,10 +14,12 @@ from sqlalchemy import Engine, event, insert
 
 from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tests.web.pages.browser import Browser
+from tests.web.pages.test_notes_pages import NOTE, read_comments
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import daily_stats
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
+from tidings.collect.comments import Comment
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox import Fault
 
@@ -74,12 +76,15 @@ async def fill(api: ApiStage) -> list[str]:
         await connection.execute(insert(daily_stats), rows)
     for number in range(40):
         await installation.collect.keywords.add("bilibili", f"咖啡 {number}")
+    comments = [Comment(comment_id=f"c{number}", text="一条评论。" * 40) for number in range(60)]
+    await read_comments(installation, NOTE, *comments)
     [execution] = (await api.read(f"/api/sites/{own}/executions"))["executions"]
     page = f"/sites/{own.replace(':', '%3A')}"
     parts = ("", "/executions", f"/executions/{execution['executionId']}", "/failed", "/settings")
     return [
         *("/", "/?q=long&state=attention&sort=last", "/sites", "/sites?from=25&sort=name", "/sites/new", "/alerts"),
         *("/keywords", "/candidates", "/cookies", "/executions", "/workers", "/notes", "/settings", "/docs"),
+        "/notes/bilibili/BV1",
         *(page + part for part in parts),
         f"{page}/lookup?url={api.web.url(3)}",
         f"{page}/forget/confirm?since=2026-11-15T10:00:00Z",

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from tidings.cli.collect.status import print_pauses
 from tidings.cli.language import say
@@ -20,7 +21,7 @@ def _name_actions() -> dict[SettledAction, str]:
     return {
         SettledAction.CREATED: say("collected"),
         SettledAction.SKIPPED: say("known"),
-        SettledAction.RETRY: say("tried again later"),
+        SettledAction.RETRY: say("later"),
         SettledAction.FAILED: say("given up"),
         SettledAction.KEPT: say("not read again"),
         SettledAction.RELEASED: say("left"),
@@ -95,19 +96,10 @@ def print_collections(
         console.print(say("No candidate is due."))
         print_pauses(pauses, console=console)
         return
-    titles = _name_actions()
-    with_comments = any(report.comments for report in reports)
-    comments = [say("comments")] if with_comments else []
-    table = make_table(say("platform"), say("status"), *titles.values(), *comments, say("problem"))
+    console.print(_make_collection_table(reports))
     for report in reports:
-        table.add_row(
-            escape(report.platform),
-            colour_status(report.ended.status),
-            *(f"{report.counts.get(action, 0):,}" for action in titles),
-            *([f"{report.comments:,}"] if with_comments else []),
-            escape(report.ended.reason or ""),
-        )
-    console.print(table)
+        if report.ended.reason:
+            console.print(f"{escape(report.platform)}: {escape(report.ended.reason)}")
     print_pauses(pauses, console=console)
     paused = {pause.platform for pause in pauses}
     if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):
@@ -119,6 +111,30 @@ def print_collections(
         )
     if any(report.counts.get(SettledAction.FAILED) for report in reports):
         console.print(say("`tidings collect failed` says why candidates were given up."))
+
+
+def _make_collection_table(reports: Sequence[CollectReport]) -> Table:
+    """A row for each platform. A result that no candidate had gets no column, so that 80 columns suffice."""
+    titles = {
+        action: title
+        for action, title in _name_actions().items()
+        if action is SettledAction.CREATED or any(report.counts.get(action) for report in reports)
+    }
+    with_comments = any(report.comments for report in reports)
+    numbers = [*titles.values(), *([say("comments")] if with_comments else [])]
+    table = make_table(say("platform"), say("status"), *numbers, right=numbers)
+    table.padding = (0, 1, 0, 0)
+    for column in table.columns:
+        # Where it is tight, a title of several words takes several lines, and no word is broken.
+        column.no_wrap = " " not in str(column.header)
+    for report in reports:
+        table.add_row(
+            escape(report.platform),
+            colour_status(report.ended.status),
+            *(f"{report.counts.get(action, 0):,}" for action in titles),
+            *([f"{report.comments:,}"] if with_comments else []),
+        )
+    return table
 
 
 def _describe_end(ended: EndedExecution) -> str:

@@ -1,4 +1,4 @@
-"""Pages of collect: keywords, candidates that failed, and cookies. A cookie's value is never shown."""
+"""Pages of collect: candidates that failed, and cookies. A cookie's value is never shown."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,22 +9,18 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
-from tidings.collect.errors import CrawlError
 from tidings.collect.overview import CollectionSummary, read_collection
 from tidings.collect.status import list_failed, list_pauses
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.watching import KeywordChecks
 from tidings.collect.write.cookies import CookieError, make_cookie
-from tidings.collect.write.keywords import MOST_PAGES, NO_REFRESH, RefreshPlan, parse_refresh
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.web.pages.view.charts import draw_stack
 from tidings.web.pages.view.formats import Formats
-from tidings.web.pages.view.forms import FormState, FormValues, read_form
+from tidings.web.pages.view.forms import FormState, read_form
 from tidings.web.pages.view.questions import Question, ask
 from tidings.web.pages.view.rendering import PageMessage
 from tidings.web.pages.view.routing import Dashboard, make_page_router, require_scope
-from tidings.wiring.crawl import make_keyword_checks
 
 FUNNEL: Final = (
     CandidateStatus.PENDING,
@@ -34,7 +30,6 @@ FUNNEL: Final = (
 )
 
 _MOST_FAILED: Final = 50
-_LONGEST_KEYWORD: Final = 100
 _TONES: Final = {
     CookieStatus.ACTIVE: ("ok", "ok"),
     CookieStatus.COOLING: ("overdue", "warn"),
@@ -45,7 +40,6 @@ _TONES: Final = {
 
 def make_collect_router(dashboard: Dashboard) -> APIRouter:
     router = make_page_router(dashboard)
-    _add_keywords(router, dashboard)
     _add_candidates(router, dashboard)
     _add_cookies(router, dashboard)
     return router
@@ -94,114 +88,6 @@ def _describe_lag(summary: CollectionSummary, formats: Formats) -> str:
         return formats.texts("overview.mirror_even")
     age = formats.span(max(formats.now - summary.mirror_since, timedelta(0)))
     return formats.texts.count("overview.mirror_behind", summary.mirror_rows, span=age)
-
-
-def _add_keywords(router: APIRouter, dashboard: Dashboard) -> None:
-    keywords, renderer = dashboard.installation.collect.keywords, dashboard.renderer
-
-    async def show(request: Request, *, form: FormState | None = None, status: int = 200) -> Response:
-        formats = renderer.formats(request)
-        rows = [
-            {
-                "platform": each.platform,
-                "platform_name": name_platform(each.platform, formats),
-                "keyword": each.keyword,
-                "pages": each.pages,
-                "refresh": each.refresh,
-                "enabled": each.enabled,
-                "last": formats.relative(each.last_run_at),
-                "found": each.last_found,
-                "created": each.last_created,
-                "error": each.last_error_code,
-            }
-            for each in await keywords.list_all()
-        ]
-        return await dashboard.render(
-            request,
-            "keywords.html",
-            status=status,
-            rows=rows,
-            platforms=[(each, name_platform(each, formats)) for each in list_platforms()],
-            form=form or FormState({"pages": "1"}),
-        )
-
-    @router.get("/keywords")
-    async def show_keywords(request: Request) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        return await show(request)
-
-    @router.post("/keywords")
-    async def add_keyword(request: Request) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        form, texts = await read_form(request), renderer.texts(request)
-        checks = make_keyword_checks(dashboard.installation, crawler=dashboard.crawler)
-        problems = _check_keyword(form, renderer.formats(request), checks=checks)
-        if problems:
-            values = {name: form.get(name) for name in ("platform", "keyword", "pages", "refresh", "period")}
-            labels = {name: texts(f"keywords.{name}") for name in values}
-            return await show(request, form=FormState(values, problems, labels), status=400)
-        pages, plan = int(form.get("pages", "1")), _read_plan(form)
-        await keywords.add(form.get("platform"), form.get("keyword"), pages=pages, refresh=plan)
-        dashboard.installation.wake()
-        values = {"keyword": form.get("keyword")}
-        overload = await checks.find_overload(form.get("platform"))
-        if overload is None:
-            return renderer.redirect("/keywords", PageMessage("keyword_added", values=values))
-        values |= {"needed": str(overload.needed), "allowed": str(overload.allowed)}
-        return renderer.redirect("/keywords", PageMessage("keyword_overload", tone="warn", values=values))
-
-    @router.get("/keywords/remove/confirm")
-    async def ask_removal(request: Request, platform: str, keyword: str) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        question = Question(
-            key="remove_keyword",
-            values={"keyword": keyword, "platform": name_platform(platform, renderer.formats(request))},
-            action="/keywords/remove",
-            list_href="/keywords",
-            list_key="nav.keywords",
-            hidden={"platform": platform, "keyword": keyword},
-        )
-        return await ask(dashboard, request, question)
-
-    @router.post("/keywords/{action}")
-    async def change_keyword(request: Request, action: str) -> Response:
-        require_scope(request, Scope.WORKFLOW)
-        form = await read_form(request)
-        platform, keyword = form.get("platform"), form.get("keyword")
-        if action == "remove":
-            await keywords.remove(platform, keyword)
-        elif action in ("pause", "resume"):
-            await keywords.set_enabled(platform, keyword, enabled=action == "resume")
-        return renderer.redirect("/keywords", PageMessage("saved"))
-
-
-def _read_plan(form: FormValues) -> RefreshPlan | None:
-    """How notes are followed; None keeps what the keyword has. Raises CrawlError."""
-    every = form.get("refresh")
-    if not every:
-        return None
-    return NO_REFRESH if every == "off" else parse_refresh(every, form.get("period") or None)
-
-
-def _check_keyword(form: FormValues, formats: Formats, *, checks: KeywordChecks) -> dict[str, str]:
-    problems, texts = {}, formats.texts
-    if form.get("platform") not in list_platforms():
-        problems["platform"] = texts("keywords.platform_unknown")
-    if not 1 <= len(form.get("keyword")) <= _LONGEST_KEYWORD:
-        problems["keyword"] = texts("keywords.keyword_length")
-    pages = form.get("pages", "1")
-    if not (pages.isascii() and pages.isdigit() and 1 <= int(pages[:3]) <= MOST_PAGES):
-        problems["pages"] = texts("keywords.pages_range", most=MOST_PAGES)
-    try:
-        _read_plan(form)
-    except CrawlError as error:
-        problems["refresh"] = formats.explain(error.message)
-    if not problems:
-        try:
-            checks.check(form.get("platform"), form.get("keyword"))
-        except CrawlError as error:
-            problems["keyword"] = texts("keywords.cannot_work", reason=formats.say(error.message))
-    return problems
 
 
 def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:

@@ -1,4 +1,5 @@
-"""Collected notes: search, filters and pages; one note with its counts and the addresses of its images; deletion.
+"""Collected notes: search, filters and pages; one note with its counts, comments and the addresses of its images;
+deletion.
 
 Images are never loaded: their addresses belong to platforms, which would learn who reads.
 """
@@ -14,7 +15,9 @@ from fastapi.responses import Response
 from markupsafe import Markup, escape
 
 from tidings.collect.archive.archive import CURSOR, NoteFilter, NoteSnapshot, StoredNote
+from tidings.collect.archive.comments import StoredCommentPage
 from tidings.collect.archive.export import ExportFormat
+from tidings.collect.comments import Comment
 from tidings.collect.notes import NoteKind
 from tidings.core.clock import to_text
 from tidings.core.secrets.scopes import Scope
@@ -33,8 +36,9 @@ _MOST_COUNTED: Final = 1_000
 _EXCERPT: Final = 90
 _LONGEST: Final = 256
 _PERIODS: Final = {"7": timedelta(days=7), "30": timedelta(days=30), "365": timedelta(days=365)}
-# Rows of the table below the chart, and the chart's pixels on a desktop and on a phone.
+# Rows of the table below the chart, comments on a page, and the chart's pixels on a desktop and on a phone.
 _MOST_ROWS: Final = 30
+_COMMENTS: Final = 50
 _WIDE, _PHONE = 792, 320
 COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "danmaku")
 
@@ -167,13 +171,19 @@ def _make_exports(query: Mapping[str, str], wanted: NoteFilter) -> list[tuple[st
 
 
 def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
-    installation = dashboard.installation
+    collect = dashboard.installation.collect
 
     @router.get("/notes/{platform}/{note_id:path}")
-    async def show_note(request: Request, platform: str, note_id: str, count: str = "") -> Response:
-        """`count`: the series of the chart."""
+    async def show_note(
+        request: Request,
+        platform: str,
+        note_id: str,
+        count: str = "",
+        after: str | None = Query(None, pattern=CURSOR),
+    ) -> Response:
+        """`count`: the series of the chart. `after`: the cursor of a page of comments."""
         grant = require_scope(request, Scope.WORKFLOW)
-        notes = installation.collect.notes
+        notes, comments = collect.notes, collect.stored_comments
         stored = await notes.find(platform, note_id)
         if stored is None:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
@@ -194,6 +204,13 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
                 }
                 for each in reversed(await notes.list_versions(platform, note_id) if stored.version > 1 else [])
             ],
+            comments=_describe_comments(
+                await comments.list_page(platform, note_id, limit=_COMMENTS, cursor=after),
+                total=await comments.count(platform, note_id),
+                first=locate_note(platform, note_id),
+                is_first=after is None,
+                formats=formats,
+            ),
             facts=_describe_facts(stored, formats),
             deletion=_locate_deletion(platform, note_id) if grant.allows(()) else "",
         )
@@ -240,6 +257,40 @@ def _draw_line(
         "dots": [(x, y, formats.clock_time(at), value) for (x, y), (at, value) in shown],
         "dates": [(x, formats.date(at.astimezone(formats.zone).date())) for (x, _), (at, _) in shown[::step]],
     }
+
+
+def _describe_comments(
+    page: StoredCommentPage, *, total: int, first: str, is_first: bool, formats: Formats
+) -> dict[str, Any] | None:
+    """A page of comments, in the platform's order; None if none is stored. `first`: the address of the first page."""
+    if not total:
+        return None
+    return {
+        "total": formats.number(total),
+        "rows": [
+            {
+                "text": each.comment.text,
+                "is_reply": bool(each.comment.parent_id),
+                "facts": _describe_comment(each.comment, formats),
+            }
+            for each in page.comments
+        ],
+        "next": None if page.next is None else f"{first}?{urlencode({'after': page.next})}#comments-title",
+        "first": None if is_first else f"{first}#comments-title",
+    }
+
+
+def _describe_comment(comment: Comment, formats: Formats) -> list[str]:
+    """Who wrote it, when and where, and how many like it, as far as the platform says."""
+    texts = formats.texts
+    facts = [
+        texts("note.reply") if comment.parent_id else "",
+        comment.author.name,
+        formats.time(comment.published_at) if comment.published_at else "",
+        comment.place,
+        texts.count("note.comment_likes", comment.likes) if comment.likes else "",
+    ]
+    return [each for each in facts if each]
 
 
 def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any]]:

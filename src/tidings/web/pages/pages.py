@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from tidings.web.pages.alerts import make_alerts_router
 from tidings.web.pages.collect import make_collect_router
+from tidings.web.pages.keywords import make_keywords_router
 from tidings.web.pages.notes import make_notes_pages_router
 from tidings.web.pages.overview import make_overview_router
 from tidings.web.pages.site.actions import make_site_actions_router
@@ -30,6 +31,7 @@ def make_page_routers(dashboard: Dashboard) -> Sequence[APIRouter]:
         make_site_settings_router,
         make_alerts_router,
         make_notes_pages_router,
+        make_keywords_router,
         make_collect_router,
         make_system_router,
     )

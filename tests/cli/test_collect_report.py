@@ -1,0 +1,54 @@
+"""The tables of `collect run` on a terminal."""
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from tidings.cli.collect.report import print_collections
+from tidings.cli.language import speak
+from tidings.collect.run.report import CollectReport, EndedExecution
+from tidings.collect.write import SettledAction
+from tidings.core.executions import ExecutionStatus
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    """The language is the process's: no other test may find it changed."""
+    yield
+    speak("en")
+
+
+def make_report(platform: str, *, comments: int = 0, reason: str | None = None, **counts: int) -> CollectReport:
+    status = ExecutionStatus.INTERRUPTED
+    ended = EndedExecution(workflow="collect", execution_id="e", request_id="r", status=status, reason=reason)
+    by_action = {SettledAction(name): number for name, number in counts.items()}
+    return CollectReport(platform=platform, ended=ended, counts=by_action, comments=comments)
+
+
+def print_lines(*reports: CollectReport) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    print_collections(reports, console=console)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(("chosen", "given_up"), [("en", "given"), ("zh", "已放弃")])
+def test_every_result_fits_into_80_columns(chosen: str, given_up: str) -> None:
+    """C28: also if all of them occur; no name and no number is broken over two lines."""
+    speak(chosen)
+    everything = {action.value: 1_234 for action in SettledAction}
+    lines = print_lines(make_report("xiaohongshu", comments=12_345, reason="the line is cut", **everything))
+    [row] = [line for line in lines if line.startswith("xiaohongshu ")]
+    assert row.split()[2:] == [*["1,234"] * len(SettledAction), "12,345"]
+    assert any(given_up in line for line in lines)
+    assert "xiaohongshu: the line is cut" in lines
+    assert max(map(cell_len, lines)) <= 80
+
+
+def test_a_result_that_no_candidate_had_gets_no_column() -> None:
+    lines = print_lines(make_report("bilibili", created=3), make_report("weibo", created=1, failed=2))
+    assert lines[0].split() == ["platform", "status", "collected", "given", "up"]
+    assert [line.split()[2:] for line in lines[1:3]] == [["3", "0"], ["1", "2"]]
