@@ -19,7 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.n8n.install import Place
 
 SHIPPED = Path(__file__).parent.parent.parent / "n8n"
-DISCOVER, COLLECT, RECOVER, ERRORS = "tidingsDiscover", "tidingsCollect", "tidingsRecover", "tidingsErrors"
+DISCOVER, COLLECT, COMMENTS = "tidingsDiscover", "tidingsCollect", "tidingsComments"
+RECOVER, ERRORS = "tidingsRecover", "tidingsErrors"
 # As n8n's editor gives one to a credential.
 CREDENTIAL_ID = "k3Jq9tZp2Lw7Vx5B"
 LONGEST_COMMAND = 180.0

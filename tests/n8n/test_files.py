@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.n8n.driver import COLLECT, DISCOVER, ERRORS, RECOVER, SHIPPED
+from tests.n8n.driver import COLLECT, COMMENTS, DISCOVER, ERRORS, RECOVER, SHIPPED
 from tidings.collect.errors import RULES, Action, ErrorCode, next_delay
 
 FILES = sorted(SHIPPED.glob("*.json"))
@@ -26,15 +26,21 @@ DONE = {
 
 # Whose repetition would be counted.
 COUNTED = ("/workflow/candidates", "/workflow/cookies/outcomes")
-ONE_BY_ONE = {
-    "discover": ("Report one by one", "Check each answer"),
-    "collect": ("Settle one by one", "Find what is refused"),
+ONE_BY_ONE: Mapping[str, list[tuple[str, str]]] = {
+    "discover": [("Report one by one", "Check each answer")],
+    "collect": [("Settle one by one", "Find what is refused")],
+    "comments": [],
 }
 REFUSED = {
     "discover": [("What next?", 2), ("Reported?", 2)],
     "collect": [("What next?", 3), ("Leased?", 2), ("Settled?", 2)],
+    "comments": [("What next?", 2), ("Leased?", 2), ("Settled?", 3), ("Given up?", 1)],
 }
-LOOPS = {"discover": {"For each keyword", "One try"}, "collect": {"Lease a batch", "One try"}}
+LOOPS = {
+    "discover": {"For each keyword", "One try"},
+    "collect": {"Lease a batch", "One try"},
+    "comments": {"Lease a page", "One try"},
+}
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
@@ -69,7 +75,7 @@ def write_row(code: ErrorCode) -> str:
 def test_each_file_has_a_name_that_stays() -> None:
     """C19: a second import updates instead of doubling, and failures find the workflow that tells of them."""
     documents = {file.stem: json.loads(file.read_text()) for file in FILES}
-    ids = {"discover": DISCOVER, "collect": COLLECT, "recover": RECOVER, "errors": ERRORS}
+    ids = {"discover": DISCOVER, "collect": COLLECT, "comments": COMMENTS, "recover": RECOVER, "errors": ERRORS}
     assert {stem: document["id"] for stem, document in documents.items()} == ids
     assert {stem: document["name"] for stem, document in documents.items()} == {n: f"Tidings: {n}" for n in ids}
     settings = {stem: document["settings"] for stem, document in documents.items()}
@@ -122,7 +128,7 @@ def test_every_node_that_is_spoken_of_is_there(file: Path) -> None:
     assert spoken <= set(nodes)
 
 
-@pytest.mark.parametrize("stem", ["discover", "collect"])
+@pytest.mark.parametrize("stem", REFUSED)
 def test_whatever_fails_after_the_lock_is_taken_gives_it_back(stem: str) -> None:
     """C3: each step that can fail leads to the end that finishes as failed; so does each answer that says no."""
     file = SHIPPED / f"{stem}.json"
@@ -131,8 +137,8 @@ def test_whatever_fails_after_the_lock_is_taken_gives_it_back(stem: str) -> None
     assert "onError" not in fallible.pop("Take the lock")
     assert fallible.pop("Finish as failed")["onError"] == "continueRegularOutput"
     # Of what is asked one by one, the next step looks at each answer.
-    each, judge = ONE_BY_ONE[stem]
-    assert (fallible.pop(each)["onError"], follow(file, each)) == ("continueRegularOutput", [judge])
+    for each, judge in ONE_BY_ONE[stem]:
+        assert (fallible.pop(each)["onError"], follow(file, each)) == ("continueRegularOutput", [judge])
     assert {node["onError"] for node in fallible.values()} == {"continueErrorOutput"}
     assert {tuple(follow(file, name, 1)) for name in fallible} == {("Find the reason",)}
     assert follow(file, "Find the reason") == ["Finish as failed"]

@@ -29,7 +29,7 @@ async def test_the_shipped_files_import_as_they_are_and_a_second_time_without_do
     try:
         for _ in range(2):
             said = await n8n.run("import:workflow", "--separate", f"--input={SHIPPED}", **outside.variables)
-            assert "Successfully imported 4 workflows." in said.text
+            assert "Successfully imported 5 workflows." in said.text
         kept = n8n.read("SELECT id, name, nodes, connections, settings, active FROM workflow_entity ORDER BY id")
     finally:
         await n8n.run("import:workflow", "--separate", f"--input={n8n.aim()}")
