@@ -33,8 +33,9 @@ from tidings.collect.archive.archive import NoteArchive, NoteFilter
 from tidings.collect.archive.export import ExportFormat
 from tidings.collect.notes import NoteKind
 from tidings.core.secrets.master_key import new_master_key
-from tidings.settings import read_settings
-from tidings.wiring import Installation, open_installation
+from tidings.settings.settings import read_settings
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import open_installation
 
 PAGE = Path(__file__).parent / "archive.md"
 MOST_LIST_MS = 50.0

@@ -32,7 +32,7 @@ from benchmarks.measurement import ROOT, Cost, SubjectError, measure
 from benchmarks.report import describe_machine, format_results, write_readme
 from benchmarks.stage import Stage
 from benchmarks.verdicts import Mark, Verdict
-from tidings.sandbox import DEMO_BING_KEY, SandboxBing
+from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
 
 PAGE = Path(__file__).parent / "bing.md"
 RESULTS = Path(__file__).parent / "results"

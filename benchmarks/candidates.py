@@ -9,7 +9,7 @@ from benchmarks.postgresql import tidy_tables
 from tidings.collect.notes import Author, Counts, Note, NoteKind
 from tidings.collect.tables import candidates
 from tidings.core.db.database import Database, open_database
-from tidings.wiring import prepare_tables
+from tidings.wiring.opening import prepare_tables
 
 PLATFORMS = 5
 

@@ -29,8 +29,10 @@ from benchmarks.measurement import ROOT, Cost, SubjectError, measure
 from benchmarks.report import describe_machine, format_results, write_readme
 from benchmarks.stage import Stage
 from benchmarks.verdicts import Mark, Verdict
-from tidings.sandbox import DEMO_BAIDU_TOKEN, DEMO_BING_KEY, SandboxBaidu, SandboxBing, SandboxGoogle
 from tidings.sandbox.engines import google as google_faults
+from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
+from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
+from tidings.sandbox.engines.google import SandboxGoogle
 from tidings.sandbox.wire.stand_in import StandIn
 
 PAGE = Path(__file__).parent / "channels.md"

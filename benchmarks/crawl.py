@@ -33,9 +33,9 @@ from tidings.core.db.database import open_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
-from tidings.wiring import prepare_tables
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.wiring.opening import prepare_tables
 
 PAGE = Path(__file__).parent / "crawl.md"
 RESULTS = Path(__file__).parent / "results"

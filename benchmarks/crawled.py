@@ -28,8 +28,8 @@ from tidings.web.middleware.auth import require
 from tidings.web.routes.collect.crawler import make_crawler_router
 from tidings.web.server import serve
 from tidings.web.service import make_monitoring_routers, make_site_routers
-from tidings.wiring import Installation
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.installation import Installation
 
 EMPTY_PATH = "/crawler/empty"
 

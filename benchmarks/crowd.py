@@ -11,7 +11,8 @@ from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import BATCH_SIZE, Failed, Writer, WriterLimits
+from tidings.collect.write.values import BATCH_SIZE, Failed, WriterLimits
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database
 from tidings.core.executions import Execution, Executions

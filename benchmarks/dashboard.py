@@ -34,10 +34,11 @@ from benchmarks.verdicts import Mark, Verdict
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop
-from tidings.settings import read_settings
+from tidings.settings.settings import read_settings
 from tidings.web.service import Service
-from tidings.wiring import Installation, open_installation
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import open_installation
 
 PAGE = Path(__file__).parent / "dashboard.md"
 MOST_MS = 100.0

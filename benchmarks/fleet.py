@@ -26,8 +26,8 @@ from tests.test_workers import Machines, open_machines
 from tests.waiting import Held
 from tidings.announce.schedule.table import schedules
 from tidings.announce.site.site import SubmitMethod
-from tidings.sandbox import Recorded
-from tidings.wiring import load_tables
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.wiring.opening import load_tables
 
 TRIGGERS = 40
 STOPS = 10

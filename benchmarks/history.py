@@ -17,8 +17,8 @@ from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import executions, store_outcomes
 from tidings.core.secrets.redaction import Redactor
-from tidings.settings import read_settings
-from tidings.wiring import open_installation
+from tidings.settings.settings import read_settings
+from tidings.wiring.opening import open_installation
 
 _DAYS = (
     "WITH RECURSIVE days(day) AS "

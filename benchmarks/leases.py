@@ -34,7 +34,7 @@ from benchmarks.report import describe_machine, format_results, format_table, wr
 from benchmarks.verdicts import Mark, Verdict
 from benchmarks.workers import PLATFORM, QUEUE, Kind, RoundResult, run_workers
 from tidings.collect.tables import CandidateStatus, sources
-from tidings.collect.write import BATCH_SIZE
+from tidings.collect.write.values import BATCH_SIZE
 from tidings.core.db.database import open_database
 from tidings.core.secrets.master_key import new_master_key
 

@@ -22,8 +22,9 @@ from tidings.core.queue.dispatcher import Call, Job
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.settings import Settings
-from tidings.wiring import Installation, open_installation
+from tidings.settings.settings import Settings
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import open_installation
 
 TIMES = 20
 

@@ -16,8 +16,9 @@ from tidings.collect.write.values import Collected, Failed, NewCandidate
 from tidings.core.executions import Execution
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.settings import read_settings
-from tidings.wiring import Installation, open_installation
+from tidings.settings.settings import read_settings
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import open_installation
 
 PLATFORMS = ("bilibili", "xiaohongshu", "weibo", "web")
 KEYWORDS = ("咖啡", "手冲咖啡", "茶", "露营", "滑雪")

@@ -29,8 +29,8 @@ from tidings.cli.session import Session
 from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop
 from tidings.web.service import Service
-from tidings.wiring import Installation
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.installation import Installation
 
 
 class Served(Child):

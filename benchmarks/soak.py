@@ -30,7 +30,8 @@ import aiohttp
 from benchmarks.measurement import SubjectError
 from benchmarks.report import describe_machine, format_results, write_readme
 from benchmarks.verdicts import Mark, Verdict
-from tidings.sandbox import SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 PAGE = Path(__file__).parent / "soak.md"
 RESULTS = Path(__file__).parent / "results"

@@ -22,7 +22,9 @@ from aiohttp import web
 
 from benchmarks.files import KEY, Variant, write_site
 from benchmarks.measurement import ROOT
-from tidings.sandbox import Fault, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 _PATIENCE_SECONDS = 10
 

@@ -22,7 +22,8 @@ from benchmarks.candidates import make_note
 from benchmarks.jobs import open_app
 from benchmarks.measurement import ROOT, SubjectError
 from tidings.cli.session import Session
-from tidings.collect.write import BATCH_SIZE, Collected, NewCandidate, Writer
+from tidings.collect.write.values import BATCH_SIZE, Collected, NewCandidate
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution
 
 PLATFORM = "bilibili"

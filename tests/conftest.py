@@ -28,7 +28,8 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.stop import Stop
-from tidings.wiring import Installation, load_tables
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import load_tables
 
 load_tables()
 

@@ -31,7 +31,8 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import SandboxBaidu, SandboxSite
+from tidings.sandbox.engines.baidu import SandboxBaidu
+from tidings.sandbox.site.site import SandboxSite
 
 TOKEN = "a1B2c3D4e5F6g7H8"
 ORIGIN = "https://example.com"

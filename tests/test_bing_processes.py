@@ -30,7 +30,12 @@ from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.net.client import GuardedClient
-from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 QUOTA = 500
 PLENTY = 10_000

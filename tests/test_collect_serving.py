@@ -19,10 +19,10 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.db.database import Database
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SHOW_PATH, SandboxWeibo
-from tidings.settings import read_settings
-from tidings.wiring import open_installation
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.settings.settings import read_settings
+from tidings.wiring.opening import open_installation
 
 pytestmark = pytest.mark.slow
 

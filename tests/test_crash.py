@@ -14,7 +14,10 @@ import pytest
 
 from tests.cli.fork_server import Command
 from tests.cli.terminal import Terminal, announce_words, end, make_sandbox
-from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox, SandboxEngine
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 

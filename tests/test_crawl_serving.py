@@ -35,12 +35,12 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import bilibili, weibo, xiaohongshu
 from tidings.sandbox.media.platform import SandboxMedia
-from tidings.settings import Settings
-from tidings.wiring import open_installation
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.settings.settings import Settings
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.opening import open_installation
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from tests.cli.terminal import Terminal, end
 from tests.test_serve import Served, Server
 from tests.waiting import wait_until
 from tidings.core.secrets.master_key import new_master_key
-from tidings.settings import read_settings
+from tidings.settings.settings import read_settings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 # A clean end takes so many seconds at the most.

@@ -25,14 +25,17 @@ from tests.cli.terminal import Terminal, end
 from tidings.announce.schedule.table import SPREAD, Schedules, schedules
 from tidings.announce.site.site import Site, SubmitMethod, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts import new_webhook_secret
+from tidings.core.alerts.webhook import new_webhook_secret
 from tidings.core.clock import SystemClock, to_milliseconds
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
 from tidings.core.process_lock import find_process
 from tidings.core.secrets.keyring import KeyRing
-from tidings.sandbox import Fault, FaultKind, Recorded, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 

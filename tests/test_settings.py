@@ -14,13 +14,15 @@ from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, 
 from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.errors import BACKOFF
-from tidings.core.alerts import Language
+from tidings.core.alerts.kinds import Language
 from tidings.core.clock import parse_duration
 from tidings.core.logs.logger import LogFormat
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.settings import CollectSettings, CrawlSettings, SettingError, Settings, SiteSettings, read_settings
-from tidings.settings.collect import PseudonymUse
+from tidings.settings.collect import CollectSettings, CrawlSettings, PseudonymUse
+from tidings.settings.settings import Settings, read_settings
+from tidings.settings.site import SiteSettings
+from tidings.settings.variables import SettingError
 
 CANARY = "canary-5ecret-0123456789"
 SITEMAP = "https://example.com/sitemap.xml"

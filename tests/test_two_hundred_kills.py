@@ -21,16 +21,13 @@ from tests.cli.terminal import Terminal
 from tidings.announce.channels.quota.quota import channel_quota
 from tidings.announce.ledger.ledger import Channel, ledger
 from tidings.core.db.database import Database, open_database
-from tidings.sandbox import (
-    Fault,
-    FaultKind,
-    Recorded,
-    Sandbox,
-    SandboxBaidu,
-    SandboxBing,
-    SandboxEngine,
-    SandboxSite,
-)
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.baidu import SandboxBaidu
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, text
 from tests.postgres import Server as PostgresServer
 from tests.test_workers import Machines, open_machines, own_postgres
 from tidings.announce.ledger.ledger import ledger
-from tidings.sandbox import SandboxEngine
+from tidings.sandbox.engines.indexnow import SandboxEngine
 
 __all__ = ["own_postgres"]
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from tidings.sandbox import Recorded
+from tidings.sandbox.wire.request_log import Recorded
 
 SOON = 60.0
 _PAUSE = 0.002

@@ -8,7 +8,7 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import is_trusted_owner, load_or_create_key_file
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 
 
 class DataDirectoryError(Exception):
@@ -65,7 +65,7 @@ def open_webhook_secret(settings: Settings, *, redactor: Redactor) -> Secret:
     """The secret that signs webhooks: from the settings, or from the data directory, where one is created if needed."""
     if settings.webhook_secret is not None:
         return settings.webhook_secret
-    from tidings.core.alerts import new_webhook_secret
+    from tidings.core.alerts.webhook import new_webhook_secret
 
     text, _ = load_or_create_key_file(
         settings.data_dir / "webhook.secret",

@@ -17,8 +17,8 @@ from tidings.core.loop import Loop
 from tidings.core.queue.dispatcher import Task
 from tidings.core.queue.tick import AFTER_ERROR
 from tidings.core.stop import Stop
-from tidings.wiring import Installation
 from tidings.wiring.crawl import make_collect_jobs
+from tidings.wiring.installation import Installation
 
 QUEUES = ("announce", "collect")
 # Open requests have five seconds of their own; everything must end within ten.

@@ -22,7 +22,10 @@ from tidings.announce.site.channel_settings import BingSettings, PagePriority
 from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from tests.announce.stage import Events, Stage, StageMaker
 from tests.conftest import Bench, BenchMaker
 from tidings.announce.site.site import make_site
-from tidings.sandbox import SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 
 @pytest.fixture

@@ -22,14 +22,16 @@ from tidings.announce.service import MOST_WAITING, RUN, AnnounceService, Started
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts import new_webhook_secret
+from tidings.core.alerts.webhook import new_webhook_secret
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord
 from tidings.core.queue.dispatcher import Call
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
 
 SOON = 20.0

@@ -17,7 +17,8 @@ from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionRecord
 from tidings.core.stop import Stop
-from tidings.sandbox import SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 Events = list[MutableMapping[str, Any]]
 

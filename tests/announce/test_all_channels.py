@@ -17,7 +17,12 @@ from tidings.announce.site.google_settings import GoogleSettings, IndexedContent
 from tidings.announce.site.site import make_site
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind, SandboxBaidu, SandboxBing, SandboxEngine, SandboxGoogle, SandboxSite
+from tidings.sandbox.engines.baidu import SandboxBaidu
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.google import SandboxGoogle
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 TOKEN = "a1B2c3D4e5F6g7H8"
 PAGES = 20

@@ -30,8 +30,12 @@ from tidings.announce.site.site import SubmitMethod, make_site
 from tidings.announce.site.table import Origin
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind, Recorded, SandboxBing, SandboxEngine, SandboxSite
-from tidings.wiring import Installation
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.wiring.installation import Installation
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,11 @@ from tidings.announce.site.channel_settings import BaiduSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind, SandboxBaidu, SandboxEngine, SandboxSite
 from tidings.sandbox.engines import baidu as faults
+from tidings.sandbox.engines.baidu import SandboxBaidu
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 TOKEN = "a1B2c3D4e5F6g7H8"
 # 18:30 of the same day at Baidu.

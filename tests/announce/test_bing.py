@@ -18,9 +18,9 @@ from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import Site, make_site
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
-from tidings.sandbox import Fault, FaultKind, SandboxBing
 from tidings.sandbox.engines import bing as faults
-from tidings.sandbox.engines.bing import ErrorStyle, refuse, refuse_exceeded
+from tidings.sandbox.engines.bing import ErrorStyle, SandboxBing, refuse, refuse_exceeded
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 AWKWARD = "aB3+/=&%20#?'\\\"key"

@@ -16,9 +16,12 @@ from tidings.announce.site.channel_settings import BingSettings
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import ErrorStyle, Fault, Layout, Recorded, SandboxSite
 from tidings.sandbox.engines import bing as faults
-from tidings.sandbox.engines.bing import refuse, refuse_quota
+from tidings.sandbox.engines.bing import ErrorStyle, refuse, refuse_quota
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.one_database
 

@@ -20,9 +20,9 @@ from tidings.announce.execution.report import Report
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.core.net.client import Admit, GuardedClient, Stream
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.engines import bing as faults
 from tidings.sandbox.engines.bing import SUBMIT_PATH, refuse, refuse_quota
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 pytestmark = pytest.mark.one_database
 

@@ -36,8 +36,12 @@ from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
-from tidings.sandbox import Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines import bing as faults
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

@@ -21,8 +21,8 @@ from tidings.announce.site.site import Engine, parse_engine
 from tidings.announce.site.table import Origin
 from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault
 from tidings.sandbox.engines.indexnow import FORBIDDEN
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

@@ -17,7 +17,9 @@ from tidings.announce.ledger.statistics import KEPT_DAYS, DailyStatistics, DayCo
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, Recorded, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
+from tidings.sandbox.wire.request_log import Recorded
 
 DAY = timedelta(days=1)
 TODAY = MORNING.date()

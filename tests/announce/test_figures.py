@@ -16,8 +16,9 @@ from tidings.announce.ledger.statistics import read_days
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import check_schedule
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, SandboxSite
 from tidings.sandbox.engines.bing import refuse_exceeded
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 

@@ -26,8 +26,11 @@ from tidings.announce.site.google_settings import GoogleSettings, IndexedContent
 from tidings.announce.site.site import Site, make_site
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind, SandboxEngine, SandboxGoogle, SandboxSite
 from tidings.sandbox.engines import google as faults
+from tidings.sandbox.engines.google import SandboxGoogle
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
 FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED

@@ -22,7 +22,8 @@ from tidings.announce.channels.protocols.indexnow import (
 from tidings.announce.site.site import Engine, Site, SubmitMethod, make_site
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
-from tidings.sandbox import Fault, FaultKind, KeyCheck, SandboxEngine
+from tidings.sandbox.engines.indexnow import KeyCheck, SandboxEngine
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"
 ENGINE = Engine("https://api.indexnow.org/indexnow", "api.indexnow.org")

@@ -11,7 +11,7 @@ from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.corrections import requeue_failed
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.lookup import ChannelLookup, LookupRefusal, LookupRule, PageLookup, find_page
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 RULES = DueRules()
 

@@ -8,7 +8,7 @@ import pytest
 from tests.announce.bing_stage import KEY, open_bing_stage
 from tests.conftest import BenchMaker
 from tests.fakes import FakeClock
-from tidings.sandbox import SandboxBing
+from tidings.sandbox.engines.bing import SandboxBing
 
 pytestmark = pytest.mark.one_database
 

@@ -16,8 +16,8 @@ from tidings.announce.site.site import parse_engines
 from tidings.announce.status import SiteOverview, describe_execution, read_overview
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, SandboxEngine
-from tidings.sandbox.engines.indexnow import FORBIDDEN
+from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
+from tidings.sandbox.wire.faults import Fault
 
 NOON = MORNING.replace(hour=12, minute=0)
 MINUTE = timedelta(minutes=1)

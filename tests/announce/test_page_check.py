@@ -10,7 +10,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.settings import PageCheck, PageCheckMode
 from tidings.announce.page_check.signs import find_canonical_link, is_noindex_header, is_same_page, read_page
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

@@ -9,7 +9,8 @@ import pytest
 from tests.announce.stage import StageMaker
 from tidings.announce.execution.report import Report
 from tidings.core.executions import AlreadyRunningError, ExecutionStatus
-from tidings.sandbox import Fault, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 
 async def test_every_page_is_announced_once_and_nothing_is_sent_twice(open_stage: StageMaker) -> None:

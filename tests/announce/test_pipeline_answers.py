@@ -8,8 +8,10 @@ from tests.announce.stage import Events, StageMaker, list_sent, pick_events
 from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
 from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 PARTIAL, SUCCEEDED, FAILED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED
 DOWN = Fault(status=503)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.announce.stage import Stage, StageMaker, list_sent, write_index, write_urlset
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import SandboxSite
+from tidings.sandbox.site.site import SandboxSite
 
 pytestmark = pytest.mark.one_database
 

@@ -15,7 +15,10 @@ from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 BUDGET = timedelta(minutes=5)
 INTERRUPTED, SUCCEEDED = ExecutionStatus.INTERRUPTED, ExecutionStatus.SUCCEEDED

@@ -10,7 +10,9 @@ from tests.announce.stage import Events, StageMaker, list_sent, pick_events, wri
 from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, FaultKind, Layout, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 pytestmark = pytest.mark.one_database
 

@@ -8,8 +8,11 @@ from tests.announce.stage import StageMaker, list_sent, write_urlset
 from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
 from tidings.sandbox.engines.indexnow import NOT_VERIFIED
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 PARTIAL, SUCCEEDED = ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 DOWN = Fault(status=503)

@@ -7,7 +7,9 @@ import pytest
 from tests.announce.stage import Events, StageMaker, pick_events
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, Layout, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

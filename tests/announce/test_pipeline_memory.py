@@ -7,7 +7,10 @@ import pytest
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent, write_index, write_urlset
 from tests.conftest import BenchMaker
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault, Layout, Recorded, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
+from tidings.sandbox.wire.request_log import Recorded
 
 GAP = timedelta(minutes=10)
 SUCCEEDED = ExecutionStatus.SUCCEEDED

@@ -12,7 +12,10 @@ from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
-from tidings.sandbox import Fault, FaultKind, Layout, Recorded, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 INTERVAL = timedelta(milliseconds=30)
 

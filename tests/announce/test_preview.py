@@ -9,7 +9,8 @@ from tidings.announce.execution.report import Report
 from tidings.core.db.database import metadata
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

@@ -25,7 +25,7 @@ from tidings.announce.service import MOST_CUT_OFF, PUT_OFF, BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import SubmitMethod
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.core.alerts import Alert
+from tidings.core.alerts.events import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus
 from tidings.core.process_lock import ProcessLock

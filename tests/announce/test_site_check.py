@@ -9,7 +9,8 @@ from tidings.announce.site.check import SiteFinding, check_key_file, check_site,
 from tidings.announce.site.site import Site, make_site
 from tidings.core.clock import SystemClock
 from tidings.core.net.client import GuardedClient
-from tidings.sandbox import Fault, FaultKind, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 KEY = "Key-For-Checking-0123456789"
 

@@ -13,7 +13,7 @@ from tidings.announce.overview import SiteCondition, SiteOrder, find_summary, li
 from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import ANNOUNCE, CORRECTION, Site, make_site
 from tidings.core.executions import ExecutionStatus
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 # The host is its condition; the number keeps the order by name apart from the order by urgency.

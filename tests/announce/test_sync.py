@@ -9,7 +9,7 @@ from tests.announce.test_schedule import store_sites
 from tests.fakes import FakeClock
 from tests.stage import open_stage
 from tidings.announce.schedule.table import schedules
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 pytestmark = pytest.mark.one_database
 

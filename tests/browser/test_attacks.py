@@ -15,8 +15,8 @@ from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.notes import Author
-from tidings.core.alerts import Alert
-from tidings.sandbox import Fault
+from tidings.core.alerts.events import Alert
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = MARKS
 

@@ -13,7 +13,7 @@ from tests.browser.install import find_axe
 from tests.web.api_stage import hold
 from tests.web.pages.test_notes_pages import NOTE, store
 from tests.web.stage import ADMIN
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = MARKS
 

@@ -162,7 +162,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Commands load these when they need them.
-    for name in ("tidings.collect.run.jobs", "tidings.web.service", "tidings.sandbox"):
+    for name in ("tidings.collect.run.jobs", "tidings.web.service", "tidings.sandbox.bundle"):
         importlib.import_module(name)
     from tidings.cli import main
 

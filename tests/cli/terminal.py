@@ -13,7 +13,9 @@ from typing import Any
 
 from tests.cli.fork_server import Command, ForkServer
 from tidings.core.secrets.master_key import new_master_key
-from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 SCRIPT = Path(sys.executable).with_name("tidings")
 LONGEST_RUN = 60.0

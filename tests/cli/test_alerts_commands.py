@@ -3,8 +3,9 @@
 import pytest
 
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
-from tidings.sandbox import Fault, FaultKind, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 pytestmark = pytest.mark.one_database
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, announce_words, count_each_once, end, make_sandbox
-from tidings.sandbox import Fault, FaultKind, Recorded, Sandbox
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 ADDRESS = "https://site.example/sitemap.xml"
 KEY = "an-indexnow-key-of-good-form"

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from tests.cli.terminal import Terminal, count_each_once, make_sandbox
-from tidings.sandbox import Sandbox
+from tidings.sandbox.bundle import Sandbox
 
 KEY = "an-indexnow-key-of-good-form"
 

@@ -16,7 +16,7 @@ from tests.cli.terminal import SCRIPT, Ended, Terminal, count_each_once, end, ma
 from tidings.announce.ledger.ledger import ledger
 from tidings.core.db.database import Database, newest_revision, open_database
 from tidings.core.secrets.master_key import new_master_key
-from tidings.sandbox import Sandbox
+from tidings.sandbox.bundle import Sandbox
 
 FILE = "tidings.backup"
 MOVED = 100_000

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal, make_sandbox
-from tidings.sandbox import Sandbox, SandboxEngine, SandboxGoogle, SandboxSite
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.google import SandboxGoogle
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 
 async def test_good_site_is_checked_by_address_and_by_name_and_nothing_is_sent(terminal: Terminal) -> None:

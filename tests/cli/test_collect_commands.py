@@ -16,7 +16,6 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import (
@@ -28,9 +27,10 @@ from tidings.sandbox.media.weibo import (
     name_post,
 )
 from tidings.sandbox.webhook_sink import SandboxSink
-from tidings.settings import read_settings
-from tidings.wiring import open_installation
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.settings.settings import read_settings
 from tidings.wiring.crawl import make_collect_runner, open_crawler
+from tidings.wiring.opening import open_installation
 
 TOPIC = "bread"
 WATCH = ("collect", "keywords", "add", "weibo", TOPIC)

@@ -10,7 +10,7 @@ from rich.console import Console
 from tidings.cli.collect.report import print_collections
 from tidings.cli.language import speak
 from tidings.collect.run.report import CollectReport, EndedExecution
-from tidings.collect.write import SettledAction
+from tidings.collect.write.values import SettledAction
 from tidings.core.executions import ExecutionStatus
 
 

@@ -8,7 +8,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 import pytest
 
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
-from tidings.sandbox import Sandbox
+from tidings.sandbox.bundle import Sandbox
 
 HEAVY = {"sqlalchemy", "aiohttp", "rich", "structlog", "cryptography", "pydantic", "fastapi", "apprise", "alembic"}
 NOT_FOR_ANNOUNCING = {

@@ -14,10 +14,10 @@ from tests.cli.terminal import Terminal
 from tests.collect.writer_stage import begin, make_note, store_notes
 from tidings.collect.notes import Author, Counts
 from tidings.collect.tables import candidates
-from tidings.collect.write import Collected
+from tidings.collect.write.values import Collected
 from tidings.core.secrets.redaction import Redactor
-from tidings.settings import read_settings
-from tidings.wiring import open_installation
+from tidings.settings.settings import read_settings
+from tidings.wiring.opening import open_installation
 
 LONG = "喝咖啡的人越来越多了，这是一个非常长的标题，长到八十列的终端根本放不下它，所以要把它截断才行，对吧"
 

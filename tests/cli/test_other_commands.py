@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.cli.terminal import Terminal, announce_words, count_each_once, end, make_sandbox
 from tidings import __version__
 from tidings.cli.main import app
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 ADDRESS = "https://site.example/sitemap.xml"
 MASK = "****...****"

@@ -26,8 +26,9 @@ from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.tokens import Tokens
-from tidings.sandbox import SandboxBing, SandboxEngine, SandboxSite
-from tidings.sandbox.engines.indexnow import FORBIDDEN
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 ADDRESS = "https://site.example/sitemap.xml"
 INDEXNOW_KEY = "an-indexnow-key-0123"

@@ -22,8 +22,9 @@ from sqlalchemy import func, select, text
 from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.processes import FORKED
 from tidings.collect.tables import CandidateStatus, candidates, sources
-from tidings.collect.write import Result, Settled, Writer, WriterLimits
 from tidings.collect.write.results import split_results, write_collected
+from tidings.collect.write.values import Result, Settled, WriterLimits
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Execution, ExecutionLostError, Executions

@@ -7,7 +7,7 @@ import pytest
 
 from tests.collect.feishu_stage import MirrorMaker, build_mirror
 from tests.fakes import FakeClock
-from tidings.collect.write import Writer
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient

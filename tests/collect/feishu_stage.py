@@ -15,8 +15,9 @@ from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import BASE_TABLES, EXECUTION_TABLE, KEYWORD_TABLE, LONGEST_TEXT, drop_empty
 from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.tables import candidates, mirror_failures, mirror_outbox, mirror_state, sources
-from tidings.collect.write import Keywords, Writer
-from tidings.core.alerts import Alerts
+from tidings.collect.write.keywords import Keywords
+from tidings.collect.write.writer import Writer
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import Database
 from tidings.core.executions import SILENT_FOR, Executions

@@ -10,7 +10,7 @@ from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, Pacing,
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.net.client import GuardedClient
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 USER_AGENT = "TidingsTests/1.0"
 

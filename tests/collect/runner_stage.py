@@ -20,9 +20,12 @@ from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.runner import CollectRunner
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import Keyword, Keywords, NewCandidate, Writer
 from tidings.collect.write.cookies import CookieRecords, make_cookie
-from tidings.core.alerts import Alerts, new_webhook_secret
+from tidings.collect.write.keywords import Keyword, Keywords
+from tidings.collect.write.values import NewCandidate
+from tidings.collect.write.writer import Writer
+from tidings.core.alerts.service import Alerts
+from tidings.core.alerts.webhook import new_webhook_secret
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Executions, executions
@@ -31,13 +34,13 @@ from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import Recorded
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import SHOW_PATH, SandboxWeibo, name_post
 from tidings.sandbox.webhook_sink import SandboxSink
-from tidings.settings import CollectSettings, CrawlSettings
-from tidings.wiring import Installation
+from tidings.sandbox.wire.request_log import Recorded
+from tidings.settings.collect import CollectSettings, CrawlSettings
 from tidings.wiring.crawl import make_collect_monitor, make_collect_runner, open_crawler
+from tidings.wiring.installation import Installation
 
 SOON = 60.0
 ACCOUNTS = ("one", "two", "three", "four")

@@ -19,7 +19,8 @@ from tidings.collect.archive.comments import CommentArchive
 from tidings.collect.archive.export import Exporter, ExportFormat
 from tidings.collect.archive.rows import COLUMNS
 from tidings.collect.notes import Author, Counts, Note, NoteKind
-from tidings.collect.write import Collected, SettledAction, Writer
+from tidings.collect.write.values import Collected, SettledAction
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database, downgrade_database, prepare_database
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)

@@ -17,10 +17,10 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili, name_video
 from tidings.sandbox.media.posts import Post, PostLibrary
 from tidings.sandbox.media.weibo import EXTEND_PATH, name_post
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

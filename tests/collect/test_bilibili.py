@@ -16,9 +16,9 @@ from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Author, NoteKind
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import bilibili as sandbox
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, DEMO_BILIBILI_SESSION, SandboxBilibili
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 COOKIE = Secret(DEMO_BILIBILI_COOKIE)
 VIDEO = NoteReference(note_id=sandbox.name_video(5))

@@ -12,7 +12,8 @@ from tests.fakes import FakeClock
 from tidings.collect.candidate_counts import count_candidates, fold_counts
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates
-from tidings.collect.write import Failed, Writer
+from tidings.collect.write.values import Failed
+from tidings.collect.write.writer import Writer
 from tidings.core.backup.backup import restore_backup, write_backup
 from tidings.core.backup.file import open_backup
 from tidings.core.db.database import Database, downgrade_database, open_database, prepare_database

@@ -28,9 +28,9 @@ from tests.stage import open_stage
 from tidings.collect.crawl.cookies.pool import LeasedCookie
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.write import Collected, CookieUse, Failed, Result, SettledAction
+from tidings.collect.write.values import Collected, CookieUse, Failed, Result, SettledAction
 from tidings.core.executions import Execution, ExecutionLostError
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 pytestmark = pytest.mark.slow
 

@@ -17,16 +17,18 @@ from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Author
 from tidings.collect.run.report import CollectReport
 from tidings.collect.tables import comment_threads, comments
-from tidings.collect.write import Failed, Keywords, RefreshPlan, Writer, WriterLimits
 from tidings.collect.write.comments.stage import WAITS, CommentStage
 from tidings.collect.write.comments.values import ReadComments, ThreadAction
+from tidings.collect.write.keywords import Keywords, RefreshPlan
+from tidings.collect.write.values import Failed, WriterLimits
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionLostError, Executions
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
-from tidings.sandbox import Fault
 from tidings.sandbox.media.comments import list_comments
 from tidings.sandbox.media.weibo import COMMENTS_PATH, OLDER_COMMENTS_PATH, name_post
+from tidings.sandbox.wire.faults import Fault
 from tidings.settings.collect import PseudonymUse
 
 POST = 4

@@ -29,12 +29,12 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.logs.request_id import request_id_scope
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili, name_video
 from tidings.sandbox.media.openweb import RSS_PATH, SandboxOpenWeb
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, SandboxXiaohongshu
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 ACCOUNTS = tuple(f"account-{number}" for number in range(5))
 LATENCY = timedelta(milliseconds=200)

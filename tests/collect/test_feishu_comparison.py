@@ -31,7 +31,7 @@ from tidings.collect.feishu.errors import FeishuErrorKind
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import MIRRORED_TABLES
 from tidings.collect.tables import candidates, mirror_intents, mirror_outbox, mirror_records, mirror_state, sources
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions
 from tidings.sandbox.feishu import bitable

@@ -33,7 +33,8 @@ from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.feishu.errors import CODE_RULES, FeishuError, FeishuErrorKind, classify_answer
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import candidates
-from tidings.core.alerts import Alerts, OpenCondition
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database
 from tidings.core.net.client import GuardedClient
 from tidings.core.stop import Stop

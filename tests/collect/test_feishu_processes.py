@@ -37,7 +37,7 @@ from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import mirror_intents
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Executions, ExecutionStatus

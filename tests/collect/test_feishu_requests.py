@@ -32,7 +32,7 @@ from tests.fakes import FakeClock, StageClock
 from tidings.collect.errors import CrawlError
 from tidings.collect.feishu.mirror import READ_BACK, READ_EVERY, FeishuMirror
 from tidings.collect.tables import candidates
-from tidings.collect.write import Keywords, RefreshPlan
+from tidings.collect.write.keywords import Keywords, RefreshPlan
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.process_lock import ProcessLock

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from tests.collect.feishu_stage import SEARCH, MirrorMaker, make_service, make_target, put_candidates
 from tests.fakes import FakeClock
 from tests.traces import find_traces
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database, metadata
 from tidings.core.logs.logger import LogFormat, configure_logging, get_logger
 from tidings.core.secrets.redaction import Redactor

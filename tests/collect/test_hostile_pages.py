@@ -18,7 +18,7 @@ from tidings.collect.crawl.crawler import Crawler, WantedNote
 from tidings.collect.errors import ErrorCode
 from tidings.core.net.robots_rules import MOST_RULES, judge_url, select_rules
 from tidings.sandbox.media.openweb import SandboxOpenWeb
-from tidings.settings import CrawlSettings
+from tidings.settings.collect import CrawlSettings
 from tidings.wiring.crawl import open_crawler
 
 pytestmark = pytest.mark.one_database

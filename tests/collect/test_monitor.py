@@ -23,7 +23,7 @@ from tidings.collect.status import SuccessRate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import record_search
-from tidings.core.alerts import Alert
+from tidings.core.alerts.events import Alert
 from tidings.core.executions import ExecutionStatus
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing

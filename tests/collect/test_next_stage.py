@@ -8,8 +8,9 @@ import pytest
 from tests.collect.writer_stage import begin, make_note, read_outbox, read_sources, store_notes
 from tests.fakes import FakeClock
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write import Writer, WriterLimits
 from tidings.collect.write.next_stage import NextStage, SourceAction, SourceResult
+from tidings.collect.write.values import WriterLimits
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionLostError, Executions
 

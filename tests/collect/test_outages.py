@@ -18,8 +18,8 @@ from tests.fakes import StageClock
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import CollectReport
 from tidings.collect.status import PlatformPause
-from tidings.collect.write import NewCandidate, SettledAction
 from tidings.collect.write.cookies import make_cookie
+from tidings.collect.write.values import NewCandidate, SettledAction
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing

@@ -14,10 +14,10 @@ from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Author
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault
 from tidings.sandbox.media import bilibili, weibo, xiaohongshu
 from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.posts import PostLibrary
+from tidings.sandbox.wire.faults import Fault
 
 BILIBILI = Secret(bilibili.DEMO_BILIBILI_COOKIE)
 XIAOHONGSHU = Secret(xiaohongshu.DEMO_XIAOHONGSHU_COOKIE)

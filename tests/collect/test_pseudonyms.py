@@ -12,7 +12,7 @@ from tests.fakes import FakeClock
 from tidings.collect.archive.archive import NoteArchive, NoteFilter
 from tidings.collect.notes import Author, Note
 from tidings.collect.pseudonyms import Pseudonyms
-from tidings.collect.write import Writer
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.secrets.keyring import KeyRing

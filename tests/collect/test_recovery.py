@@ -23,13 +23,9 @@ from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import candidates, sources
-from tidings.collect.write import (
-    CookieUse,
-    Failed,
-    SettledAction,
-    Writer,
-)
 from tidings.collect.write.cookies import CookieRecords, make_cookie
+from tidings.collect.write.values import CookieUse, Failed, SettledAction
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.process_lock import ProcessLock

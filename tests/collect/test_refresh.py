@@ -12,8 +12,9 @@ from tests.fakes import FakeClock, StageClock
 from tidings.collect.archive.archive import NoteArchive, NoteFilter
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.run.report import CollectReport
-from tidings.collect.write import NO_REFRESH, Failed, Keywords, RefreshPlan, SettledAction, Writer
-from tidings.collect.write.keywords import parse_refresh
+from tidings.collect.write.keywords import NO_REFRESH, Keywords, RefreshPlan, parse_refresh
+from tidings.collect.write.values import Failed, SettledAction
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.process_lock import ProcessLock

@@ -20,7 +20,8 @@ from tests.waiting import wait_until
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.run.report import CollectReport
-from tidings.collect.write import Failed, SettledAction, Writer
+from tidings.collect.write.values import Failed, SettledAction
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus, executions
@@ -29,9 +30,9 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SEARCH_PATH
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 pytestmark = pytest.mark.one_database
 

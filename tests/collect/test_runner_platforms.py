@@ -16,7 +16,7 @@ from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, SearchP
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.run.runner import CollectRunner
-from tidings.collect.write import SettledAction
+from tidings.collect.write.values import SettledAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.keyring import KeyRing

@@ -27,13 +27,14 @@ from tidings.collect.notes import NoteKind
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import openweb
 from tidings.sandbox.media.openweb import SandboxOpenWeb
+from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.settings import CrawlSettings, Settings
-from tidings.wiring import open_installation
+from tidings.settings.collect import CrawlSettings
+from tidings.settings.settings import Settings
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.opening import open_installation
 
 FORBIDDING = "User-agent: *\nDisallow: /articles/\n"
 

@@ -12,9 +12,9 @@ from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, DEMO_WEIBO_SESSION, SandboxWeibo
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 COOKIE = Secret(DEMO_WEIBO_COOKIE)
 POST = NoteReference(note_id=sandbox.name_post(30))

@@ -24,19 +24,19 @@ from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import candidates, collect_minutes
-from tidings.collect.write import (
+from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.keywords import Keywords
+from tidings.collect.write.values import (
     Collected,
     CookieUse,
     Failed,
-    Keywords,
     Result,
     SettledAction,
     WorkflowNameError,
-    Writer,
     WriterLimits,
+    judge_failure,
 )
-from tidings.collect.write.cookies import CookieRecords
-from tidings.collect.write.values import judge_failure
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
 from tidings.core.logs.request_id import request_id_scope

@@ -14,9 +14,9 @@ from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import xiaohongshu as sandbox
 from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE, DEMO_XIAOHONGSHU_SESSION, SandboxXiaohongshu
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 COOKIE = Secret(DEMO_XIAOHONGSHU_COOKIE)
 NOTE = NoteReference(note_id=sandbox.name_note(5), xsec_token=sandbox.make_token(5))

@@ -8,7 +8,8 @@ from sqlalchemy import select
 
 from tidings.collect.notes import Note, NoteKind
 from tidings.collect.tables import candidates, mirror_outbox, sources
-from tidings.collect.write import Collected, LeasedCandidate, NewCandidate, Writer
+from tidings.collect.write.values import Collected, LeasedCandidate, NewCandidate
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution
 

@@ -21,13 +21,13 @@ from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import ErrorCode
 from tidings.collect.feishu.errors import CODE_RULES
 from tidings.collect.status import PauseCause, PlatformPause, SuccessRate, WatchedSearch
-from tidings.core.alerts import Alert, DestinationError, Language
-from tidings.core.alerts.kinds import AlertLevel
+from tidings.core.alerts.events import Alert, DestinationError
+from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.alerts.levels import read_level
 from tidings.core.queue.alerts import QueueAlert
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.webhook_sink import SandboxSink
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 pytestmark = pytest.mark.one_database
 

@@ -14,19 +14,12 @@ from structlog.testing import capture_logs
 
 from tests.fakes import FakeClock
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.core.alerts import (
-    Alert,
-    AlertEvent,
-    AlertLevel,
-    Alerts,
-    DeliveryError,
-    DeliveryPolicy,
-    DestinationError,
-    EventType,
-    Language,
-    OpenCondition,
-)
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.delivery import DeliveryPolicy
+from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
+from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.alerts.outbox import LEASE, alert_outbox
+from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database, open_database
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.stop import Stop

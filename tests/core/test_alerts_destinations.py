@@ -19,24 +19,14 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from tests.fakes import FakeClock
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.core.alerts import (
-    Alert,
-    AlertEvent,
-    AlertKind,
-    AlertLevel,
-    Alerts,
-    AppriseDestination,
-    DeliveryError,
-    DeliveryPolicy,
-    DestinationError,
-    EventType,
-    Language,
-    WebhookDestination,
-    new_webhook_secret,
-    split_urls,
-)
 from tidings.core.alerts.conditions import alert_conditions
+from tidings.core.alerts.delivery import DeliveryPolicy
+from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
+from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.outbox import alert_outbox
+from tidings.core.alerts.service import Alerts
+from tidings.core.alerts.webhook import WebhookDestination, new_webhook_secret
 from tidings.core.alerts.wording import write_body, write_title
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database
@@ -44,8 +34,8 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 EVENT = AlertEvent(
     id="evt-1-abc",

@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import tidings
-import tidings.wiring
+import tidings.wiring.opening
 from tests.fakes import FakeClock
 from tidings.core.backup.backup import (
     InUseError,
@@ -487,8 +487,8 @@ PROGRAM = """
 import asyncio, resource, sys
 from pathlib import Path
 import tidings
-import tidings.wiring
-tidings.wiring.load_tables()
+import tidings.wiring.opening
+tidings.wiring.opening.load_tables()
 from tidings.announce.ledger.ledger import ledger
 from tidings.core.backup.backup import restore_backup, write_backup
 from tidings.core.backup.file import open_backup

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.processes import FORKED
 from tidings.core.db.database import Database, DatabaseUrlError, open_database
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 from tidings.storage import find_database_url, prepare_data_dir
 
 PASSWORD = "canary-hunter2"

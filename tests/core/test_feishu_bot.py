@@ -10,21 +10,14 @@ import pytest
 from tests.fakes import FakeClock
 from tests.stage import open_stage
 from tidings.collect.alert_kinds import CollectAlert
-from tidings.core.alerts import (
-    Alert,
-    AlertEvent,
-    AlertLevel,
-    DeliveryError,
-    DestinationError,
-    EventType,
-    FeishuBotDestination,
-    Language,
-)
+from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
+from tidings.core.alerts.feishu_bot import FeishuBotDestination
+from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.bot import MOST_BYTES
+from tidings.sandbox.wire.faults import Fault, FaultKind
 
 pytestmark = pytest.mark.one_database
 

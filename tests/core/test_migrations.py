@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 
 import tidings
-import tidings.wiring
+import tidings.wiring.opening
 from tests.postgres import Server
 from tests.processes import FORKED
 from tidings.core.clock import SystemClock
@@ -33,7 +33,7 @@ from tidings.core.db.database import (
 )
 
 # Also in the processes that these tests start: a new database gets the tables that were loaded.
-tidings.wiring.load_tables()
+tidings.wiring.opening.load_tables()
 
 SOON = 30.0
 EVERY_REVISION = sorted(
@@ -320,7 +320,7 @@ def prepare_in_process(url: str) -> str | None:
         database = open_database(url)
         try:
             _KEPT["barrier"].wait(SOON)
-            await tidings.wiring.prepare_tables(database)
+            await tidings.wiring.opening.prepare_tables(database)
             return await find_revision(database)
         finally:
             await database.close()

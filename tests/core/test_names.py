@@ -16,9 +16,9 @@ from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import GuardedClient, NetworkError, RefusedError
 from tidings.core.net.names import MOST_PER_DOMAIN, NameResolver
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import SandboxSite
-from tidings.settings import Settings
-from tidings.wiring import list_own_hosts
+from tidings.sandbox.site.site import SandboxSite
+from tidings.settings.settings import Settings
+from tidings.wiring.addresses import list_own_hosts
 
 PATIENCE = timedelta(seconds=0.2)
 ENOUGH = timedelta(seconds=10)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.waiting import wait_until
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.alerts import ALERT_AFTER, QueueAlert, watch_workers

@@ -15,7 +15,7 @@ from tests.n8n.install import find_place
 from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage, serve
 from tests.n8n.wire import open_wire
 from tests.postgres import Server
-from tidings.collect.write import Keywords
+from tidings.collect.write.keywords import Keywords
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database, prepare_database
 from tidings.sandbox.media import bilibili

@@ -6,11 +6,11 @@ import pytest
 
 from tests.n8n.driver import COLLECT, COMMENTS, DISCOVER
 from tests.n8n.stage import KEYWORD, Stage
-from tidings.collect.write import Keywords
+from tidings.collect.write.keywords import Keywords
 from tidings.core.clock import SystemClock
-from tidings.sandbox import Fault
 from tidings.sandbox.media.bilibili import COMMENTS_PATH, name_video
 from tidings.sandbox.media.comments import list_comments
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.n8n
 

@@ -9,10 +9,10 @@ import pytest
 from tests.n8n.driver import COLLECT, DISCOVER
 from tests.n8n.stage import KEYWORD, Stage
 from tests.n8n.test_workflows import FOUND
-from tidings.collect.write import Keywords
+from tidings.collect.write.keywords import Keywords
 from tidings.core.clock import SystemClock
-from tidings.sandbox import Fault
 from tidings.sandbox.media.bilibili import name_video
+from tidings.sandbox.wire.faults import Fault
 from tidings.web.middleware.input import LARGEST_NOTES
 
 pytestmark = pytest.mark.n8n

@@ -14,7 +14,7 @@ from tests.collect.moody_platform import Asked, Mood, MoodyPlatform, answer_json
 from tests.n8n.driver import COLLECT, DISCOVER
 from tests.n8n.stage import TOKEN, Stage
 from tests.waiting import wait_until
-from tidings.collect.write import Keywords
+from tidings.collect.write.keywords import Keywords
 from tidings.core.clock import SystemClock
 
 pytestmark = pytest.mark.n8n

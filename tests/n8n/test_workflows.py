@@ -13,8 +13,9 @@ from tests.n8n.stage import CANARY, KEYWORD, TOKEN, Outside, Stage
 from tests.traces import find_traces
 from tidings.collect.errors import BACKOFF
 from tidings.core.clock import SystemClock, to_milliseconds
-from tidings.sandbox import Fault, FaultKind, Recorded
 from tidings.sandbox.media.bilibili import VIEW_PATH, name_video
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.n8n
 

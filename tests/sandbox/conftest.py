@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from tidings.sandbox import SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 
 @pytest.fixture

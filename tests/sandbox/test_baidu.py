@@ -9,8 +9,8 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.fakes import FakeClock
-from tidings.sandbox import SandboxBaidu
 from tidings.sandbox.engines import baidu
+from tidings.sandbox.engines.baidu import SandboxBaidu
 
 TOKEN, SITE = "a1B2c3D4e5F6g7H8", "https://www.example.com"
 # 15:59 of UTC+8's day.

@@ -14,8 +14,12 @@ from aiohttp import ClientSession
 
 from tests.fakes import FakeClock
 from tests.sandbox.test_bundle import find_ports
-from tidings.sandbox import ErrorStyle, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite, ThrottleKind
+from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines import bing
+from tidings.sandbox.engines.bing import ErrorStyle, SandboxBing, ThrottleKind
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 KEY, OTHER_KEY = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 SITE, SECOND, FOREIGN = "https://example.org", "https://shop.example.org:8443", "https://example.net"

@@ -7,7 +7,9 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import Addresses, Sandbox, SandboxEngine, SandboxSite, serve_sandbox
+from tidings.sandbox.bundle import Addresses, Sandbox, serve_sandbox
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
 
 
 def find_ports(count: int) -> int:

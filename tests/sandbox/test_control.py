@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import Sandbox, SandboxEngine, SandboxSite
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.feishu.bitable import SandboxBitable
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import SandboxWeibo
 from tidings.sandbox.media.xiaohongshu import SandboxXiaohongshu
+from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.webhook_sink import SandboxSink
 
 

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import Layout, SandboxSite
+from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.site.site import SandboxSite
 
 SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
 IMAGE = "{http://www.google.com/schemas/sitemap-image/1.1}"

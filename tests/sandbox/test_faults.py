@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import Fault, FaultKind, SandboxEngine, SandboxSite
-from tidings.sandbox.wire.faults import FaultError, parse_fault
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault, FaultError, FaultKind, parse_fault
 
 
 def submission(site: SandboxSite, engine: SandboxEngine, number: int = 1) -> str:

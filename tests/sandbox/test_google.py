@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tests.fakes import FakeClock
-from tidings.sandbox import SandboxGoogle
 from tidings.sandbox.engines import google
+from tidings.sandbox.engines.google import SandboxGoogle
 
 SITE = "https://example.com/"
 FEED = f"{SITE}sitemap.xml"

@@ -9,8 +9,9 @@ import pytest
 from aiohttp import ClientSession
 from yarl import URL
 
-from tidings.sandbox import Fault, KeyCheck, SandboxEngine, SandboxSite
-from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
+from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED, KeyCheck, SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 
 
 def encode(text: str) -> str:

@@ -10,7 +10,9 @@ import pytest
 from aiohttp import ClientSession
 from yarl import URL
 
-from tidings.sandbox import Recorded, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.request_log import Recorded
 
 POST_HEAD = b"POST /indexnow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 

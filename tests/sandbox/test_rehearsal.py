@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.cli.test_help import read_help, walk
-from tidings.sandbox import Addresses, serve_sandbox
+from tidings.sandbox.bundle import Addresses, serve_sandbox
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE
 from tidings.sandbox.media.xiaohongshu import DEMO_XIAOHONGSHU_COOKIE

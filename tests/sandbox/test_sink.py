@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import Fault
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.sandbox.wire.faults import Fault
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tidings.sandbox import SandboxSite
 from tidings.sandbox.site.pages import NoSuchPageError
+from tidings.sandbox.site.site import SandboxSite
 
 
 async def fetch(client: ClientSession, url: str, **headers: str) -> tuple[int, bytes]:

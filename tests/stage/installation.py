@@ -15,8 +15,10 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.master_key import new_master_key
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
-from tidings.settings import CrawlSettings, Settings
-from tidings.wiring import Installation, open_installation
+from tidings.settings.collect import CrawlSettings
+from tidings.settings.settings import Settings
+from tidings.wiring.installation import Installation
+from tidings.wiring.opening import open_installation
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 

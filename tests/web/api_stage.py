@@ -19,10 +19,13 @@ from tidings.announce.service import RUN
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import Recorded, SandboxBing, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.bing import SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.request_log import Recorded
 from tidings.web.service import Service
-from tidings.wiring import Installation
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.installation import Installation
 
 KEY: Final = "canary-indexnow-7c31e0a95b"
 BING_KEY: Final = "canarybing5d81c0e29b7f43a6"

@@ -17,7 +17,7 @@ from tidings.announce.channels.quota.channel_status import open_quota
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.site.site import Engine
 from tidings.core.clock import SystemClock
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 from tidings.web.announce_metrics import MOST_ENGINES
 
 ACCOUNT = json.dumps(

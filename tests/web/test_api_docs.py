@@ -22,7 +22,7 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.openweb import SandboxOpenWeb
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SandboxWeibo
-from tidings.settings import CollectSettings, CrawlSettings
+from tidings.settings.collect import CollectSettings, CrawlSettings
 from tidings.web.description import OF_EVERY_ROUTE, OF_GUARDED_ROUTES, list_operations
 from tidings.web.envelope import STATUSES
 from tidings.web.errors import Problem, ProblemResponse

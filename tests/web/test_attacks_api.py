@@ -18,7 +18,7 @@ from tests.web.api_stage import BING_KEY, KEY, ApiStage, serve
 from tests.web.stage import ADMIN, Answer, send_raw
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.scopes import Scope
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 from tidings.web.description import list_operations
 from tidings.web.envelope import is_enveloped
 from tidings.web.middleware.callers import WRONG_TRIES

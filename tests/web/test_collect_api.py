@@ -14,8 +14,8 @@ from tests.web.api_stage import ApiStage, open_api
 from tests.web.stage import FIXED
 from tidings.collect.errors import ErrorCode
 from tidings.collect.note_urls import NoteUrlError, find_note
-from tidings.collect.write import Failed
 from tidings.collect.write.cookies import make_cookie
+from tidings.collect.write.values import Failed
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 

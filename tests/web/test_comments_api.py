@@ -19,7 +19,7 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
-from tidings.settings import CrawlSettings
+from tidings.settings.collect import CrawlSettings
 
 pytestmark = pytest.mark.one_database
 

@@ -26,7 +26,7 @@ from tests.web.api_stage import ApiStage, open_api, serve
 from tests.web.stage import ADMIN, SOON
 from tidings.announce.site.site import Site
 from tidings.announce.site.table import Origin
-from tidings.sandbox import SandboxSite
+from tidings.sandbox.site.site import SandboxSite
 
 LEAST_CASES: Final = 2_000
 EXAMPLES: Final = 45

@@ -19,9 +19,9 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.scopes import Scope
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
+from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.web.description import PROBLEM_TYPE, list_operations
 from tidings.web.middleware.auth import require
 from tidings.web.middleware.input import LARGEST_BODY

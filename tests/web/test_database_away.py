@@ -12,7 +12,7 @@ from tests.stage import make_settings
 from tests.waiting import wait_until
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.workflow_stage import NOTE
-from tidings.settings import CollectSettings
+from tidings.settings.collect import CollectSettings
 
 pytestmark = pytest.mark.one_database
 

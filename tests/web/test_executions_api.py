@@ -10,7 +10,7 @@ import pytest
 
 from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api, serve
 from tests.web.stage import ADMIN, SOON
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

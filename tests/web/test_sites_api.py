@@ -13,7 +13,7 @@ from tests.web.api_stage import BING_KEY, KEY, MASK, ApiStage, open_api
 from tidings.announce.site.table import sites
 from tidings.core.db.database import metadata
 from tidings.core.secrets.secret import Secret
-from tidings.settings import SiteSettings
+from tidings.settings.site import SiteSettings
 
 pytestmark = pytest.mark.one_database
 

@@ -10,9 +10,9 @@ from tests.web.api_stage import BING_KEY, KEY, ApiStage, hold, open_api
 from tidings.announce.ledger.batch_state import DayCounts
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DailyStatistics
-from tidings.sandbox import Fault
 from tidings.sandbox.engines.bing import INVALID_API_KEY
 from tidings.sandbox.engines.indexnow import FORBIDDEN
+from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 

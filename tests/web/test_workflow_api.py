@@ -24,9 +24,9 @@ from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
-from tidings.settings import CollectSettings
+from tidings.sandbox.wire.faults import Fault
+from tidings.settings.collect import CollectSettings
 from tidings.web.middleware.input import LARGEST_BODY, LARGEST_NOTES
 
 pytestmark = pytest.mark.one_database

@@ -25,7 +25,7 @@ from tidings.core.clock import to_milliseconds
 from tidings.core.executions import executions
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
-from tidings.settings import CollectSettings, CrawlSettings
+from tidings.settings.collect import CollectSettings, CrawlSettings
 
 TOKEN: Final = FIXED[Scope.WORKFLOW].reveal()
 ACCOUNT: Final = "account"

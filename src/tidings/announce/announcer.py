@@ -16,7 +16,7 @@ from tidings.announce.site.site import ANNOUNCE, Site
 from tidings.announce.sitemap.crawl import Crawl, PageSource, Remembered
 from tidings.announce.sitemap.local import SitemapSource
 from tidings.announce.sitemap.validators import SitemapValidators
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution, Executions

@@ -28,7 +28,8 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.schedule.table import LateSite, Schedules
 from tidings.announce.site.site import ANNOUNCE, WORKFLOW_PREFIX, Site
 from tidings.announce.site.table import SiteRecords, sites
-from tidings.core.alerts import Alert, Alerts
+from tidings.core.alerts.events import Alert
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_requests import ExecutionRequests

@@ -14,7 +14,7 @@ from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
     from tidings.core.alerts.events import AlertEvent, Destination
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 app = make_group("Show alerts, and try their destinations.")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidings.audit.audit import AuditSubject
     from tidings.audit.report import AuditFinding, AuditReport, Check
     from tidings.audit.secret_finder import KnownSecret
-    from tidings.settings import Settings
+    from tidings.settings.settings import Settings
 
 
 @command
@@ -70,7 +70,7 @@ def make_subject(settings: "Settings", *, backups: list[Path], repository: Path)
 def _name_secrets(settings: "Settings") -> "Iterator[KnownSecret]":
     """The secrets of the settings, each with its name; also those that have no name here yet."""
     from tidings.audit.secret_finder import KnownSecret
-    from tidings.core.alerts import split_urls
+    from tidings.core.alerts.messengers import split_urls
 
     named = {token: f"the {scope} token" for scope, token in settings.tokens.items()}
     if settings.webhook_url is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidings.core.backup.backup import Restored
     from tidings.core.backup.file import BackupReader, Header
     from tidings.core.db.database import Database
-    from tidings.settings import Settings
+    from tidings.settings.settings import Settings
 
 # A database with rows in one of these tables is not replaced without being asked to.
 _PRECIOUS = ("sites", "ledger", "executions")
@@ -148,7 +148,7 @@ async def _open_database(settings: "Settings") -> "AsyncIterator[Database]":
     """The database as it is; its tables are not brought up to date."""
     from tidings.core.db.database import open_database
     from tidings.storage import find_database_url
-    from tidings.wiring import load_tables
+    from tidings.wiring.opening import load_tables
 
     load_tables()
     database = open_database(find_database_url(settings))

@@ -11,7 +11,7 @@ from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
     from tidings.core.db.database import Database
-    from tidings.settings import Settings
+    from tidings.settings.settings import Settings
 
 app = make_group("Upgrade or downgrade the tables.")
 
@@ -46,7 +46,7 @@ def _show_revision(revision: str | None, *, as_json: bool) -> None:
 async def _migrate(settings: "Settings", revision: str | None) -> str | None:
     from tidings.core.db.database import find_revision, open_database
     from tidings.storage import find_database_url, prepare_data_dir
-    from tidings.wiring import prepare_tables
+    from tidings.wiring.opening import prepare_tables
 
     prepare_data_dir(settings.data_dir)
     database = open_database(find_database_url(settings))

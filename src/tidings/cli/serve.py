@@ -11,8 +11,8 @@ from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
-    from tidings.settings import Settings
-    from tidings.wiring import Installation
+    from tidings.settings.settings import Settings
+    from tidings.wiring.installation import Installation
 
 
 @command
@@ -55,7 +55,7 @@ async def serve(
 def refuse_weak_tokens(settings: "Settings") -> None:
     """End the command if a token of the settings can be guessed."""
     from tidings.core.secrets.token_strength import find_token_weakness
-    from tidings.settings import TOKEN_VARIABLES
+    from tidings.settings.settings import TOKEN_VARIABLES
 
     for scope, token in settings.tokens.items():
         if weakness := find_token_weakness(token.reveal()):
@@ -70,7 +70,7 @@ def refuse_weak_tokens(settings: "Settings") -> None:
 
 async def prepare(installation: "Installation") -> None:
     """Prepare a first start: check the destinations, store the environment's site, make an admin token."""
-    from tidings.core.alerts import AppriseDestination
+    from tidings.core.alerts.messengers import AppriseDestination
 
     for destination in installation.destinations:
         if isinstance(destination, AppriseDestination):

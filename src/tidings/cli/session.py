@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tidings.announce.site.site import Site
     from tidings.core.clock import Clock
     from tidings.core.stop import Stop
-    from tidings.settings import Settings
-    from tidings.wiring import Installation
+    from tidings.settings.settings import Settings
+    from tidings.wiring.installation import Installation
 
 Parameters = ParamSpec("Parameters")
 
@@ -61,7 +61,8 @@ class Session:
     @functools.cached_property
     def settings(self) -> "Settings":
         """The environment's settings. A bad value ends the command; an unknown variable is named in a warning."""
-        from tidings.settings import SettingError, read_settings
+        from tidings.settings.settings import read_settings
+        from tidings.settings.variables import SettingError
 
         try:
             settings = read_settings(os.environ)
@@ -93,7 +94,7 @@ class Session:
         from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
         from tidings.core.secrets.redaction import Redactor
         from tidings.storage import has_tables, prepare_data_dir
-        from tidings.wiring import check_stored_secrets, open_installation
+        from tidings.wiring.opening import check_stored_secrets, open_installation
 
         settings, redactor = settings or self.settings, Redactor()
         passing = leaves_nothing and not settings.data_dir.exists()
@@ -167,7 +168,7 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
 
     from tidings.announce.channels.enabled_channels import ChannelDisabledError
     from tidings.announce.site.errors import SiteError
-    from tidings.core.alerts import DestinationError
+    from tidings.core.alerts.events import DestinationError
     from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
     from tidings.core.executions import ExecutionError
     from tidings.core.secrets.master_key import KeyFileError, KeyRingError

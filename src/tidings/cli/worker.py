@@ -11,7 +11,7 @@ from tidings.cli.session import Session, command, fail, stop_on_signals
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
-    from tidings.settings import Settings
+    from tidings.settings.settings import Settings
 
 
 @command

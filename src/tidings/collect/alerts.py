@@ -45,7 +45,8 @@ from tidings.collect.status import (
     read_rate,
 )
 from tidings.collect.tables import collect_minutes
-from tidings.core.alerts import Alert, Alerts
+from tidings.core.alerts.events import Alert
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus

@@ -11,7 +11,7 @@ from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.status import PauseCause, PlatformPause, SuccessRate, WatchedSearch
-from tidings.core.alerts import Alert
+from tidings.core.alerts.events import Alert
 from tidings.core.clock import to_text
 
 SUBJECT: Final = "collect"

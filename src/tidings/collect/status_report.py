@@ -13,9 +13,10 @@ from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.status import MirrorStatus
 from tidings.collect.status import PlatformPause, count_threads, list_executions, list_pauses
 from tidings.collect.tables import CandidateStatus, ThreadStatus
-from tidings.collect.write import Keyword, Keywords
 from tidings.collect.write.cookies import CookieRecords
-from tidings.core.alerts import Alerts, OpenCondition
+from tidings.collect.write.keywords import Keyword, Keywords
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord

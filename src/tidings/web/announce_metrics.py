@@ -29,7 +29,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import read_days
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.site.table import SiteRecords, sites
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions

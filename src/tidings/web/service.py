@@ -11,7 +11,7 @@ from tidings.announce.channels.enabled_channels import ChannelDisabledError
 from tidings.announce.service import BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.collect.crawl.crawler import Crawler
-from tidings.collect.write import WorkflowNameError
+from tidings.collect.write.values import WorkflowNameError
 from tidings.core.alerts.translation import Translator
 from tidings.core.executions import AlreadyRunningError, ExecutionLostError
 from tidings.core.stop import Stop
@@ -39,9 +39,9 @@ from tidings.web.routes.collect.workflow import WriterServices, make_workflow_ro
 from tidings.web.routes.health import check_database
 from tidings.web.routes.workers import make_workers_router
 from tidings.web.server import serve
-from tidings.wiring import Installation
 from tidings.wiring.alerts import list_alert_texts
 from tidings.wiring.crawl import make_keyword_checks
+from tidings.wiring.installation import Installation
 from tidings.worker import QUEUES, Worker
 
 SILENT_TICKER = timedelta(minutes=3)

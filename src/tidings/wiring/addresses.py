@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from tidings.announce.site.site import parse_engines
 from tidings.core.net.addresses import HostPort, UrlError, parse_url
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 
 
 def list_own_hosts(settings: Settings) -> frozenset[HostPort]:

@@ -4,22 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.core.alerts import (
-    AlertKind,
-    AlertLevel,
-    AppriseDestination,
-    Destination,
-    FeishuBotDestination,
-    WebhookDestination,
-    is_feishu_bot,
-    split_urls,
-)
+from tidings.core.alerts.events import Destination
+from tidings.core.alerts.feishu_bot import FeishuBotDestination, is_feishu_bot
+from tidings.core.alerts.kinds import AlertKind, AlertLevel
 from tidings.core.alerts.levels import read_level
+from tidings.core.alerts.messengers import AppriseDestination, split_urls
+from tidings.core.alerts.webhook import WebhookDestination
 from tidings.core.clock import Clock
 from tidings.core.net.client import GuardedClient
 from tidings.core.queue.alerts import QueueAlert
 from tidings.core.secrets.redaction import Redactor
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 from tidings.storage import open_webhook_secret
 
 

@@ -21,13 +21,15 @@ from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.run.jobs import Intervals, list_intervals
 from tidings.collect.status_report import CollectStatusReader
-from tidings.collect.write import Keywords, Writer, WriterLimits
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.cookies import CookieRecords
+from tidings.collect.write.keywords import Keywords
 from tidings.collect.write.next_stage import NextStage
+from tidings.collect.write.values import WriterLimits
+from tidings.collect.write.writer import Writer
 from tidings.core.alerts.translation import Translator
-from tidings.settings import Settings
 from tidings.settings.collect import PseudonymUse
+from tidings.settings.settings import Settings
 from tidings.wiring.alerts import list_alert_texts
 
 if TYPE_CHECKING:

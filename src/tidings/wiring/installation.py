@@ -22,12 +22,10 @@ from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import ANNOUNCE, Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.core.alerts import (
-    AlertLevel,
-    Alerts,
-    DeliveryPolicy,
-    Destination,
-)
+from tidings.core.alerts.delivery import DeliveryPolicy
+from tidings.core.alerts.events import Destination
+from tidings.core.alerts.kinds import AlertLevel
+from tidings.core.alerts.service import Alerts
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock
 from tidings.core.db.database import (
@@ -48,7 +46,7 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.sessions import Sessions
 from tidings.core.secrets.tokens import Tokens
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
-from tidings.settings import Settings
+from tidings.settings.settings import Settings
 from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
 from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.installation import USER_AGENT, Installation

@@ -16,7 +16,8 @@ from tidings.core.net.client import GuardedClient
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.stop import Stop
-from tidings.sandbox import Recorded, SandboxSite
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.request_log import Recorded
 
 pytestmark = pytest.mark.one_database
 

@@ -19,7 +19,7 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.collect.write.values import Failed, NewCandidate
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
-from tidings.settings import read_settings
+from tidings.settings.settings import read_settings
 
 pytestmark = pytest.mark.one_database
 TARGET = FeishuTarget(

@@ -18,7 +18,7 @@ from tidings.collect.tables import note_snapshots
 from tidings.collect.write.comments.values import ReadComments
 from tidings.collect.write.values import Collected, Failed, NewCandidate
 from tidings.core.clock import to_milliseconds
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 NOTE = Note(

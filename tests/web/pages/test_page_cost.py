@@ -21,7 +21,7 @@ from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.site import make_site
 from tidings.collect.comments import Comment
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox import Fault
+from tidings.sandbox.wire.faults import Fault
 
 MOST_QUERIES = 10
 MOST_BYTES = 100_000

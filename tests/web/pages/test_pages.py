@@ -12,10 +12,10 @@ from tests.web.pages.browser import Browser
 from tests.web.pages.test_page_cost import MOST_QUERIES, record_queries
 from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.collect.write.cookies import make_cookie
-from tidings.core.alerts import Alert
+from tidings.core.alerts.events import Alert
 from tidings.core.secrets.secret import Secret
-from tidings.sandbox import Fault
-from tidings.settings import read_settings
+from tidings.sandbox.wire.faults import Fault
+from tidings.settings.settings import read_settings
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 LARGEST_PAGE = 100_000

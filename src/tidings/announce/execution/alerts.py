@@ -8,7 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
 from tidings.announce.site.check import explain_emptiness
 from tidings.announce.sitemap.crawl import CrawlResult
-from tidings.core.alerts import Alert, AlertKind, AlertLevel, Alerts
+from tidings.core.alerts.events import Alert
+from tidings.core.alerts.kinds import AlertKind, AlertLevel
+from tidings.core.alerts.service import Alerts
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.stop import Stop

@@ -16,8 +16,8 @@ from tidings.core.net.addresses import is_allowed_address, parse_url
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
-    from tidings.settings import Settings
-    from tidings.wiring import Installation
+    from tidings.settings.settings import Settings
+    from tidings.wiring.installation import Installation
 
 
 @command

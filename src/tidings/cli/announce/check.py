@@ -13,7 +13,7 @@ from tidings.cli.session import Exit, Session, command, require_site
 
 if TYPE_CHECKING:
     from tidings.announce.site.check import SiteFinding
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 
 @command

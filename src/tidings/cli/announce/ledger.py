@@ -15,7 +15,7 @@ from tidings.core.clock import parse_timestamp
 if TYPE_CHECKING:
     from tidings.announce.ledger.lookup import PageLookup
     from tidings.announce.site.site import Site
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 app = make_group("Look up and correct the record of announced pages.")
 

@@ -19,7 +19,7 @@ from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 __all__ = ["app"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidings.announce.site.site import Site
     from tidings.announce.sitemap.crawl import PageSource
     from tidings.core.stop import Stop
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 _LONGEST_SINCE_DAYS = 3_650
 

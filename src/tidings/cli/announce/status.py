@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidings.announce.ledger.failed_pages import FailedPage
     from tidings.announce.status import SiteOverview
     from tidings.core.executions import ExecutionRecord
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 # Failed pages that are shown for each channel.
 MOST_FAILED = 20

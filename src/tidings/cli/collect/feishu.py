@@ -66,7 +66,7 @@ async def setup(
 
 
 def _name_settings(ids: dict[str, str | None]) -> dict[str, str]:
-    from tidings.settings import FEISHU_TABLES
+    from tidings.settings.collect import FEISHU_TABLES
 
     return {FEISHU_TABLES[name]: table_id for name, table_id in ids.items() if table_id is not None}
 

@@ -11,7 +11,7 @@ from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import Session, command, fail
 
 if TYPE_CHECKING:
-    from tidings.collect.write import Keyword, RefreshPlan
+    from tidings.collect.write.keywords import Keyword, RefreshPlan
 
 app = make_group("Watch keywords on platforms.")
 
@@ -78,8 +78,7 @@ async def add(
 
 
 def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
-    from tidings.collect.write import NO_REFRESH
-    from tidings.collect.write.keywords import parse_refresh
+    from tidings.collect.write.keywords import NO_REFRESH, parse_refresh
 
     if refresh is None:
         if period is not None:

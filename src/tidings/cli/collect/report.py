@@ -13,7 +13,7 @@ from tidings.cli.language import say
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status import PlatformPause
-from tidings.collect.write import Settled, SettledAction
+from tidings.collect.write.values import Settled, SettledAction
 
 
 def _name_actions() -> dict[SettledAction, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidings.collect.alerts import CollectMonitor
     from tidings.collect.run.report import EndedExecution
     from tidings.collect.run.runner import CollectRunner
-    from tidings.wiring import Installation
+    from tidings.wiring.installation import Installation
 
 
 @command

@@ -12,9 +12,13 @@ from tidings.announce.site.site import make_site
 from tidings.cli.announce.announce import announce_site
 from tidings.cli.language import say
 from tidings.core.clock import Clock
-from tidings.sandbox import DEMO_BING_KEY, Fault, Sandbox, SandboxBing, SandboxEngine, SandboxSite
-from tidings.settings import Settings
-from tidings.wiring import Installation
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
+from tidings.settings.settings import Settings
+from tidings.wiring.installation import Installation
 
 BAD_PAGES = (411, 1789, 3003)
 CHANGED_PAGE = 2718

@@ -16,12 +16,12 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.clock import Clock
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
-from tidings.sandbox import Fault, FaultKind
 from tidings.sandbox.media.bilibili import DEMO_BILIBILI_COOKIE, SandboxBilibili
 from tidings.sandbox.media.weibo import DEMO_WEIBO_COOKIE, SHOW_PATH, SandboxWeibo
-from tidings.settings import Settings
-from tidings.wiring import Installation
+from tidings.sandbox.wire.faults import Fault, FaultKind
+from tidings.settings.settings import Settings
 from tidings.wiring.crawl import make_collect_runner, open_crawler
+from tidings.wiring.installation import Installation
 
 KEYWORD = "咖啡"
 

@@ -18,10 +18,12 @@ from tidings.cli.session import stop_on_signals
 from tidings.core.executions import AlreadyRunningError
 from tidings.core.secrets.scopes import Scope
 from tidings.core.stop import Stop, StopRequestedError
-from tidings.sandbox import Fault, SandboxEngine, SandboxSite
+from tidings.sandbox.engines.indexnow import SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
 from tidings.web.service import Service
-from tidings.wiring import Installation
 from tidings.wiring.crawl import open_crawler
+from tidings.wiring.installation import Installation
 
 # A site changes this often, and is announced after each change.
 CHANGE_EVERY = timedelta(seconds=15)

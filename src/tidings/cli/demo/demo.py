@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tidings.cli.demo.dashboard import MovingSite
     from tidings.cli.demo.neighbours import Neighbours
-    from tidings.sandbox import Sandbox
-    from tidings.settings import Settings
-    from tidings.wiring import Installation
+    from tidings.sandbox.bundle import Sandbox
+    from tidings.settings.settings import Settings
+    from tidings.wiring.installation import Installation
 
 
 @command

@@ -15,8 +15,8 @@ from tidings.cli.demo.neighbours import ARCHIVE, BLOG, DOCS, SHOP, Neighbours, a
 from tidings.collect.write.keywords import RefreshPlan
 from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop
-from tidings.wiring import Installation
 from tidings.wiring.crawl import make_collect_runner, open_crawler
+from tidings.wiring.installation import Installation
 
 DAYS = 29
 NOTES_FOLLOWED = 6

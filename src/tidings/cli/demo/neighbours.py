@@ -10,18 +10,14 @@ from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin
 from tidings.core.clock import Clock
-from tidings.sandbox import (
-    DEMO_BAIDU_TOKEN,
-    DEMO_BING_KEY,
-    Fault,
-    Sandbox,
-    SandboxBaidu,
-    SandboxEngine,
-    SandboxSite,
-)
-from tidings.sandbox.engines.indexnow import FORBIDDEN
-from tidings.settings import Settings
-from tidings.wiring import Installation
+from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.engines.baidu import DEMO_BAIDU_TOKEN, SandboxBaidu
+from tidings.sandbox.engines.bing import DEMO_BING_KEY
+from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
+from tidings.sandbox.site.site import SandboxSite
+from tidings.sandbox.wire.faults import Fault
+from tidings.settings.settings import Settings
+from tidings.wiring.installation import Installation
 
 DOCS, ARCHIVE, BLOG, SHOP = "docs.example", "archive.example", "blog.example", "shop.example"
 BING_QUOTA = 40

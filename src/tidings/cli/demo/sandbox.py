@@ -12,7 +12,7 @@ from tidings.core.clock import SystemClock
 from tidings.core.stop import Stop, StopRequestedError
 
 if TYPE_CHECKING:
-    from tidings.sandbox import Addresses
+    from tidings.sandbox.bundle import Addresses
 
 
 @command
@@ -26,7 +26,7 @@ async def sandbox(
     Also for Bing, Baidu, Google, Feishu and a receiver of webhooks. They answer as the real ones do. A control address
     sets their faults (docs/rehearsal.md). Ctrl-C ends them.
     """
-    from tidings.sandbox import serve_sandbox
+    from tidings.sandbox.bundle import serve_sandbox
 
     stop = Stop(clock=SystemClock())
     with stop_on_signals(stop), suppress(StopRequestedError):

@@ -23,7 +23,8 @@ from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
 from tidings.collect.feishu.status import MirrorStatus, read_mirror_status
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import MIRROR, candidates, mirror_failures, mirror_intents, mirror_outbox, mirror_state
-from tidings.core.alerts import Alert, Alerts
+from tidings.core.alerts.events import Alert
+from tidings.core.alerts.service import Alerts
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database

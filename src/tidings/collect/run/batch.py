@@ -10,7 +10,8 @@ from tidings.collect.crawl.envelope import BatchItem, ErrorInfo, make_error
 from tidings.collect.errors import ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.run.tries import FindDelay
-from tidings.collect.write import Collected, Failed, LeasedCandidate, Repeated, Result, Settled, Writer
+from tidings.collect.write.values import Collected, Failed, LeasedCandidate, Repeated, Result, Settled
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution
 from tidings.core.stop import Stop, StopRequestedError
 

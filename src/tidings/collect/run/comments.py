@@ -6,9 +6,10 @@ from tidings.collect.crawl.crawler import Crawler, WantedNote
 from tidings.collect.crawl.envelope import Envelope
 from tidings.collect.crawl.platforms.protocol import CommentPage
 from tidings.collect.run.tries import FindDelay, ask_with_retries
-from tidings.collect.write import Failed, Writer
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.comments.values import LeasedThread, ReadComments, SettledThread, ThreadResult
+from tidings.collect.write.values import Failed
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution
 from tidings.core.stop import Stop
 

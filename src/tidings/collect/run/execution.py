@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tidings.collect.run.report import EndedExecution
-from tidings.collect.write import Writer
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution, ExecutionLostError, Executions, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope

@@ -19,8 +19,8 @@ from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
 from tidings.collect.feishu.rows import RowChange, parse_key
 from tidings.collect.feishu.store import MirrorStore
 from tidings.collect.tables import CandidateStatus, candidates, mirror_requests
-from tidings.collect.write import Keywords, RefreshPlan, Writer
-from tidings.collect.write.keywords import MOST_PAGES, parse_refresh
+from tidings.collect.write.keywords import MOST_PAGES, Keywords, RefreshPlan, parse_refresh
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write import SettledAction
+from tidings.collect.write.values import SettledAction
 from tidings.core.executions import ExecutionStatus
 
 

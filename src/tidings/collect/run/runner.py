@@ -19,8 +19,10 @@ from tidings.collect.run.comments import CommentReader
 from tidings.collect.run.execution import Work, execute
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.run.search import KeywordSearcher
-from tidings.collect.write import BATCH_SIZE, Keyword, Keywords, Recovered, Settled, SettledAction, Writer
 from tidings.collect.write.comments.stage import CommentStage
+from tidings.collect.write.keywords import Keyword, Keywords
+from tidings.collect.write.values import BATCH_SIZE, Recovered, Settled, SettledAction
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution, Executions, ExecutionStatus
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope

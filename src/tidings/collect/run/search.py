@@ -9,8 +9,9 @@ from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import SearchReport
 from tidings.collect.run.tries import FindDelay, ask_with_retries, list_uses
-from tidings.collect.write import Keyword, NewCandidate, SearchedPlatform, Writer
-from tidings.collect.write.writer import REFUSALS
+from tidings.collect.write.keywords import Keyword
+from tidings.collect.write.values import NewCandidate, SearchedPlatform
+from tidings.collect.write.writer import REFUSALS, Writer
 from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
 from tidings.core.stop import Stop

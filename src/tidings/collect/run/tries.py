@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from tidings.collect.crawl.envelope import Envelope, ErrorInfo
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write import CookieUse, Writer
+from tidings.collect.write.values import CookieUse
+from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution
 from tidings.core.stop import Stop
 

@@ -11,7 +11,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.lookup import LookupRefusal, LookupRule
 from tidings.announce.overview import SiteCondition
 from tidings.announce.status import ExecutionJson, StatusJson
-from tidings.core.alerts import AlertLevel
+from tidings.core.alerts.kinds import AlertLevel
 from tidings.core.execution_table import ExecutionStatus
 from tidings.web.models.announce import NewSiteBody
 from tidings.web.models.parts import AnswerPart, Described, Timestamp

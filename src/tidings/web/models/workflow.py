@@ -11,8 +11,8 @@ from tidings.collect.crawl.crawler import MOST_ITEMS
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.errors import Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write import LeasedCandidate, SettledAction
 from tidings.collect.write.next_stage import LeasedSource, SettledSource
+from tidings.collect.write.values import LeasedCandidate, SettledAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteAddress, NoteDocument, PlatformName

@@ -18,7 +18,7 @@ from tidings.core.secrets.sessions import Sessions
 from tidings.web.errors import Problem, ProblemError, problem
 from tidings.web.middleware.auth import GRANT
 from tidings.web.pages.view.rendering import FrameCounts, PageRenderer
-from tidings.wiring import Installation
+from tidings.wiring.installation import Installation
 
 _BAD_ADDRESS: Final = Problem(400, "bad_address", "")
 # Codes of problems that have a text of their own, in both languages.

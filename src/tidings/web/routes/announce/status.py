@@ -11,7 +11,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import MOST_DAYS, read_days
 from tidings.announce.site.table import SiteRecords
 from tidings.announce.status import read_overview
-from tidings.core.alerts import Alerts
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope

@@ -14,9 +14,10 @@ from tidings.collect.status import list_candidates, list_executions
 from tidings.collect.status_report import CollectStatusReader
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.watching import KeywordChecks
-from tidings.collect.write import NO_REFRESH, Keyword, Keywords, NewCandidate, RefreshPlan, Writer
 from tidings.collect.write.cookies import CookieRecords
-from tidings.collect.write.keywords import parse_refresh
+from tidings.collect.write.keywords import NO_REFRESH, Keyword, Keywords, RefreshPlan, parse_refresh
+from tidings.collect.write.values import NewCandidate
+from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from tidings.collect.comments import read_comment
-from tidings.collect.write import Failed, Writer
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.comments.values import ReadComments, SettledThread, ThreadResult
+from tidings.collect.write.values import Failed
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import to_text
 from tidings.web.description import problem_answers
 from tidings.web.envelope import EnvelopeRoutes

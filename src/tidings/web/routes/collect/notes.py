@@ -19,7 +19,7 @@ from tidings.collect.archive.export import (
     check_export,
 )
 from tidings.collect.notes import NoteKind
-from tidings.collect.write import Writer
+from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import problem_answers

@@ -12,23 +12,23 @@ from fastapi import APIRouter, Request
 from tidings.collect.alerts import record_end, report_failure
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
-from tidings.collect.write import (
+from tidings.collect.write.comments.stage import CommentStage
+from tidings.collect.write.keywords import Keywords
+from tidings.collect.write.next_stage import NextStage, SourceResult
+from tidings.collect.write.values import (
     Added,
     Collected,
     CookieUse,
     Failed,
-    Keywords,
     NewCandidate,
     Recovered,
     Result,
     SearchedPlatform,
     Settled,
     SettledAction,
-    Writer,
 )
-from tidings.collect.write.comments.stage import CommentStage
-from tidings.collect.write.next_stage import NextStage, SourceResult
-from tidings.core.alerts import Alerts
+from tidings.collect.write.writer import Writer
+from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
