@@ -165,6 +165,7 @@ async def check_indexnow(stage: BingStage, report: Report) -> None:
 
 def _describe_indexnow(report: Report) -> dict[str, Any]:
     counts = {name: value for name, value in read_json(report).items() if name not in _OF_THE_RUN}
-    counts["errors"] = [error for error in counts["errors"] if not error.startswith("bing: ")]
+    for name in ("errors", "warnings"):
+        counts[name] = [line for line in counts[name] if not line.lower().startswith("bing: ")]
     engines = [{**engine, "engine": None, "meanResponseMs": None} for engine in counts.pop("engines")]
     return {**counts, "engines": engines}

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.announce.bing_stage import MORNING, open_bing_stage
+from tests.announce.bing_stage import KEY, MORNING, open_bing_stage
 from tests.announce.stage import Events, StageMaker, pick_events, read_json, write_urlset
 from tests.announce.test_google import open_google_stage
 from tests.conftest import BenchMaker
@@ -15,10 +15,12 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import read_days
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import check_schedule
+from tidings.core.alerts.translation import Translator
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.engines.bing import refuse_exceeded
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
+from tidings.wiring.alerts import list_alert_texts
 
 FAILED, PARTIAL, SUCCEEDED = ExecutionStatus.FAILED, ExecutionStatus.PARTIAL, ExecutionStatus.SUCCEEDED
 
@@ -47,6 +49,35 @@ async def test_every_page_that_anybody_took_counts_once_and_repeats_count(open_s
         "failed_urls": 0,
     }
     assert shown["timestamp"].endswith("Z")
+
+
+async def test_more_pages_are_accepted_than_were_due_only_where_it_is_said_which(make_bench: BenchMaker) -> None:
+    """A37: repeats of earlier failures, and what Bing takes from its backlog, are counted apart from what is due."""
+    async with open_bing_stage(make_bench, pages=20, quota=5) as stage:
+        stage.engine.misbehave(Fault(status=422, body="no", matching=stage.web.url(7)))
+        first = await stage.announce()
+        assert (first.new, first.submitted, first.submitted_again, first.submitted_by_quota) == (20, 19, 0, 0)
+        stage.engine.recover()
+        stage.clock.advance(timedelta(days=1))
+        stage.web.add(2)
+        second = await stage.announce()
+        # Two are new, and one that nobody took before is due again; Bing also takes three that waited for its quota.
+        assert (second.new, second.submitted, second.submitted_again, second.submitted_by_quota) == (3, 6, 1, 3)
+        shown = read_json(second)
+        assert (shown["submittedAgain"], shown["submittedByQuota"]) == (1, 3)
+
+
+async def test_a_partial_execution_says_why_also_where_no_page_failed(make_bench: BenchMaker) -> None:
+    """A31, A37: Bing throttles the key. No page is to blame, they wait, and the execution names Bing and its reason."""
+    async with open_bing_stage(make_bench, pages=20) as stage:
+        stage.bing.throttle("user", key=KEY)
+        report = await stage.announce()
+        shown = read_json(report)
+        assert (report.status, report.failed, shown["errors"]) == (PARTIAL, 0, [])
+        [line] = shown["warnings"]
+        assert line.startswith("Bing: 20 URLs wait for the next execution: ")
+        assert "Throttle" in line
+        assert Translator(list_alert_texts()).translate(line).startswith("必应：20 个网址留待下次执行：")
 
 
 async def test_pages_that_an_execution_sends_itself_do_not_count_as_announced(open_stage: StageMaker) -> None:

@@ -63,7 +63,7 @@ class Desk:
 
     async def take(self, claimed: ClaimedPages, start: int, stop: int, *, at: datetime = NOON) -> int:
         async with self.database.write() as connection:
-            return await self.recorder.record_taken(connection, claimed, start=start, stop=stop, at=at)
+            return (await self.recorder.record_taken(connection, claimed, start=start, stop=stop, at=at)).pages
 
     async def fail(
         self,

@@ -6,13 +6,26 @@ ExecutionError
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Index, PrimaryKeyConstraint, Table, Text, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Index,
+    PrimaryKeyConstraint,
+    Select,
+    Table,
+    Text,
+    TextClause,
+    select,
+    text,
+    union_all,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import from_milliseconds, read_timestamp
@@ -20,6 +33,8 @@ from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.postgresql_options import partial_index
 
 is_running = text("status = 'running'")
+# It ended, and not as it should.
+had_trouble = text("status NOT IN ('running', 'succeeded')")
 
 # The holder of an execution that waits for a worker.
 QUEUED = "queue"
@@ -51,6 +66,8 @@ executions = Table(
     Index("executions_history", "workflow_name", "id"),
     # The latest of a pipeline, among many of the other.
     Index("executions_by_kind", "kind", "id"),
+    # Those with trouble, which are few.
+    partial_index("executions_with_trouble", "id", where=had_trouble),
     sqlite_autoincrement=True,
 )
 
@@ -157,6 +174,25 @@ class ExecutionRecord:
     is_queued: bool = False
     # Somebody asked it to stop.
     is_stopping: bool = False
+
+
+def select_latest(
+    *, kinds: Sequence[str] = (), with_trouble: bool = False, limit: int, before: str | None = None
+) -> Select[Any]:
+    """The newest executions of these kinds (of all, if empty) that are older than the public id `before`, if given."""
+    id_ = executions.c.id
+    fits: list[ColumnElement[bool] | TextClause] = [had_trouble] if with_trouble else []
+    if before is not None:
+        fits.append(id_ < select(id_).where(executions.c.public_id == before).scalar_subquery())
+    newest = select(executions).order_by(id_.desc()).limit(limit)
+    if not kinds:
+        return newest.where(*fits)
+    # The newest of each kind by its index: among many of the other pipeline, a search for both would read them all.
+    of_kinds = (
+        select(id_).where(executions.c.kind == kind, *fits).order_by(id_.desc()).limit(limit).subquery()
+        for kind in kinds
+    )
+    return newest.where(id_.in_(union_all(*(select(each.c.id) for each in of_kinds))))
 
 
 async def store_outcomes(database: Database, connection: AsyncConnection, *ended: ColumnElement[bool]) -> None:

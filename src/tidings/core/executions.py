@@ -3,18 +3,17 @@
 A partial unique index guarantees that one execution of a workflow runs at a time. The row's increasing id is the
 fencing token: every guarded write checks, in its own transaction, that the execution is still `running`. A holder that
 was declared dead and wakes up again can therefore change nothing. `execution_table` has the table and its values,
-`heartbeats` the sign of life, `execution_history` how long
-ended ones are kept.
+`heartbeats` the sign of life, `execution_history` how long ended ones are kept.
 """
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, select, true, update
+from sqlalchemy import ColumnElement, Select, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -32,6 +31,7 @@ from tidings.core.execution_table import (
     is_running,
     read_execution,
     read_record,
+    select_latest,
     store_outcomes,
 )
 from tidings.core.heartbeats import keep_alive
@@ -373,17 +373,16 @@ class Executions:
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
     ) -> list[ExecutionRecord]:
         """Executions of this workflow, the newest first; only those older than the public id `before`, if given."""
-        return await self._list(executions.c.workflow_name == workflow_name, limit=limit, before=before)
+        latest = select_latest(limit=limit, before=before)
+        return await self._list(latest.where(executions.c.workflow_name == workflow_name))
 
-    async def list_latest(self, *, limit: int = 20, before: str | None = None) -> list[ExecutionRecord]:
-        """Executions of every workflow, the newest first; only those older than the public id `before`, if given."""
-        return await self._list(true(), limit=limit, before=before)
+    async def list_latest(
+        self, *, kinds: Sequence[str] = (), with_trouble: bool = False, limit: int = 20, before: str | None = None
+    ) -> list[ExecutionRecord]:
+        """Executions of every workflow, as `select_latest` says."""
+        return await self._list(select_latest(kinds=kinds, with_trouble=with_trouble, limit=limit, before=before))
 
-    async def _list(self, fits: ColumnElement[bool], *, limit: int, before: str | None) -> list[ExecutionRecord]:
-        statement = select(executions).where(fits).order_by(executions.c.id.desc()).limit(limit)
-        if before is not None:
-            oldest = select(executions.c.id).where(executions.c.public_id == before).scalar_subquery()
-            statement = statement.where(executions.c.id < oldest)
+    async def _list(self, statement: Select[Any]) -> list[ExecutionRecord]:
         async with self._database.read() as connection:
             return [read_record(row) for row in await connection.execute(statement)]
 

@@ -15,7 +15,6 @@ from tidings.collect.write.cookies import make_cookie
 from tidings.core.alerts.events import Alert
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.wire.faults import Fault
-from tidings.settings.settings import read_settings
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 LARGEST_PAGE = 100_000
@@ -303,27 +302,6 @@ async def test_each_reason_has_its_own_advice_in_both_languages(
     assert english in html.unescape((await browser.get(f"{site}/failed")).text)
     browser.cookies["language"] = "zh"
     assert chinese in (await browser.get(f"{site}/failed")).text
-
-
-@pytest.mark.thorough
-async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser: Browser) -> None:
-    """Interfaces: /docs opens in a browser that has signed in."""
-    page = (await browser.get("/docs")).text
-    document = await api.read("/openapi.json")
-    listed = re.findall(r"<code>([A-Z]+ /[^<]*)</code>", page)
-    assert listed == [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
-
-
-@pytest.mark.thorough
-async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: Browser) -> None:
-    settings = read_settings({"TIDINGS_PORT": "9090", "COOKIE_MASTER_KEY": "k1:" + "A" * 43 + "="})
-    by_name = {source.name: source for source in settings.sources}
-    assert (by_name["TIDINGS_PORT"].value, by_name["TIDINGS_PORT"].source) == ("9090", "environment")
-    assert (by_name["TIDINGS_HOST"].value, by_name["TIDINGS_HOST"].source) == ("127.0.0.1", "default")
-    assert (by_name["CACHE_TTL_DAYS"].value, by_name["SITEMAP_URL"].value) == ("30", None)
-    assert by_name["COOKIE_MASTER_KEY"].secret
-    assert by_name["COOKIE_MASTER_KEY"].value is None
-    assert (await browser.get("/settings")).status == 200
 
 
 @pytest.mark.thorough

@@ -106,6 +106,8 @@ class PagesTaken:
     pages: int
     # Those that no engine or channel had taken before in this execution.
     fresh: int
+    # Those of the fresh ones that an earlier execution had planned for IndexNow.
+    resent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

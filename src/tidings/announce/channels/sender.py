@@ -28,7 +28,7 @@ from tidings.announce.channels.channel import (
     SendResult,
     Transaction,
 )
-from tidings.announce.ledger.recorder import Recorder
+from tidings.announce.ledger.recorder import Recorder, TakenCount
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy, Trouble
@@ -287,7 +287,7 @@ class Sender:
     async def _record_taken(self, sent: SentPart) -> None:
         """Record an accepted part. Pages that the engine names as not taken have failed, each for its reason."""
         part, now = sent.part, self._context.clock.now()
-        taken = fresh = 0
+        taken, fresh = 0, TakenCount()
         failed: Counter[str] = Counter()
         untaken: Counter[str] = Counter()
         async with self._context.transaction() as connection:
@@ -305,7 +305,7 @@ class Sender:
                 )
         self._failures_in_row = 0
         part.batch.accepted += taken
-        self._context.emit(PagesTaken(self._channel.engine, taken, fresh))
+        self._context.emit(PagesTaken(self._channel.engine, taken, fresh.pages, fresh.resent))
         for reason, pages in failed.items():
             self._log.log_rejected(part, pages, reason, sent.outcome.advice)
             advice = sent.outcome.advice

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from tidings.announce.channels.answer import Outcome
 from tidings.announce.channels.google.submissions import SitemapReport
+from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.due.pages import Dropped
 from tidings.announce.execution.report_json import (
@@ -182,6 +183,10 @@ class Report:
     not_believed: int = 0
     # Different pages that an engine or channel took in this execution, repeats of earlier failures included.
     submitted: int = 0
+    # Those of `submitted` that earlier executions had planned, and those that no engine took now, but only a channel
+    # with a quota. All others were due now: submitted <= new + removed + submitted_again + submitted_by_quota.
+    submitted_again: int = 0
+    submitted_by_quota: int = 0
     # Pages that failed, and that no engine took.
     failed: int = 0
     # Sitemap files read, and those that had not changed.
@@ -254,6 +259,17 @@ class Report:
             if line.failed or line.broken
         ]
 
+    def list_waits(self) -> list[str]:
+        """A line for each channel with trouble that no page is to blame for: its pages wait."""
+        if self.status is not ExecutionStatus.PARTIAL:
+            return []
+        troubled = {channel: each.engine for channel, each in self.ranked.items() if each.trouble and not each.skipped}
+        return [
+            f"{find_kind(channel).title}: {line.left:,} URLs wait for the next execution: {line.reason}"
+            for channel, line in troubled.items()
+            if line.reason and not line.failed and not line.broken
+        ]
+
     def count_backlogs(self) -> dict[Channel, int]:
         """By channel with a quota whose pages were counted: those that are due and were not taken."""
         ranked = self.ranked.items()
@@ -291,6 +307,8 @@ class Report:
             "tooSoon": self.too_soon,
             "notBelieved": self.not_believed,
             "submitted": self.submitted,
+            "submittedAgain": self.submitted_again,
+            "submittedByQuota": self.submitted_by_quota,
             "failed": self.failed,
             "files": self.files,
             "filesUnchanged": self.files_unchanged,
@@ -307,7 +325,7 @@ class Report:
             "googleSitemaps": [each.to_json() for each in self.sitemaps],
             "cutShort": self.cut_short,
             "errors": [*self.errors, *self.list_emptiness(), *self.list_unsent(), *self.list_refusals()],
-            "warnings": [*self.warnings, *self.page_check.list_lines()],
+            "warnings": [*self.warnings, *self.list_waits(), *self.page_check.list_lines()],
             "timestamp": None if self.started_at is None else to_text(self.started_at),
             "total_urls": self.total,
             "new_urls": self.new,

@@ -87,6 +87,9 @@ class ReportJson(TypedDict, total=False):
     tooSoon: int
     notBelieved: int
     submitted: int
+    # Those of them that earlier executions had planned, and those that only a channel with a quota took.
+    submittedAgain: int
+    submittedByQuota: int
     failed: int
     files: int
     filesUnchanged: int

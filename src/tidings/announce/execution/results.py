@@ -249,15 +249,17 @@ def _fold_sending(report: Report, result: SendResult) -> Report:
         if ranked.engine.engine == result.engine:
             line = _fold_engine(ranked.engine, result)
             if isinstance(result, PagesTaken):
-                report = replace(report, submitted=report.submitted + result.fresh)
+                submitted, by_quota = report.submitted + result.fresh, report.submitted_by_quota + result.fresh
+                report = replace(report, submitted=submitted, submitted_by_quota=by_quota)
             return _replace_ranked(report, channel, _fold_ranked_sending(replace(ranked, engine=line), result))
     line = report.engines.get(result.engine.endpoint, EngineReport(result.engine))
     report = replace(report, engines={**report.engines, result.engine.endpoint: _fold_engine(line, result)})
     match result:
         case BatchClaimed(_, repeated):
             return replace(report, repeated=report.repeated + repeated)
-        case PagesTaken(_, _, fresh):
-            return replace(report, submitted=report.submitted + fresh)
+        case PagesTaken(_, _, fresh, resent):
+            again = report.submitted_again + resent
+            return replace(report, submitted=report.submitted + fresh, submitted_again=again)
         case PagesFailed(_, _, untaken):
             return replace(report, failed=report.failed + untaken)
         case _:

@@ -40,6 +40,18 @@ class TakenPages:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenCount:
+    """Pages that an engine or channel took, and that nobody took before in this execution."""
+
+    pages: int = 0
+    # Those of them that an earlier execution had planned for IndexNow.
+    resent: int = 0
+
+    def __add__(self, other: "TakenCount") -> "TakenCount":
+        return TakenCount(self.pages + other.pages, self.resent + other.resent)
+
+
+@dataclass(frozen=True, slots=True)
 class Recorder:
     """The tables of one site and channel, as one execution writes to them."""
 
@@ -71,9 +83,9 @@ class Recorder:
 
     async def record_taken(
         self, connection: AsyncConnection, claimed: ClaimedPages, *, start: int, stop: int, at: datetime
-    ) -> int:
+    ) -> TakenCount:
         """An engine took the pages from `start` to `stop`. Returns how many nobody took before in this execution."""
-        counts, day, newly_taken = DayCounts(), name_day(at), 0
+        counts, day, newly_taken = DayCounts(), name_day(at), TakenCount()
         for segment, first in claimed.locate(start, stop):
             pages = claimed.keys.cut(first, first + len(segment.positions))
             state = await self._read_state(connection, segment, pages, at=at)
@@ -88,18 +100,19 @@ class Recorder:
 
     async def _count_taken(
         self, connection: AsyncConnection, pages: PageKeys, fresh: PageKeys, state: BatchState
-    ) -> int:
+    ) -> TakenCount:
         """How many pages of a segment nobody took before in this execution. Call it before they are entered."""
-        others = self.taken.others
-        if self.channel is Channel.INDEXNOW and state.created_in == self.execution:
-            return sum(url_hash not in others for url_hash in fresh.hashes) if others else len(fresh)
+        others, over_indexnow = self.taken.others, self.channel is Channel.INDEXNOW
+        if over_indexnow and state.created_in == self.execution:
+            return TakenCount(sum(url_hash not in others for url_hash in fresh.hashes) if others else len(fresh))
         if state.created_in < self.execution:
             self.taken.taken_again[self.channel].update(pages.hashes)
             self.taken.tried_again[self.channel].update(pages.hashes)
         # A change of the same page may have gone out over IndexNow, from a batch of this execution.
         entries = await self.indexnow.read_entries(connection, sorted(pages.hashes))
         known = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= self.taken.started_at}
-        return self.taken.count(url_hash for url_hash in pages.hashes if url_hash not in known)
+        count = self.taken.count(url_hash for url_hash in pages.hashes if url_hash not in known)
+        return TakenCount(count, resent=count if over_indexnow else 0)
 
     async def record_failed(
         self,

@@ -31,12 +31,12 @@ CHANGE_EVERY = timedelta(seconds=15)
 
 @dataclass(frozen=True, slots=True)
 class MovingSite:
-    """A site that changes while the dashboard is open, and the engine that has a bad day at times."""
+    """A site that grows while the dashboard is open, and the engine that has a bad day at times."""
 
     site: Site
     web: SandboxSite
     engine: SandboxEngine
-    # Pages that change at once.
+    # Pages that are new at once.
     least: int
     most: int
 
@@ -84,7 +84,7 @@ def _is_free(host: str, port: int) -> bool:
 async def _keep_moving(
     installation: Installation, moving: Sequence[MovingSite], platforms: DemoPlatforms, stop: Stop
 ) -> None:
-    """Announce every site once, then change pages and publish posts again and again, on one site after the other."""
+    """Announce every site once, then publish pages and posts again and again, on one site after the other."""
     chance, sites = Random(), cycle(moving)  # noqa: S311 - which pages change is no secret
     for site in await installation.sites.list_all():
         with suppress(AlreadyRunningError):
@@ -97,15 +97,18 @@ async def _keep_moving(
 
 
 async def _change_site(installation: Installation, moving: MovingSite, chance: Random, number: int) -> None:
-    """Change some pages and announce them. At times the engine asks to slow down, or refuses a page."""
-    changed = chance.sample(range(1, len(moving.web.pages) + 1), chance.randrange(moving.least, moving.most))
-    moving.web.change_many(changed)
+    """Publish some pages, change one, and announce them. At times the engine asks to slow down, or refuses a page.
+
+    Most are new: the statistics count a page once a day, so changes of the same pages would not move them.
+    """
+    moving.web.change(chance.randrange(1, len(moving.web.pages) + 1))
+    added = moving.web.add(chance.randrange(moving.least, moving.most))
     moving.engine.recover()
     if number % 4 > 1:
         # Long enough to watch it.
         moving.engine.misbehave(Fault(status=429, headers={"Retry-After": "8"}, times=1))
     if number % 5 == 0:
-        moving.engine.misbehave(Fault(status=422, body="not welcome", matching=moving.web.url(changed[0])))
+        moving.engine.misbehave(Fault(status=422, body="not welcome", matching=moving.web.url(added[0])))
     with suppress(AlreadyRunningError):
         await installation.service.trigger(moving.site)
 

@@ -84,8 +84,8 @@ async def _list_moving(
     own = await installation.sites.save(found[sandbox.site.host], origin=Origin.API)
     docs = neighbours.docs
     return [
-        MovingSite(found[DOCS], docs.web, docs.engines[1], least=5, most=60),
-        MovingSite(own, sandbox.site, sandbox.engine("beta"), least=20, most=400),
+        MovingSite(found[DOCS], docs.web, docs.engines[1], least=3, most=30),
+        MovingSite(own, sandbox.site, sandbox.engine("beta"), least=10, most=90),
     ]
 
 

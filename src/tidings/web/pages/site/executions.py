@@ -11,6 +11,7 @@ from tidings.announce.site.site import Site
 from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.web.errors import problem
+from tidings.web.pages.site.outcome import describe_outcome
 from tidings.web.pages.site.progress import list_engines, write_event
 from tidings.web.pages.site.view import SiteView
 from tidings.web.pages.view.formats import Formats
@@ -74,7 +75,7 @@ def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
 def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]:
     """One execution with everything that is known of it."""
     result: Mapping[str, Any] = record.result or record.progress or {}
-    texts, dropped = formats.texts, result.get("dropped", {})
+    texts, dropped, outcome = formats.texts, result.get("dropped", {}), describe_outcome(record.status, result, formats)
     ended = record.completed_at
     numbers = {
         "files": result.get("files"),
@@ -89,10 +90,10 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "forgotten": result.get("forgotten"),
     }
     figures = [
-        (texts("execution.figure.total"), formats.number(result.get("total"))),
-        (texts("execution.figure.due"), formats.number(result.get("new"))),
-        (texts("execution.figure.accepted"), formats.number(result.get("submitted"))),
-        (texts("execution.figure.failed"), formats.number(result.get("failed"))),
+        (texts("execution.figure.total"), formats.number(result.get("total")), ""),
+        (texts("execution.figure.due"), formats.number(outcome.due), ""),
+        (texts("execution.figure.accepted"), formats.number(outcome.accepted), outcome.accepted_text),
+        (texts("execution.figure.failed"), formats.number(outcome.failed), outcome.failed_text),
     ]
     return {
         "id": record.public_id,

@@ -14,6 +14,7 @@ from tidings.announce.status import describe_execution
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.core.secrets.scopes import Scope
 from tidings.web.errors import problem
+from tidings.web.pages.site.outcome import describe_outcome
 from tidings.web.pages.site.progress import describe_progress
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, locate_site, require_scope
@@ -79,16 +80,13 @@ class SiteView:
         return await self._installation.executions.list_recent(self.site.workflow_name, limit=limit, before=before)
 
     def describe_row(self, record: ExecutionRecord) -> dict[str, Any]:
-        result = self.read_result(record)
         ended = record.completed_at
         return {
             "status": record.status,
             "href": f"{locate_site(self.site.id)}/executions/{record.public_id}",
             "started": self.formats.time(record.started_at),
             "took": self.formats.duration(None if ended is None else ended - record.started_at),
-            "due": result.get("new"),
-            "accepted": result.get("submitted"),
-            "failed": result.get("failed"),
+            "outcome": describe_outcome(record.status, self.read_result(record), self.formats),
         }
 
     def find_progress(self, records: Sequence[ExecutionRecord]) -> dict[str, Any] | None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 CATALOGUES: Final = Path(__file__).parents[1] / "texts"
 # Chinese for the rules that what was typed into a form may break.
 RULES: Final = CATALOGUES / "rules.zh.toml"
+# Chinese for the summaries of the API's operations.
+OPERATIONS: Final = CATALOGUES / "operations.zh.toml"
 
 
 class PageLanguage(StrEnum):

@@ -1,0 +1,72 @@
+"""What an execution of a site did, as its row and its page say it: due, accepted, failed, and why not all is well."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.core.executions import ExecutionStatus
+from tidings.web.pages.view.formats import Formats
+
+_WELL: Final = (ExecutionStatus.RUNNING, ExecutionStatus.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOutcome:
+    """The figures of one execution. None: it did not come so far."""
+
+    # Pages that were new or changed, or had left the sitemap.
+    due: int | None
+    # Different pages that any engine or channel took.
+    accepted: int | None
+    # Where these are more than were due: how many came from where.
+    accepted_text: str
+    # URLs that were not taken, each once for each engine or channel, as in the list of failed URLs.
+    failed: int | None
+    # Those that no engine has taken at all; None where that says nothing new.
+    failed_text: str
+    # Why it did not succeed; empty where it did, or still runs.
+    reason: str
+
+
+def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats: Formats) -> SiteOutcome:
+    accepted = result.get("submitted")
+    due = result["new"] + result.get("removed", 0) if "new" in result else None
+    failed = _count_refusals(result) if "engines" in result else result.get("failed")
+    untaken = result.get("failed")
+    is_partly = failed is not None and untaken is not None and untaken < failed
+    return SiteOutcome(
+        due=due,
+        accepted=accepted,
+        accepted_text=_explain_accepted(result, formats) if (accepted or 0) > (due or 0) else "",
+        failed=failed,
+        failed_text=formats.texts("execution.untaken", n=formats.number(untaken)) if is_partly else "",
+        reason="" if status in _WELL else _find_reason(result, formats),
+    )
+
+
+def _count_refusals(result: Mapping[str, Any]) -> int:
+    ranked = [result[name] for kind in RANKED_KINDS if result.get(name := f"{kind.channel}Stats")]
+    return sum(int(each["failed"]) for each in (*result["engines"], *ranked))
+
+
+def _explain_accepted(result: Mapping[str, Any], formats: Formats) -> str:
+    texts, again, by_quota = formats.texts, result.get("submittedAgain"), result.get("submittedByQuota")
+    taking = [kind.channel for kind in RANKED_KINDS if (result.get(f"{kind.channel}Stats") or {}).get("urlCount")]
+    between = "、" if formats.is_chinese else ", "
+    names = between.join(texts(f"channel.{channel}") for channel in taking)
+    parts = [
+        texts("execution.sent_again", n=formats.number(again)) if again else "",
+        texts("execution.by_quota", n=formats.number(by_quota), channels=names) if by_quota else "",
+    ]
+    said = ("，" if formats.is_chinese else ", ").join(part for part in parts if part)
+    return texts("execution.including", parts=said) if said else ""
+
+
+def _find_reason(result: Mapping[str, Any], formats: Formats) -> str:
+    """The first reason in the page's language, and how many more there are."""
+    reasons = [*result.get("errors", ()), *result.get("warnings", ())]
+    if not reasons:
+        return ""
+    first = formats.explain(reasons[0])
+    return first if len(reasons) == 1 else formats.texts("execution.more", reason=first, n=len(reasons) - 1)
