@@ -175,6 +175,21 @@ async def test_a_total_beyond_our_count_is_recorded_when_the_day_closes(
     assert [(event["used"], event["quota"]) for event in exceeded] == ([(used, LIMIT)] if used > LIMIT else [])
 
 
+@pytest.mark.parametrize(("asked_for", "counted"), [(0, 0), (60, 40)])
+async def test_a_refusal_tells_the_limit_better_than_what_was_asked_for(
+    database: Database, clock: FakeClock, events: Events, asked_for: int, counted: int
+) -> None:
+    """A29, A37: `auto`. Bing told its rest when it was asked, and its total when it refused: all of 100 are used."""
+    till = Till(database, clock, terms=BING, asked=True)
+    await till.do("learn", asked_for)
+    await till.do("record", counted)
+    granted = await till.do("reserve", 1)
+    await till.do("close", reserved=granted, total=100)
+    state = await till.quota.read()
+    assert (state.used, state.limit, state.full) == (100, 100, True)
+    assert pick_events(events, "bing.quota_exceeded") == []
+
+
 async def test_a_page_that_was_taken_lately_is_known_over_days(database: Database, clock: FakeClock) -> None:
     """A31: a key that worked a moment ago is not refused for good. Of this site and channel."""
     till, taken_at = Till(database, clock), clock.now()

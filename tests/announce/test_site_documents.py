@@ -191,11 +191,12 @@ def test_another_key_moves_the_key_file_unless_its_place_was_chosen(full: Site) 
     assert change_site(full, {"indexnowKey": KEY}).key_location == "https://example.com/keys/the-key.txt"
 
 
-def test_the_default_key_file_goes_along_with_another_host_or_scheme() -> None:
-    """A15: `keyLocation` defaults to the key's file at the root of the host, wherever that is now."""
+def test_the_default_key_file_goes_along_with_another_scheme_and_the_host_stays() -> None:
+    """A2, A15: `keyLocation` defaults to the key's file at the root of the host, which is set at creation."""
     site = read_site({**MINIMAL, "sitemapUrl": "http://example.com/sitemap.xml"})
     assert site.key_location == f"http://example.com/{KEY}.txt"
-    assert change_site(site, {"host": "www.example.com"}).key_location == f"http://www.example.com/{KEY}.txt"
+    with pytest.raises(SiteError, match="host: it stays as it was created"):
+        change_site(site, {"host": "www.example.com"})
     secure = change_site(site, {"sitemapUrl": "https://example.com/sitemap.xml"})
     assert secure.key_location == f"https://example.com/{KEY}.txt"
 

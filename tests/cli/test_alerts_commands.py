@@ -21,6 +21,8 @@ async def test_a_test_message_reaches_every_destination_and_says_which_failed(te
         sink.misbehave(Fault(status=500))
         bad = await terminal.run("alerts", "test", TIDINGS_WEBHOOK_URL=sink.url)
         assert (bad.code, bad.out) == (1, "webhook: failed: the receiver answered 500\n")
+    unknown = await terminal.run("alerts", "test", TIDINGS_ALERT_URLS="carrier-pigeon://somewhere")
+    assert (unknown.code, unknown.out) == (1, "apprise:1: failed: Apprise does not understand alert URL number 1\n")
     assert not terminal.data_dir.exists()
 
 

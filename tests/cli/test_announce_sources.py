@@ -148,6 +148,14 @@ async def test_the_key_file_is_written_once_and_never_over_something_else(termin
     path.write_text("another thing")
     refused = await terminal.run("keys", "file", "public", "--key", KEY)
     assert (refused.code, path.read_text()) == (1, "another thing")
+    path.unlink()
+    path.symlink_to(terminal.folder / "outside")
+    linked = await terminal.run("keys", "file", "public", "--key", KEY)
+    assert (linked.code, linked.complaint) == (
+        1,
+        f"tidings: public/{KEY}.txt cannot be written: No such file or directory",
+    )
+    assert not (terminal.folder / "outside").exists()
     assert not terminal.data_dir.exists()
 
 

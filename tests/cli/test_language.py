@@ -292,6 +292,7 @@ async def test_check_says_its_findings_in_chinese(terminal: Terminal) -> None:
         url, key = sandbox.site.sitemap_url, sandbox.site.key
         good = await terminal.run("check", url, "--key", key)
         wrong = await terminal.run("check", url, "--key", key[:-1])
+    assert "正确 密钥文件：" in good.out
     assert (good.code, wrong.code) == (0, 1)
     assert [line.split()[0] for line in good.out.splitlines()] == ["正确", "正确"]
     assert "密钥文件" in good.out

@@ -158,6 +158,23 @@ async def test_forgotten_pages_are_due_again(terminal: Terminal) -> None:
         assert dict(engine.accepted) == dict.fromkeys(sandbox.site.urls(), 2)
 
 
+async def test_a_page_is_found_by_every_spelling_of_its_address(terminal: Terminal) -> None:
+    """A44, A47: as browsers read it, with another alphabet in the host; what is no URL is bad input."""
+    (terminal.folder / "sites.json").write_text(
+        '[{"id": "books", "sitemapUrl": "https://xn--bcher-kva.example/s.xml", "indexnowKey": "0123456789abcdef"}]'
+    )
+    await terminal.run("sites", "import", "sites.json")
+    plain = "https://xn--bcher-kva.example/a b"
+    spellings = (plain, "https://bücher.example/a b", "HTTPS://BÜCHER.example:443/a%20b#end")
+    ended = [await terminal.run("ledger", "find", each, "--json") for each in spellings]
+    assert [each.document["sites"][0]["url"] for each in ended] == ["https://xn--bcher-kva.example/a%20b"] * 3
+    for url in ("https://[::1", "bücher.example/a", "", "ftp://bücher.example/a", "https://bücher.example/a\nb"):
+        wrong = await terminal.run("ledger", "find", url)
+        assert (wrong.code, wrong.complaint.startswith("tidings: URL: ")) == (2, True), url
+    unknown = await terminal.run("ledger", "find", "https://other.example/")
+    assert (unknown.code, "no site has the host of this URL" in unknown.complaint) == (2, True)
+
+
 @pytest.mark.thorough
 async def test_tables_go_down_and_up_again(terminal: Terminal) -> None:
     """A41: a rollback is a command, it asks first, and the way back works."""

@@ -57,11 +57,13 @@ async def test_an_export_with_secrets_sets_up_another_machine(terminal: Terminal
 @pytest.mark.parametrize(
     ("documents", "rule"),
     [
-        ([{"id": "shop", "sitemapUrl": "https://shop.example/s.xml"}], "shop: indexnowKey: it is required"),
-        ([make_document("shop", schedule="never")], "shop: schedule: it must be a cron expression"),
+        ([{"id": "shop", "sitemapUrl": "https://shop.example/s.xml"}], "site 1 (shop): indexnowKey: it is required"),
+        ([make_document("shop", schedule="never")], "site 1 (shop): schedule: it must be a cron expression"),
         ([make_document("shop", colour="red")], "site 1 (shop): colour: Extra inputs are not permitted"),
         ([make_document("shop"), make_document("shop", schedule="@daily")], "names shop more than once"),
+        ([{"sitemapUrl": "https://a.example/s.xml"}], "site 1 (without an id): indexnowKey: it is required"),
         ("no list", "it must be JSON such as"),
+        ({}, "it must be JSON such as"),
     ],
 )
 async def test_a_mistake_in_the_file_changes_nothing(terminal: Terminal, documents: Any, rule: str) -> None:
@@ -73,3 +75,31 @@ async def test_a_mistake_in_the_file_changes_nothing(terminal: Terminal, documen
     ended = await terminal.run("sites", "import", "fleet.json")
     assert (ended.code, rule in ended.err) == (2, True)
     assert (await terminal.run("sites", "list", "--json")).document["sites"] == []
+
+
+async def test_the_host_of_a_site_stays_as_it_was_created(terminal: Terminal) -> None:
+    """A2: a file cannot give the pages on record to another host; the API has no way to do it either."""
+    path = terminal.folder / "fleet.json"
+    path.write_text(json.dumps([make_document("shop")]))
+    await terminal.run("sites", "import", "fleet.json")
+    path.write_text(json.dumps([make_document("shop", host="SHOP.example", schedule="@hourly")]))
+    same = await terminal.run("sites", "import", "fleet.json", "--json")
+    assert list(same.document["changed"]["shop"]) == ["schedule"]
+    path.write_text(json.dumps([make_document("shop", host="other.example")]))
+    refused = await terminal.run("sites", "import", "fleet.json")
+    assert (refused.code, "site 1 (shop): host: it stays as it was created" in refused.err) == (2, True)
+    assert (await terminal.run("sites", "show", "shop")).document["site"]["host"] == "shop.example"
+
+
+async def test_an_export_replaces_files_alone(terminal: Terminal) -> None:
+    """A2: one line says why a file cannot be written; a link such as /dev/stdout is not replaced."""
+    (terminal.folder / "mine.json").write_text("mine")
+    (terminal.folder / "link").symlink_to("mine.json")
+    link, nowhere = [await terminal.run("sites", "export", name) for name in ("link", "none/out.json")]
+    assert (link.code, "link is no plain file" in link.complaint) == (2, True)
+    assert (terminal.folder / "link").is_symlink()
+    assert (terminal.folder / "mine.json").read_text() == "mine"
+    assert (nowhere.code, nowhere.complaint) == (
+        2,
+        "tidings: none/out.json cannot be written: No such file or directory",
+    )

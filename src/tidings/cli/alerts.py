@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, make_group
 from tidings.cli.output import escape, format_time, print_json, print_table
 from tidings.cli.session import ALERT_PATIENCE, Exit, Session, command, fail
@@ -76,9 +76,8 @@ async def try_destinations(session: Session, as_json: JsonOption = False) -> Exi
     if as_json:
         print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results.items()]})
     for name, problem in {} if as_json else results.items():
-        typer.echo(
-            f"{name}: " + (say("accepted") if problem is None else say("failed: {reason}", reason=translate(problem)))
-        )
+        result = say("accepted") if problem is None else say("failed: {reason}", reason=translate(problem))
+        typer.echo(label(name, result))
     return Exit.FAILED if any(failures) else Exit.DONE
 
 

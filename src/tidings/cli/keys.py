@@ -1,5 +1,6 @@
 """`tidings keys`: master keys, which encrypt stored secrets, and IndexNow keys."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from tidings.announce.site.site import check_key, make_indexnow_key
 from tidings.cli.announce.announce import require_key
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, KeyOption, make_group
 from tidings.cli.output import print_answer
 from tidings.cli.session import Exit, Session, command, fail
@@ -43,15 +44,27 @@ async def file(
     path = docroot / f"{text}.txt"
     if not docroot.is_dir():
         fail(say("{path} is not a folder", path=docroot))
-    written = not path.exists()
-    if written:
-        path.write_text(text)
-        path.chmod(0o644)
-    elif path.read_bytes().strip() != text.encode():
-        fail(say("{path} holds something else; nothing was changed", path=path), code=Exit.FAILED)
+    try:
+        written = _write_new(path, text)
+        if not written and path.read_bytes().strip() != text.encode():
+            fail(say("{path} holds something else; nothing was changed", path=path), code=Exit.FAILED)
+    except OSError as error:
+        reason = translate(error.strerror or "")
+        fail(say("{path} cannot be written: {reason}", path=path, reason=reason), code=Exit.FAILED)
     message = say("Wrote {path}.", path=path) if written else say("{path} is there already.", path=path)
     print_answer({"path": str(path), "written": written}, message, as_json=as_json)
     return Exit.DONE
+
+
+def _write_new(path: Path, text: str) -> bool:
+    """Write a file that everybody may read. False where something has this name already, if only a dead link."""
+    try:
+        with path.open("x", encoding="ascii") as opened:
+            os.fchmod(opened.fileno(), 0o644)
+            opened.write(text)
+    except FileExistsError:
+        return False
+    return True
 
 
 @app.command("rotate")

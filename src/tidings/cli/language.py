@@ -37,9 +37,14 @@ def translate(text: str) -> str:
     return _load_translator().translate(text) if _texts else text
 
 
+def label(name: str, message: str) -> str:
+    """A message with the name of its subject before it, and the colon of the chosen language between them."""
+    return say("{name}: {message}", name=name, message=message)
+
+
 def say_rule(name: str, rule: str) -> str:
     """That a setting or field breaks its rule."""
-    return translate(rule) if rule.startswith(name) else f"{name}: {translate(rule)}"
+    return translate(rule) if rule.startswith(name) else label(name, translate(rule))
 
 
 @cache

@@ -1,5 +1,6 @@
 """Options and arguments that several commands have."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +27,16 @@ def make_group(help_text: str) -> typer.Typer:
 
 
 def read_secret(source: str, *, prompt: str) -> str:
-    """The secret in a file, or for `-` what is typed or piped in. A secret itself is no source: `ps` would show it."""
-    if source == "-":
+    """The secret in a file, or for `-` what is typed or piped in. A secret itself is no source: `ps` would show it.
+
+    Each `-` of a command takes one line of what is piped in.
+    """
+    if source == "-" and sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, err=True))
     try:
-        secret = Path(source).read_text(encoding="utf-8").strip()
+        # A prompt would ask at the terminal, although something is piped in.
+        given = sys.stdin.buffer.readline() if source == "-" else Path(source).read_bytes()
+        secret = given.decode().strip()
     except (OSError, ValueError):
         secret = ""
     if not secret:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 
 import typer
 
-from tidings.cli.language import say, say_rule, speak, translate
+from tidings.cli.language import label, say, say_rule, speak, translate
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
             return f"TIDINGS_DATABASE_URL: {translate(str(error))}", Exit.BAD_INPUT
         case DestinationError():
             names = say("TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL")
-            return f"{names}: {translate(str(error))}", Exit.BAD_INPUT
+            return label(names, translate(str(error))), Exit.BAD_INPUT
         case ExecutionError():
             return translate(str(error)), Exit.FAILED
         case DBAPIError():

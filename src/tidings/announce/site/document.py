@@ -79,7 +79,12 @@ def change_site(
     if "sitemapUrl" in changes or "sitemapUrls" in changes:
         changes = {"sitemapUrl": None, "sitemapUrls": None, **changes}
     key = changes.get("indexnowKey") or site.key.reveal()
-    return read_site({**_write_site(site, key=key), **changes, "id": site.id}, engines=engines, schedule=schedule)
+    fields = {**_write_site(site, key=key), **changes, "id": site.id}
+    changed = read_site(fields, engines=engines, schedule=schedule)
+    if changed.host != site.host:
+        # The pages on record would be those of another host.
+        raise SiteError("host", "it stays as it was created; a site of another host needs another id")
+    return changed
 
 
 def _write_site(site: Site, *, key: str) -> dict[str, Any]:
@@ -91,7 +96,7 @@ def _write_site(site: Site, *, key: str) -> dict[str, Any]:
         **describe_site(site),
         "sitemapUrl": None,
         "indexnowKey": key,
-        # The default is left out, so that it follows a change of the host.
+        # The default is left out, so that it follows a change of the scheme.
         "keyLocation": None if site.key_location == default_location else location,
         "hookSecret": None if site.hook_secret is None else site.hook_secret.reveal(),
         **{each.fields.key: None if each.key is None else each.key.reveal() for each in site.ranked},

@@ -6,7 +6,7 @@ import typer
 
 from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import require_key
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption
 from tidings.cli.output import escape, make_console, print_json
 from tidings.cli.session import Exit, Session, command, require_site
@@ -46,7 +46,8 @@ async def check(
         for each in findings:
             mark = f"[green]{say('good')}[/]" if each.good else f"[red]{say('wrong')}[/]"
             advice = f"\n     {escape(translate(each.advice))}" if each.advice else ""
-            make_console().print(f"{mark} {translate(each.subject)}: {escape(translate(each.message))}{advice}")
+            finding = label(translate(each.subject), escape(translate(each.message)))
+            make_console().print(f"{mark} {finding}{advice}")
     return Exit.DONE if all(each.good for each in findings) else Exit.FAILED
 
 

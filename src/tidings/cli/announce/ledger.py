@@ -1,12 +1,11 @@
 """`tidings ledger`: look a page up in the record of accepted pages, and correct it."""
 
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, SiteArgument, make_group
 from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table
 from tidings.cli.session import Exit, Session, command, fail, require_site
@@ -107,7 +106,14 @@ async def find(
 
 
 async def _find_sites(installation: "Installation", url: str) -> "list[Site]":
-    host = urlsplit(url.strip()).netloc.lower()
+    from tidings.announce.due.pages import encode_unfit
+    from tidings.announce.site.site import find_netloc
+    from tidings.core.net.addresses import UrlError, parse_url
+
+    try:
+        host = find_netloc(parse_url(encode_unfit(url.strip())))
+    except UrlError as error:
+        fail(label("URL", translate(str(error))))
     return [installation.know(each) for each in await installation.sites.list_all() if each.host == host]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _describe(report: Report) -> Iterator[str]:
     yield from (f"[red]{escape(translate(error))}[/]" for error in errors)
     for engine in report.lines:
         if (engine.failed or engine.broken) and engine.advice:
-            yield f"{escape(engine.engine.host)}: {escape(translate(engine.advice))}"
+            yield label(escape(engine.engine.host), escape(translate(engine.advice)))
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
         yield say("Pages that were not accepted are kept, and sent first next time.")
@@ -163,7 +163,7 @@ def _describe(report: Report) -> Iterator[str]:
 
 def _describe_quotas(report: Report) -> Iterator[str]:
     for channel, ranked in report.ranked.items():
-        title = find_kind(channel).title
+        title = translate(find_kind(channel).title)
         if ranked.quota is not None:
             yield describe_quota_line(title, ranked.quota)
         if waiting := ranked.count_beyond_quota():

@@ -2,17 +2,19 @@
 
 import json
 import os
+import stat
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from tidings.announce.site.document import change_site, describe_changes, export_site, read_site
 from tidings.announce.site.errors import SiteError
 from tidings.cli.announce.sites import app
-from tidings.cli.language import say, say_rule, translate
+from tidings.cli.language import label, say, say_rule, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import print_answer
 from tidings.cli.session import Session, command, fail
@@ -26,6 +28,17 @@ __all__ = ["app"]
 _LARGEST_FILE = 64 * 1024 * 1024
 
 FileArgument = Annotated[str, typer.Argument(help="A JSON file; - for standard output or input.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedSite:
+    """What a file makes of one site."""
+
+    # The fields that the file names.
+    document: dict[str, Any]
+    # The stored site; None where it is new.
+    old: "Site | None"
+    new: "Site"
 
 
 @app.command("export")
@@ -49,7 +62,10 @@ async def export_sites(
     if file == "-":
         typer.echo(text, nl=False)
         return
-    _write_private(Path(file), text)
+    try:
+        _write_private(Path(file), text)
+    except OSError as error:
+        fail(say("{path} cannot be written: {reason}", path=file, reason=translate(error.strerror or "")))
     count = f"{len(documents):,}"
     typer.echo(
         say("Wrote {count} sites to {file}.", count=count, file=file)
@@ -73,21 +89,21 @@ async def import_sites(
     """
     documents = _read_documents(file)
     installation = await session.open(leaves_nothing=dry_run)
-    planned = [await _plan(installation, document) for document in documents]
-    twice = [site_id for site_id, count in Counter(site.id for _, site in planned).items() if count > 1]
+    planned = [await _plan(installation, each, file=file, number=at) for at, each in enumerate(documents, start=1)]
+    twice = [site_id for site_id, count in Counter(each.new.id for each in planned).items() if count > 1]
     if twice:
         names = ", ".join(sorted(twice))
         fail(say("{file} names {names} more than once; nothing was changed", file=file, names=names))
-    added = [site for old, site in planned if old is None]
-    changed = {new.id: describe_changes(old, new) for old, new in planned if old is not None}
+    added = [each.new.id for each in planned if each.old is None]
+    changed = {each.new.id: describe_changes(each.old, each.new) for each in planned if each.old is not None}
     changed = {site_id: changes for site_id, changes in changed.items() if changes}
     if not dry_run:
-        for old, new in planned:
-            if old is None or new.id in changed:
-                await _store(installation, new, is_new=old is None)
+        for each in planned:
+            if each.old is None or each.new.id in changed:
+                await _store(installation, each)
         installation.wake()
     result = {
-        "added": [site.id for site in added],
+        "added": added,
         "changed": changed,
         "unchanged": len(planned) - len(added) - len(changed),
         "dryRun": dry_run,
@@ -97,6 +113,8 @@ async def import_sites(
 
 def _write_private(path: Path, text: str) -> None:
     """A new file that only its owner reads, from its first byte: it may hold keys."""
+    if path.exists() and not stat.S_ISREG(path.lstat().st_mode):
+        fail(say("{path} is no plain file, and is left as it is; - writes to standard output", path=path))
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
         opened.write(text)
@@ -129,7 +147,9 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text[: _LARGEST_FILE + 1])
         documents = found["sites"] if isinstance(found, dict) else found
-        if len(text) > _LARGEST_FILE or not all(isinstance(each, dict) for each in documents):
+        if len(text) > _LARGEST_FILE or not isinstance(documents, list):
+            raise ValueError
+        if not all(isinstance(each, dict) for each in documents):
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
         example = '{"sites": [{"id": "shop", …}]}'
@@ -146,26 +166,20 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
             checked.append(NewSiteBody.model_validate(document).to_fields())
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            name = document.get("id") or say("without an id")
-            message = translate(first["msg"])
-            fail(
-                say(
-                    "{file}: site {number} ({name}): {field}: {message}",
-                    file=file,
-                    number=number,
-                    name=name,
-                    field=place,
-                    message=message,
-                )
-            )
+            message = label(".".join(map(str, first["loc"])), translate(first["msg"]))
+            _refuse(file, number, document, message)
     return checked
 
 
-async def _plan(installation: "Installation", document: dict[str, Any]) -> "tuple[Site | None, Site]":
-    """The stored site, if there is one, and what becomes of it. Ends the command for a site that cannot be."""
-    settings = installation.settings
-    defaults: dict[str, Any] = {"engines": settings.engines, "schedule": settings.schedule}
+def _refuse(file: str, number: int, document: dict[str, Any], message: str) -> NoReturn:
+    """End the command for a mistake in one site of the file."""
+    name = document.get("id") or say("without an id")
+    fail(say("{file}: site {number} ({name}): {message}", file=file, number=number, name=name, message=message))
+
+
+async def _plan(installation: "Installation", document: dict[str, Any], *, file: str, number: int) -> _PlannedSite:
+    """What becomes of one site of the file. Ends the command for a site that cannot be."""
+    defaults = _find_defaults(installation)
     site_id = document.get("id")
     try:
         if site_id is None:
@@ -174,16 +188,25 @@ async def _plan(installation: "Installation", document: dict[str, Any]) -> "tupl
             fail(say("SITEMAP_URL and the variables beside it set {site} up; take it out of the file", site=site_id))
         old = await installation.sites.find(site_id)
         if old is None:
-            return None, installation.know(read_site(document, **defaults))
-        return old, installation.know(change_site(old, document, **defaults))
+            return _PlannedSite(document, None, installation.know(read_site(document, **defaults)))
+        new = installation.know(change_site(old, document, **defaults))
     except SiteError as error:
-        fail(f"{site_id or say('a site without an id')}: {say_rule(error.field, error.rule)}")
+        _refuse(file, number, document, say_rule(error.field, error.rule))
+    return _PlannedSite(document, old, new)
 
 
-async def _store(installation: "Installation", site: "Site", *, is_new: bool) -> None:
+async def _store(installation: "Installation", planned: _PlannedSite) -> None:
+    """Store a site. What somebody else changed meanwhile stays, except for the fields of the file."""
     from tidings.announce.site.table import Origin
 
-    if is_new:
-        await installation.sites.save(site, origin=Origin.API)
+    def change(site: "Site") -> "Site":
+        return installation.know(change_site(site, planned.document, **_find_defaults(installation)))
+
+    if planned.old is None:
+        await installation.sites.save(planned.new, origin=Origin.API)
     else:
-        await installation.sites.change(site.id, lambda _: site)
+        await installation.sites.change(planned.new.id, change)
+
+
+def _find_defaults(installation: "Installation") -> dict[str, Any]:
+    return {"engines": installation.settings.engines, "schedule": installation.settings.schedule}

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from tidings.announce.channels.choice import ChannelChoice
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.session import fail
 from tidings.core.clock import parse_duration
 
@@ -98,7 +98,7 @@ def _read_since(since: str | None) -> timedelta | None:
     try:
         return None if since is None else parse_duration(since, unit="d", most=_LONGEST_SINCE_DAYS)
     except ValueError as error:
-        fail(f"--since: {translate(str(error))}")
+        fail(label("--since", translate(str(error))))
 
 
 def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) -> Source:
@@ -111,7 +111,7 @@ def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) ->
     try:
         first = find_first_url(path)
     except RefusedSitemapError as error:
-        fail(f"{path}: {translate(str(error))}")
+        fail(label(str(path), translate(str(error))))
     except OSError as error:
         fail(say("{path} cannot be read: {reason}", path=path, reason=translate(error.strerror or "")))
     if first is None and host is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, format_time, make_console, make_execution_table, print_json
 from tidings.cli.session import Session, command, require_site
@@ -133,9 +133,9 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
         console.print(f"\n{_describe_state(shown.overview, shown)}")
     for kind, status in shown.channels.items():
         if status.quota is not None:
-            console.print(f"\n{describe_quota_line(kind.title, status.quota)}")
+            console.print(f"\n{describe_quota_line(translate(kind.title), status.quota)}")
         if status.reason:
-            console.print(f"[red]{kind.title}: {escape(translate(status.reason))}[/]")
+            console.print(f"[red]{label(translate(kind.title), escape(translate(status.reason)))}[/]")
     for sitemap in shown.overview.sitemaps if shown.overview is not None else ():
         console.print(f"\n{_describe_sitemap(sitemap)}")
     if shown.failed:

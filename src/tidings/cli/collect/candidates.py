@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, PlatformOption
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
 from tidings.cli.session import Session, command
@@ -38,7 +38,7 @@ async def failed(
                 escape(each.note_id),
                 format_time(each.failed_at),
                 f"{each.retry_count:,}",
-                escape(f"{each.code}: {translate(each.message or '')}"),
+                escape(label(str(each.code), translate(each.message or ""))),
             )
             for each in found
         ]

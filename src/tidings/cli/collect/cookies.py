@@ -191,9 +191,10 @@ def _write_check(found: "CookieCheck", stored: "Cookie") -> str:
             name=found.name,
         )
     session = found.session
-    account = " ".join(
-        part for part in (session.account_name, session.account_id and f"({session.account_id})") if part
-    )
+    # Weibo tells the number of the account alone.
+    account = session.account_name or session.account_id
+    if session.account_name and session.account_id:
+        account += f" ({session.account_id})"
     until, renewal = "", ""
     if stored.expires_at is not None:
         until = say(", until {time} at the latest", time=format_time(stored.expires_at))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from tidings.cli.collect.run import require_platform
-from tidings.cli.language import say, translate
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
 from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table, show_bar
 from tidings.cli.session import Exit, Session, command, fail, is_watched
@@ -343,7 +343,7 @@ def _print_note(stored: "StoredNote") -> None:
     }
     for name, value in lines.items():
         if value:
-            console.print(f"{name}: {escape(value)}", highlight=False)
+            console.print(label(name, escape(value)), highlight=False)
     if note.text:
         console.print()
         for line in note.text.split("\n"):

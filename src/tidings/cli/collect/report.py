@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 
 from tidings.cli.collect.status import print_pauses
-from tidings.cli.language import say
+from tidings.cli.language import label, say
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status import PlatformPause
@@ -72,7 +72,7 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
     if report.ended is None:
         return
     counts = say("{found} found, {new} new", found=f"{report.found:,}", new=f"{report.created:,}")
-    console.print(f"{_describe_end(report.ended)}: {counts}")
+    console.print(label(_describe_end(report.ended), counts))
     if not report.searches:
         return
     table = make_table(say("platform"), say("keyword"), say("found"), say("new"), say("problem"))
@@ -99,7 +99,7 @@ def print_collections(
     console.print(_make_collection_table(reports))
     for report in reports:
         if report.ended.reason:
-            console.print(f"{escape(report.platform)}: {escape(report.ended.reason)}")
+            console.print(label(escape(report.platform), escape(report.ended.reason)))
     print_pauses(pauses, console=console)
     paused = {pause.platform for pause in pauses}
     if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):

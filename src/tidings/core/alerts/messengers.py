@@ -51,6 +51,8 @@ class AppriseDestination:
         except TimeoutError:
             reason = f"Apprise did not finish in {self._seconds:g} s"
             raise DeliveryError(retry=True, reason=reason) from None
+        except DestinationError as error:
+            raise DeliveryError(retry=True, reason=str(error)) from None
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, with its URL in the text
             raise DeliveryError(retry=True, reason=f"Apprise failed ({type(error).__name__})") from None
         if not taken:

@@ -231,12 +231,17 @@ class Quota:
     async def close(self, connection: AsyncConnection, *, reserved: int, total: int | None = None) -> None:
         """The channel takes nothing more on this day, however little was counted here.
 
-        `total`: so many it says it took, from everybody; if we counted less, that is recorded.
+        `total`: so many it says it took, from everybody; if we counted less, that is recorded. Where the limit was
+        asked for, this word of the channel on it is the truer one: what it said before may have been the rest.
         """
         row = await self._lock(connection)
         used = max(0, row.used - reserved)
         await self._end(connection, row, reserved, used=used, full=True)
-        if total is not None and total > max(used, (await self._describe(connection, row)).limit):
+        if total is None:
+            return
+        if self._asked:
+            await self._write(connection, allowed=total)
+        if total > used and (self._asked or total > (await self._describe(connection, row)).limit):
             await self.record(connection, total - used)
 
     async def was_taken_since(self, since: datetime) -> bool:
