@@ -30,7 +30,7 @@ async def filled(terminal: Terminal) -> Terminal:
         text="第一行\n\x1b[31m第二行",
         author=Author(author_id="7", name="一个名字特别特别长的作者" * 3),
         published_at=datetime(2026, 11, 1, 8, tzinfo=UTC),
-        counts=Counts(likes=12_000, comments=3),
+        counts=Counts(likes=12_000, comments=3, shares=2),
     )
     others = [make_note(name, platform="weibo", title=f"[red]茶馆{name}") for name in ("n2", "n3")]
     async with open_installation(read_settings(terminal.variables), redactor=Redactor()) as installation:
@@ -61,7 +61,7 @@ async def test_note_is_shown_exported_and_deleted(filled: Terminal) -> None:
     shown = await filled.run("collect", "notes", "show", "weibo", "n1")
     assert "第一行\n" in shown.out
     assert "\x1b" not in shown.out
-    assert "12,000 likes, 3 comments" in shown.out
+    assert "12,000 likes, 3 comments, 2 shares" in shown.out
     wrote = await filled.run("collect", "notes", "export", "notes.xlsx")
     assert wrote.out == "Wrote 3 notes to notes.xlsx.\n"
     sheet = openpyxl.load_workbook(filled.folder / "notes.xlsx")["notes"]

@@ -1,7 +1,7 @@
 """`tidings collect notes`: collected notes, listed, searched, exported and deleted."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ app = make_group("Read, search and export collected notes.")
 
 # Comments that `show` prints.
 _SHOWN_COMMENTS = 20
+# Counts for which a line of the list has room.
+_LISTED_COUNTS = ("views", "likes", "comments")
 
 SearchOption = Annotated[str | None, typer.Option("--search", "-s", help="Words in title, author, tags or text.")]
 KeywordOption = Annotated[str | None, typer.Option("--keyword", help="Only notes that this keyword found first.")]
@@ -258,15 +260,20 @@ def _summarise(stored: "StoredNote") -> str:
     """The second line of a note in the list."""
     note = stored.note
     published = stored.collected_at if note.published_at is None else note.published_at
-    parts = [f"{note.platform} {note.note_id}", f"{published:%Y-%m-%d}", note.author.name, _name_counts(stored)]
+    parts = [
+        f"{note.platform} {note.note_id}",
+        f"{published:%Y-%m-%d}",
+        note.author.name,
+        _name_counts(stored, _LISTED_COUNTS),
+    ]
     return " · ".join(escape(part) for part in parts if part)
 
 
-def _name_counts(stored: "StoredNote") -> str:
-    counts = stored.note.counts
-    shown = {"views": counts.views, "likes": counts.likes, "comments": counts.comments}
-    titles = _name_titles()
-    return ", ".join(f"{value:,} {titles[name]}" for name, value in shown.items() if value is not None)
+def _name_counts(stored: "StoredNote", names: Collection[str] | None = None) -> str:
+    """The counts that are known: these, or all."""
+    counts = stored.note.counts.describe()
+    titles = {name: title for name, title in _name_titles().items() if names is None or name in names}
+    return ", ".join(f"{counts[name]:,} {title}" for name, title in titles.items() if counts[name] is not None)
 
 
 def _print_history(versions: "Sequence[StoredNote]", snapshots: "Sequence[NoteSnapshot]") -> None:
