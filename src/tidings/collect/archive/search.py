@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, exists, false, text
+from sqlalchemy import ColumnElement, and_, exists, false, func, text
 
 from tidings.collect.notes import Note
 from tidings.collect.tables import TERMS_VECTOR, note_terms, sources
@@ -47,11 +47,11 @@ def match_text(wanted: str, *, dialect: Dialect) -> ColumnElement[bool]:
     if not words:
         return false()
     query = _write_query([term for word in words for term in word], dialect=dialect)
-    # The index knows which terms a note has, not their order.
+    # The index knows which terms a note has, not their order. PostgreSQL would take a LIKE for rare, and read every
+    # note that has the terms.
+    find_position = func.instr if dialect == "sqlite" else func.strpos
     sequences = [
-        (" " + note_terms.c.terms + " ").contains(f" {' '.join(word)} ", autoescape=True)
-        for word in words
-        if len(word) > 1
+        find_position(" " + note_terms.c.terms + " ", f" {' '.join(word)} ") > 0 for word in words if len(word) > 1
     ]
     if not sequences:
         return and_(_FIND[dialect].bindparams(search=query))
