@@ -137,6 +137,8 @@ def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     carried = set(list_carried(ROOMS, CARRYING))
     assert len(carried) > 100
     assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
+    quota = "it must be a whole number from 1 to 500, or auto"
+    assert translator.translate(quota) == "须为 1 到 500 的整数，或 auto"
 
 
 # Where the audit finds something, and the calls that carry its words.
@@ -243,6 +245,8 @@ async def test_commands_of_collect_speak_chinese_throughout(terminal: Terminal) 
     english = re.compile(r"(?<![`\w-])[a-z]{2,} [a-z]{2,} [a-z]{2,}")
     shown = [re.sub(r"`[^`]*`", "", each.out + each.err) for each in ended]
     assert [text for text in shown if english.search(text) or not CHINESE.search(text)] == []
+    # Weibo tells the number of the account alone.
+    assert "已登录：7。\n" in shown
 
 
 @pytest.mark.thorough

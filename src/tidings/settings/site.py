@@ -96,13 +96,15 @@ def read_ranked(variables: Variables, kind: type[Ranked], *, key_name: str, **ot
     """A channel with a quota is on if its key is set."""
     key, fields = variables.secret(key_name), kind.fields
     prefix = fields.prefix.upper()
-    auto = fields.asks and variables.text(f"{prefix}_DAILY_QUOTA") == AUTO
+    quota_name, most = f"{prefix}_DAILY_QUOTA", fields.most_quota
+    auto = fields.asks and variables.text(quota_name) == AUTO
+    beside = f", or {AUTO}" if fields.asks else ""
     return kind(
         enabled=key is not None,
         key=None if key is None else variables.check(key_name, lambda: kind.check_key(key.reveal())),
         daily_quota=fields.default_quota
         if auto
-        else variables.whole(f"{prefix}_DAILY_QUOTA", default=fields.default_quota, least=1, most=fields.most_quota),
+        else variables.whole(quota_name, default=fields.default_quota, least=1, most=most, beside=beside),
         auto=auto,
         priority=variables.choice(f"{prefix}_PRIORITY", PagePriority.NEWEST),
         **others,

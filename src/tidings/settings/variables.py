@@ -128,12 +128,13 @@ class Variables:
             raise SettingError(name, "it must be on or off")
         return default if text is None else text == "on"
 
-    def whole(self, name: str, *, default: int, least: int, most: int) -> int:
+    def whole(self, name: str, *, default: int, least: int, most: int, beside: str = "") -> int:
+        """A whole number. `beside`: the end of the rule, where the caller takes a word too."""
         text = self.text(name, default=default)
         if text is None:
             return default
         if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
-            raise SettingError(name, f"it must be a whole number from {least:,} to {most:,}")
+            raise SettingError(name, f"it must be a whole number from {least:,} to {most:,}{beside}")
         return int(text)
 
     def number(self, name: str, *, default: float, least: float) -> float:
