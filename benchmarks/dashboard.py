@@ -142,6 +142,8 @@ async def list_paths(installation: Installation) -> list[str]:
         "/notes",
         "/workers",
         "/executions",
+        "/executions?of=collect",
+        "/executions?of=trouble",
         "/settings",
         "/docs",
     ]

@@ -1,12 +1,14 @@
 """The fixtures: a real service on loopback, and a real browser that reports every error of a page."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
 
 from tests.browser.install import find_chromium
 from tests.web.api_stage import ApiStage, open_api, serve
@@ -34,9 +36,24 @@ class Visit:
     api: ApiStage
     errors: list[str] = field(default_factory=list)
 
-    def record_error(self, message: ConsoleMessage) -> None:
+    def watch(self, context: BrowserContext) -> None:
+        """Record what any page of this context logs as an error, or throws."""
+        context.on("console", self._record_message)
+        context.on("weberror", lambda error: self.errors.append(f"{self.page.url}: {error.error}"))
+
+    def _record_message(self, message: ConsoleMessage) -> None:
         if message.type == "error" and "favicon" not in message.text:
-            self.errors.append(f"{self.page.url}: {message.text}")
+            self.errors.append(f"{message.page.url if message.page else ''}: {message.text}")
+
+    @asynccontextmanager
+    async def open_another(self, **options: Any) -> AsyncIterator[Page]:
+        """A page of another person's browser, which may log no error either."""
+        browser = self.page.context.browser
+        assert browser is not None
+        context = await browser.new_context(**options)
+        self.watch(context)
+        yield await context.new_page()
+        await context.close()
 
     async def open(self, path: str) -> None:
         await self.page.goto(self.origin + path)
@@ -70,7 +87,7 @@ async def visit(request: pytest.FixtureRequest, browser: Browser, origin: str, a
     width, height = request.param
     context = await browser.new_context(viewport={"width": width, "height": height}, locale="en-GB")
     made = Visit(await context.new_page(), origin, api)
-    made.page.on("console", lambda message: made.record_error(message))
+    made.watch(context)
     made.page.set_default_timeout(30_000)
     yield made
     await context.close()

@@ -271,10 +271,12 @@ async def test_the_choice_of_channels_stays_on_the_screen(visit: Visit, language
 
 async def test_everything_works_without_script(visit: Visit) -> None:
     """From the sign-in to the first accepted page, settings, language and sign-out; progress comes by reload."""
-    browser, web = visit.page.context.browser, visit.api.web
-    assert browser is not None
-    context = await browser.new_context(java_script_enabled=False, viewport=visit.page.viewport_size)
-    page = await context.new_page()
+    async with visit.open_another(java_script_enabled=False, viewport=visit.page.viewport_size) as page:
+        await walk_without_script(visit, page)
+
+
+async def walk_without_script(visit: Visit, page: Page) -> None:
+    web = visit.api.web
     await page.goto(f"{visit.origin}/sites/new")
     await page.get_by_label("Token").fill(ADMIN)
     await page.get_by_role("button", name="Sign in").click()
@@ -301,24 +303,32 @@ async def test_everything_works_without_script(visit: Visit) -> None:
     await open_menu(page)
     await page.get_by_role("button", name="退出登录").locator("visible=true").click()
     await expect(page.get_by_label("令牌")).to_be_visible()
-    await context.close()
 
 
 @ONE_SIZE
 async def test_times_are_in_the_viewers_zone_with_utc_on_hover(visit: Visit) -> None:
-    browser = visit.page.context.browser
-    assert browser is not None
     await visit.api.add_site()
     await visit.api.run()
-    context = await browser.new_context(timezone_id="Asia/Shanghai", locale="zh-CN")
-    page = await context.new_page()
-    await page.goto(visit.origin)
-    await page.get_by_label("令牌").fill(ADMIN)
-    await page.get_by_role("button", name="登录").click()
-    await page.goto(f"{visit.origin}/executions")
-    time = page.locator("tbody time").first
-    utc = datetime.fromisoformat(str(await time.get_attribute("datetime")))
-    local = utc.astimezone(ZoneInfo("Asia/Shanghai"))
-    assert (await time.inner_text()).endswith(f"{local:%H:%M}")
-    assert await time.get_attribute("title") == f"{utc:%Y-%m-%d %H:%M:%S} UTC"
-    await context.close()
+    async with visit.open_another(timezone_id="Asia/Shanghai", locale="zh-CN") as page:
+        await page.goto(visit.origin)
+        await page.get_by_label("令牌").fill(ADMIN)
+        await page.get_by_role("button", name="登录").click()
+        await page.goto(f"{visit.origin}/executions")
+        time = page.locator("tbody time").first
+        utc = datetime.fromisoformat(str(await time.get_attribute("datetime")))
+        local = utc.astimezone(ZoneInfo("Asia/Shanghai"))
+        assert (await time.inner_text()).endswith(f"{local:%H:%M}")
+        assert await time.get_attribute("title") == f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@ONE_SIZE
+async def test_an_error_in_any_browser_of_a_test_is_noticed(visit: Visit) -> None:
+    """The check itself: an inline script that the policy forbids, and an error that is thrown, in a second browser."""
+    async with visit.open_another() as page:
+        await page.goto(f"{visit.origin}/sign-in")
+        async with page.expect_console_message():
+            await page.evaluate("document.body.appendChild(document.createElement('script')).textContent = 'alert(1)'")
+        async with page.expect_event("pageerror"):
+            await page.evaluate("setTimeout(() => { throw new Error('thrown') })")
+    seen, visit.errors = visit.errors, []
+    assert ["Content Security Policy" in seen[0], "thrown" in seen[1]] == [True, True]

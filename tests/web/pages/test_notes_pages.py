@@ -126,10 +126,10 @@ async def test_counts_over_time_are_a_line_and_a_table(api: ApiStage, browser: B
     views = (await browser.get("/notes/bilibili/BV1")).text
     # Drawn for a desktop and for a phone.
     assert views.count("<circle") == 2 * 2
-    assert "+10,000 in all" in views
+    assert "+10,000 since " in views
     assert [shown in views for shown in (">70,033<", ">3,100<", ">50<", ">60,033<")] == [True] * 4
     likes = (await browser.get("/notes/bilibili/BV1?count=likes")).text
-    assert "+109 in all" in likes
+    assert "+109 since " in likes
     assert 'href="/notes/bilibili/BV1?count=likes" aria-current="true"' in likes
 
 

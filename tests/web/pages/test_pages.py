@@ -138,10 +138,10 @@ async def test_forgetting_asks_with_the_number_and_for_one_channel(api: ApiStage
     site, _ = await run_once(api)
     since = "2020-01-01T00:00:00Z"
     asked = (await browser.get(f"{site}/forget/confirm?since={since}&channel=bing")).text
-    assert "Forget 20 entries" in asked
+    assert "Forget 20 announcements" in asked
     answer = await browser.post(f"{site}/forget", since=since, channel="bing")
-    assert "Forgot 20 pages" in (await browser.get(answer.headers["location"])).text
-    assert "Forget 20 entries" in (await browser.get(f"{site}/forget/confirm?since={since}")).text
+    assert "Forgot 20 announcements" in (await browser.get(answer.headers["location"])).text
+    assert "Forget 20 announcements" in (await browser.get(f"{site}/forget/confirm?since={since}")).text
     assert (await browser.get(f"{site}/forget/confirm?since=yesterday")).status == 400
 
 

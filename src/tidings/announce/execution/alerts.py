@@ -23,7 +23,7 @@ class AnnounceAlert(AlertKind):
     NO_URLS = "no_urls", AlertLevel.P1, "The sitemap lists no URLs", "站点地图中没有网址"
     MANY_FAILURES = "many_failures", AlertLevel.P1, "Many URLs failed", "大量网址推送失败"
     CHANNEL_BROKEN = "channel_broken", AlertLevel.P1, "An engine refuses the site", "搜索引擎拒绝该站点"
-    CHANNEL_OFF = "channel_off", AlertLevel.P1, "A channel was switched off", "提交渠道已停用"
+    CHANNEL_OFF = "channel_off", AlertLevel.P1, "A channel was switched off", "推送渠道已停用"
     NOT_RUN = "not_run", AlertLevel.P1, "The site has not run as scheduled", "站点未按计划运行"
     SITEMAP_REFUSED = "sitemap_refused", AlertLevel.P1, "Google does not take the sitemap", "谷歌未接受站点地图"
     SITEMAP_SHRANK = "sitemap_shrank", AlertLevel.P1, "The sitemap shrank by more than half", "站点地图缩减过半"

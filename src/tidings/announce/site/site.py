@@ -245,6 +245,16 @@ def check_url(field: str, url: str) -> Url:
 
 
 # Many sites share few schedules.
+# What CronSim says of a field → what the field takes.
+_CRON_FIELDS = {
+    "Bad minute": "the minute must be 0 to 59",
+    "Bad hour": "the hour must be 0 to 23",
+    "Bad day-of-month": "the day must be 1 to 31",
+    "Bad month": "the month must be 1 to 12",
+    "Bad day-of-week": "the weekday must be 0 to 7",
+}
+
+
 @lru_cache(maxsize=256)
 def check_schedule(schedule: str) -> str:
     """A cron expression of five fields, or a name such as @daily for one. Returns the expression. Raises SiteError."""
@@ -257,7 +267,8 @@ def check_schedule(schedule: str) -> str:
         if next(CronSim(schedule, datetime.now(UTC)), None) is None:
             raise CronSimError("It never comes")
     except (CronSimError, ValueError) as error:
-        raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * *, or @daily ({error})") from None
+        reason = _CRON_FIELDS.get(str(error), str(error))
+        raise SiteError("schedule", f"it must be a cron expression such as 0 0 * * *, or @daily ({reason})") from None
     return schedule
 
 

@@ -1,13 +1,22 @@
-"""Alerts: those that are open, with what to do, and those that have ended."""
+"""Alerts: those that are open, with what to do, and those that have ended. The overview shows them too."""
+
+from collections.abc import Sequence
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alert_kinds import CollectAlert
+from tidings.core.alerts.conditions import OpenCondition
+from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.secrets.scopes import Scope
-from tidings.web.pages.overview import describe_alert, name_level, title_alert
-from tidings.web.pages.view.routing import Dashboard, make_page_router, refuse_group, require_scope
+from tidings.web.pages.view.formats import Formats
+from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, refuse_group, require_scope
 
-_MOST = 100
+_MOST: Final = 100
+# The field of the settings' form that holds the key of a channel; an engine has that of IndexNow.
+_KEY_FIELDS: Final = {"bing": "bingApiKey", "baidu": "baiduToken", "google": "googleCredentials"}
 
 
 def make_alerts_router(dashboard: Dashboard) -> APIRouter:
@@ -15,10 +24,11 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
 
     @router.get("/alerts")
     async def show_alerts(request: Request) -> Response:
-        refuse_group(require_scope(request, Scope.VIEWER))
+        grant = require_scope(request, Scope.VIEWER)
+        refuse_group(grant)
         formats = dashboard.renderer.formats(request)
         found = await dashboard.installation.alerts.list_open(limit=_MOST)
-        shown = [describe_alert(each, formats) for each in found]
+        shown = [describe_alert(each, formats, may_change=grant.scope is not Scope.VIEWER) for each in found]
         past = [
             {
                 "level": name_level(each.kind),
@@ -32,3 +42,82 @@ def make_alerts_router(dashboard: Dashboard) -> APIRouter:
         return await dashboard.render(request, "alerts.html", alerts=shown, past=past)
 
     return router
+
+
+def fold_alerts(alerts: Sequence[OpenCondition], formats: Formats, *, may_change: bool) -> list[dict[str, Any]]:
+    """One card for each cause: an alert of the same site that only repeats a reason is named below the first one."""
+    cards: list[tuple[OpenCondition, list[OpenCondition]]] = []
+    for alert in sorted(alerts, key=lambda each: len(each.reason)):
+        site = alert.subject.partition(" at ")[0]
+        for first, followers in cards:
+            if first.subject.partition(" at ")[0] == site and first.reason in alert.reason:
+                followers.append(alert)
+                break
+        else:
+            cards.append((alert, []))
+    cards.sort(key=lambda card: alerts.index(card[0]))
+    between = "；" if formats.is_chinese else "; "
+    return [
+        {
+            **describe_alert(first, formats, may_change=may_change),
+            "also": formats.texts("alerts.also", titles=between.join(name_kind(each.kind, formats) for each in others))
+            if others
+            else "",
+        }
+        for first, others in cards
+    ]
+
+
+def describe_alert(alert: OpenCondition, formats: Formats, *, may_change: bool) -> dict[str, Any]:
+    """An alert as its card shows it, with a link to the page where a person can act."""
+    href, action = _find_action(alert, may_change=may_change)
+    return {
+        "level": name_level(alert.kind),
+        "title": title_alert(alert.kind, alert.subject, formats),
+        "text": formats.explain(alert.reason, alert.action),
+        "also": "",
+        "age": formats.lasting(alert.since),
+        "href": href,
+        "action": formats.texts(f"alerts.{action}"),
+    }
+
+
+def name_level(kind: str) -> str:
+    """The level of a kind; P1 for one that another release knew."""
+    found = find_kind(kind)
+    return (found.level if found else AlertLevel.P1).value
+
+
+def title_alert(kind: str, subject: str, formats: Formats) -> str:
+    """The kind's title in the page's language, and what it is about."""
+    title = name_kind(kind, formats)
+    site, _, engine = subject.partition(" at ")
+    if formats.is_chinese:
+        return f"{title}：{site}（{engine}）" if engine else f"{title}：{site}"
+    return f"{title}: {subject}"
+
+
+def name_kind(kind: str, formats: Formats) -> str:
+    """The kind's title in the page's language; its own name for one that another release knew."""
+    found = find_kind(kind)
+    return kind if found is None else found.titles[Language(formats.texts.language.value)]
+
+
+def find_kind(name: str) -> AlertKind | None:
+    """The kind of this name, of either pipeline."""
+    return next((kind for kind in (*AnnounceAlert, *CollectAlert) if kind.value == name), None)
+
+
+def _find_action(alert: OpenCondition, *, may_change: bool) -> tuple[str, str]:
+    """The address and the words of the alert's button."""
+    if alert.kind in set(AnnounceAlert):
+        site = locate_site(alert.subject.partition(" at ")[0])
+        if alert.kind == AnnounceAlert.MANY_FAILURES:
+            return f"{site}/failed", "to_failed"
+        if may_change and alert.kind in (AnnounceAlert.CHANNEL_BROKEN, AnnounceAlert.CHANNEL_OFF):
+            field = _KEY_FIELDS.get(alert.subject.partition(" at ")[2], "indexnowKey")
+            return f"{site}/settings#field-{field}", "to_key"
+        return site, "to_site"
+    if "cookie" in alert.kind:
+        return "/cookies", "to_cookies"
+    return ("/keywords", "to_keywords") if "search" in alert.kind else ("/candidates", "to_candidates")

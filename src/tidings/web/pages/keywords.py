@@ -190,7 +190,7 @@ def _check_wish(wish: KeywordWish, formats: Formats, *, checks: KeywordChecks) -
     try:
         checks.check(wish.platform, wish.keyword, comments=wish.comments)
     except CrawlError as error:
-        return {"keyword": formats.texts("keywords.cannot_work", reason=formats.say(error.message))}
+        return {"keyword": formats.texts("keywords.cannot_work", reason=formats.explain(error.message))}
     return {}
 
 

@@ -212,6 +212,7 @@ def _add_note(router: APIRouter, dashboard: Dashboard) -> None:
                 formats=formats,
             ),
             facts=_describe_facts(stored, formats),
+            record=_describe_record(stored, formats),
             deletion=_locate_deletion(platform, note_id) if grant.allows(()) else "",
         )
 
@@ -235,9 +236,12 @@ def _draw_trend(
         "chart": _draw_line(points, formats, width=_WIDE, most_dates=8),
         "phone_chart": _draw_line(points, formats, width=_PHONE, most_dates=4),
         "label": formats.texts(f"note.count.{name}"),
-        "growth": f"{growth:+,}",
+        "growth": formats.texts(
+            "note.growth", n=f"{growth:+,}", day=formats.date(points[0][0].astimezone(formats.zone).date())
+        ),
         "segments": [(f"{href}?count={each}", formats.texts(f"note.count.{each}"), each == name) for each in shown],
         "columns": [formats.texts(f"note.count.{each}") for each in shown],
+        "chosen": shown.index(name),
         "rows": [
             (formats.time(each.taken_at), [formats.number(getattr(each.counts, name)) for name in shown])
             for each in reversed(snapshots[-_MOST_ROWS:])
@@ -305,10 +309,14 @@ def _describe_facts(stored: StoredNote, formats: Formats) -> list[tuple[str, Any
         ("duration", formats.duration(note.duration) if note.duration else None),
         ("place", note.place),
         ("tags", ", ".join(note.tags)),
-        ("version", f"v{stored.version}"),
-        ("key", stored.idempotency_key),
     ]
     return [(texts(f"note.fact.{name}"), value) for name, value in facts if value]
+
+
+def _describe_record(stored: StoredNote, formats: Formats) -> list[tuple[str, str]]:
+    """What only a program needs to know of a note."""
+    facts = (("version", f"v{stored.version}"), ("key", stored.idempotency_key))
+    return [(formats.texts(f"note.fact.{name}"), value) for name, value in facts if value]
 
 
 def _locate_deletion(platform: str, note_id: str) -> str:

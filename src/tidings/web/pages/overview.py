@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from tidings.announce.channels.quota.kinds import find_kind as find_channel_kind
 from tidings.announce.channels.quota.quota import QuotaState
-from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, read_days
 from tidings.announce.overview import (
@@ -24,11 +23,9 @@ from tidings.announce.overview import (
     SiteSummary,
     list_sites,
 )
-from tidings.collect.alert_kinds import CollectAlert
 from tidings.collect.overview import CollectionSummary, read_collection
-from tidings.core.alerts.conditions import OpenCondition
-from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.secrets.scopes import Scope
+from tidings.web.pages.alerts import fold_alerts
 from tidings.web.pages.collect import describe_collection
 from tidings.web.pages.view.charts import SmallBars, draw_small_bars
 from tidings.web.pages.view.formats import Formats
@@ -102,7 +99,8 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
         sort: str = SiteOrder.URGENT.value,
         start: int = Query(0, ge=0, alias="from"),
     ) -> Response:
-        if require_scope(request, Scope.VIEWER).group is not None:
+        grant = require_scope(request, Scope.VIEWER)
+        if grant.group is not None:
             # The figures of the overview are of all sites.
             return dashboard.renderer.redirect("/sites")
         formats = dashboard.renderer.formats(request)
@@ -115,7 +113,7 @@ def make_overview_router(dashboard: Dashboard) -> APIRouter:
             request,
             "overview.html",
             counts=FrameCounts(open_alerts=open_alerts, sites=shown["total"]),
-            alerts=[describe_alert(each, formats) for each in alerts],
+            alerts=fold_alerts(alerts, formats, may_change=grant.scope is not Scope.VIEWER),
             figures=await _make_figures(dashboard, formats, shown["page"], collection),
             list=shown,
             collection=describe_collection(collection, formats, mirrored=installation.collect.mirror is not None),
@@ -342,45 +340,3 @@ def _make_collection_figure(collection: CollectionSummary, formats: Formats) -> 
             "context": formats.texts("overview.collected_failed", n=formats.number(failed)),
         }
     ]
-
-
-def describe_alert(alert: OpenCondition, formats: Formats) -> dict[str, Any]:
-    """An alert as its card shows it, with a link to the page where a person can act."""
-    href, action = _find_action(alert)
-    return {
-        "level": name_level(alert.kind),
-        "title": title_alert(alert.kind, alert.subject, formats),
-        "text": formats.explain(alert.reason, alert.action),
-        "age": formats.lasting(alert.since),
-        "href": href,
-        "action": formats.texts(f"alerts.{action}"),
-    }
-
-
-def name_level(kind: str) -> str:
-    """The level of a kind; P1 for one that another release knew."""
-    found = find_kind(kind)
-    return (found.level if found else AlertLevel.P1).value
-
-
-def title_alert(kind: str, subject: str, formats: Formats) -> str:
-    """The kind's title in the page's language, and what it is about."""
-    found = find_kind(kind)
-    title = kind if found is None else found.titles[Language(formats.texts.language.value)]
-    site, _, engine = subject.partition(" at ")
-    if formats.is_chinese:
-        return f"{title}：{site}（{engine}）" if engine else f"{title}：{site}"
-    return f"{title}: {subject}"
-
-
-def find_kind(name: str) -> AlertKind | None:
-    """The kind of this name, of either pipeline."""
-    return next((kind for kind in (*AnnounceAlert, *CollectAlert) if kind.value == name), None)
-
-
-def _find_action(alert: OpenCondition) -> tuple[str, str]:
-    if alert.kind in set(AnnounceAlert):
-        return locate_site(alert.subject.partition(" at ")[0]), "to_site"
-    if "cookie" in alert.kind:
-        return "/cookies", "to_cookies"
-    return ("/keywords", "to_keywords") if "search" in alert.kind else ("/candidates", "to_candidates")

@@ -69,6 +69,12 @@ class _Page:
     body: bytes = field(repr=False)
 
 
+# Why the open web cannot be searched.
+NO_FEED = (
+    "the open web needs a feed: write its address first, such as https://example.com/feed coffee, or set TIDINGS_FEEDS"
+)
+
+
 class _ClosedSites:
     """The sites that asked us to wait (Retry-After), until when."""
 
@@ -135,8 +141,7 @@ class Web:
         if "://" in first:
             return [_parse_address(first)], [word.casefold() for word in rest]
         if not self._tools.feeds:
-            rule = "the web is searched in feeds: put the URL of a feed before the words, or set TIDINGS_FEEDS"
-            raise CrawlError(ErrorCode.INVALID_INPUT, rule)
+            raise CrawlError(ErrorCode.INVALID_INPUT, NO_FEED)
         return [_parse_address(feed) for feed in self._tools.feeds], keyword.casefold().split()
 
     async def _read_feeds(self, feeds: Sequence[Url]) -> list[FeedEntry]:

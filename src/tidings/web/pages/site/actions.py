@@ -106,8 +106,9 @@ def _add_corrections(router: APIRouter, dashboard: Dashboard) -> None:
             site,
             "forget",
             hidden={"since": to_text(at), "channel": chosen.value},
-            since=formats.clock_time(at),
-            channel=formats.texts(f"channel.{chosen.value}"),
+            # As the form asked for it: a time in UTC, with its year.
+            since=formats.utc_time(at),
+            channel=formats.texts("confirm.all_channels" if chosen is ChannelChoice.ALL else f"channel.{chosen.value}"),
             n=formats.number(count),
         )
 

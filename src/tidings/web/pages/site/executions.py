@@ -76,7 +76,7 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
     """One execution with everything that is known of it."""
     result: Mapping[str, Any] = record.result or record.progress or {}
     texts, dropped, outcome = formats.texts, result.get("dropped", {}), describe_outcome(record.status, result, formats)
-    ended = record.completed_at
+    ended, engines = record.completed_at, list_engines(result, formats)
     numbers = {
         "files": result.get("files"),
         "unchanged": result.get("filesUnchanged"),
@@ -103,7 +103,8 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "figures": figures if "total" in result else [],
         "errors": result.get("errors", ()),
         "warnings": result.get("warnings", ()),
-        "engines": list_engines(result, texts),
+        "engines": engines,
+        "has_trouble": any(each["reason"] for each in engines),
         "facts": [
             (texts("execution.fact.duration"), formats.duration(None if ended is None else ended - record.started_at)),
             # Of most there are none on most days.

@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from typing import Any
 
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
+from tidings.core.clock import to_text
 from tidings.core.executions import ExecutionRecord, ExecutionStatus
 from tidings.web.pages.view.formats import UNKNOWN, Formats
-from tidings.web.pages.view.texts import Texts
 
 
 class StepState(StrEnum):
@@ -47,7 +48,7 @@ class ProgressStep:
 
 def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], formats: Formats) -> dict[str, Any]:
     """Percent, one sentence, the steps, and the numbers of each engine."""
-    due, engines = result.get("new") or 0, list_engines(result, formats.texts)
+    due, engines = result.get("new") or 0, list_engines(result, formats)
     shares = _list_shares(engines, due=due)
     # The mean of the engines, as the percentage is.
     sent = sum(shares) // len(shares) if shares else result.get("submitted") or 0
@@ -58,7 +59,6 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     else:
         summary = formats.texts("progress.reading", total=formats.number(result.get("total") or 0))
     for engine in engines:
-        engine["reason"] = formats.say(engine["reason"])
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
         if engine["state"] in ("sending", "retrying") and not engine["has_quota"]:
             engine["left"] = max(0, due - (engine["accepted"] or 0) - (engine["failed"] or 0))
@@ -132,7 +132,21 @@ def _list_steps(
     return [ProgressStep(*step) for step in steps]
 
 
-def list_engines(result: Mapping[str, Any], texts: Texts) -> list[dict[str, Any]]:
+def _show_mean(milliseconds: float | None, formats: Formats) -> str:
+    return UNKNOWN if milliseconds is None else formats.texts("time.milliseconds", n=f"{milliseconds:,.0f}")
+
+
+def _explain_quota(stats: Mapping[str, Any], formats: Formats) -> str:
+    """That the day's quota is used up, where this alone kept the channel from sending; else empty."""
+    quota = stats.get("quota")
+    if stats.get("requests") or stats.get("success") or not quota or quota["remaining"]:
+        return ""
+    if quota["resetsAt"] > to_text(formats.now):
+        return formats.texts("progress.quota_used_today")
+    return formats.texts("progress.quota_used", day=formats.date(date.fromisoformat(quota["day"])))
+
+
+def list_engines(result: Mapping[str, Any], formats: Formats) -> list[dict[str, Any]]:
     """Engines, and channels with a quota as some of them, with their figures."""
     engines = [
         {
@@ -141,8 +155,8 @@ def list_engines(result: Mapping[str, Any], texts: Texts) -> list[dict[str, Any]
             "failed": each["failed"],
             "left": each["left"],
             "requests": each["requests"],
-            "mean": UNKNOWN if each["meanResponseMs"] is None else f"{each['meanResponseMs']:,.0f}",
-            "reason": each["reason"],
+            "mean": _show_mean(each["meanResponseMs"], formats),
+            "reason": formats.say(each["reason"]),
             "advice": each["advice"],
             "broken": each.get("broken", False),
             "waits": False,
@@ -156,13 +170,13 @@ def list_engines(result: Mapping[str, Any], texts: Texts) -> list[dict[str, Any]
             mean = stats.get("meanResponseMs")
             engines.append(
                 {
-                    "engine": texts(f"channel.{kind.channel}"),
+                    "engine": formats.texts(f"channel.{kind.channel}"),
                     "accepted": stats.get("urlCount"),
                     "failed": stats.get("failed"),
                     "left": stats.get("left"),
                     "requests": stats.get("requests"),
-                    "mean": UNKNOWN if mean is None else f"{mean:,.0f}",
-                    "reason": stats.get("errorMessage"),
+                    "mean": _show_mean(mean, formats),
+                    "reason": _explain_quota(stats, formats) or formats.say(stats.get("errorMessage")),
                     "advice": stats.get("advice"),
                     "broken": stats.get("switchedOff", False),
                     "waits": not stats.get("requests"),

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from markupsafe import Markup, escape
 
 from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.ledger.statistics import DayCount
@@ -45,7 +46,7 @@ def make_site_router(dashboard: Dashboard) -> APIRouter:
             can_choose=False,
             quotas=_describe_quotas(view.summary, view.formats),
             sitemaps=await _list_sitemaps(installation.database, view),
-            facts=_describe_facts(view.site, view.summary, view.formats),
+            facts=_describe_facts(view.site, view.summary, view.formats, spread=installation.settings.schedule_spread),
             executions=[view.describe_row(each) for each in records],
         )
 
@@ -99,6 +100,7 @@ def _list_days(formats: Formats) -> list[date]:
 
 def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any]]:
     charts = []
+    any_failed = any(each.total > each.successful for days in summary.days.values() for each in days)
     for at, channel in enumerate(summary.channels):
         counts: Sequence[DayCount] = summary.days.get(channel, [DayCount()] * DAYS)
         accepted = [count.successful for count in counts]
@@ -114,8 +116,8 @@ def _draw_channels(summary: SiteSummary, formats: Formats) -> list[dict[str, Any
                 "accepted": accepted,
                 "failed": failed,
                 "is_wide": is_wide,
-                "chart": draw_large_bars(accepted, failed, width=_WIDE if is_wide else _HALF),
-                "phone_chart": draw_large_bars(accepted, failed, width=_PHONE),
+                "chart": draw_large_bars(accepted, failed, width=_WIDE if is_wide else _HALF, can_fail=any_failed),
+                "phone_chart": draw_large_bars(accepted, failed, width=_PHONE, can_fail=any_failed),
             }
         )
     return charts
@@ -132,7 +134,9 @@ def _describe_quotas(summary: SiteSummary, formats: Formats) -> list[dict[str, A
     return described
 
 
-def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[tuple[str, Any, str]]:
+def _describe_facts(
+    site: Site, summary: SiteSummary, formats: Formats, *, spread: timedelta
+) -> list[tuple[str, Any, str]]:
     """Name, value, and how it is shown: beside the name, below it (`long`), or not at all (`secret`)."""
     texts = formats.texts
     keys: list[tuple[str, Any, str]] = [
@@ -145,14 +149,34 @@ def _describe_facts(site: Site, summary: SiteSummary, formats: Formats) -> list[
     ]
     return [
         *((texts("site.fact.sitemap"), url, "long") for url in site.sitemap_urls),
-        (texts("site.fact.schedule"), f"{site.schedule} UTC", ""),
-        (texts("site.fact.next"), formats.time(summary.next_at), ""),
+        (texts("site.fact.schedule"), _describe_schedule(site.schedule, formats), ""),
+        (texts("site.fact.next"), _describe_next(summary, spread, formats), ""),
         (texts("site.fact.key"), "", "secret"),
         (texts("site.fact.engines"), ", ".join(engine.host for engine in site.engines), "long"),
         *keys,
         (texts("site.fact.removed"), texts("site.removed.yes" if site.announce_removed else "site.removed.no"), ""),
         *_describe_extras(site, formats),
     ]
+
+
+def _describe_schedule(schedule: str, formats: Formats) -> Markup:
+    """The usual schedules in words, with the cron expression on hover; the others as they are."""
+    minute, hour, *rest = schedule.split()
+    if rest != ["*", "*", "*"] or not minute.isdigit() or not (hour.isdigit() or hour == "*"):
+        return escape(formats.texts("site.schedule_cron", cron=schedule))
+    if hour == "*":
+        text = formats.texts("site.schedule_hourly", minute=int(minute))
+    else:
+        text = formats.texts("site.schedule_daily", time=f"{int(hour):02}:{int(minute):02}")
+    return Markup('<span title="{}">{}</span>').format(schedule, text)
+
+
+def _describe_next(summary: SiteSummary, spread: timedelta, formats: Formats) -> Markup:
+    """When it runs next, and why that is not the schedule's very minute."""
+    if summary.next_at is None or not spread:
+        return formats.time(summary.next_at)
+    reason = formats.texts("site.spread", span=formats.span(spread))
+    return Markup('{}<br><span class="small muted">{}</span>').format(formats.time(summary.next_at), reason)
 
 
 def _describe_extras(site: Site, formats: Formats) -> list[tuple[str, Any, str]]:

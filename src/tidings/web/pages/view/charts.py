@@ -71,9 +71,14 @@ class LargeBars:
     grid: tuple[GridLine, ...]
 
 
-def draw_large_bars(accepted: Sequence[int], failed: Sequence[int], *, width: int = 388) -> LargeBars:
-    """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high."""
-    left, top, plot, below = 48, 8, 88, 20
+def draw_large_bars(
+    accepted: Sequence[int], failed: Sequence[int], *, width: int = 388, can_fail: bool = True
+) -> LargeBars:
+    """Bars with three grid lines at round numbers. Failed pages share the scale, at least 3 and at most 18 high.
+
+    `can_fail`: room for them is kept, so that charts beside each other agree.
+    """
+    left, top, plot, below = 48, 8, 88, 28 if can_fail else 12
     ceiling = find_ceiling(max(*accepted, *([] if any(accepted) else failed), 1))
     room, count = width - left, max(len(accepted), 1)
     starts = [left + at * room // count for at in range(count + 1)]

@@ -101,6 +101,13 @@ class Formats:
             return self.date(local.date())
         return f"{self.date(local.date())} {local:%H:%M}"
 
+    def utc_time(self, at: datetime) -> str:
+        """A time in UTC with its year, for what is asked and answered in UTC."""
+        utc = at.astimezone(UTC)
+        if self.is_chinese:
+            return f"{utc.year}年{utc.month}月{utc.day}日 {utc:%H:%M}（UTC）"
+        return f"{utc.day} {_MONTHS[utc.month - 1]} {utc.year} {utc:%H:%M} UTC"
+
     def time(self, at: datetime | None) -> Markup:
         """A time as an element that shows UTC on hover."""
         return escape(UNKNOWN) if at is None else self._mark(at, self.clock_time(at))

@@ -196,7 +196,13 @@ class PageRenderer:
             text = texts(f"{key}.text", **values) if texts.has(f"{key}.text") else ""
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
-        return {"tone": str(document.get("tone", "ok")), "title": title, "text": text}
+        undo = f"message.undo.{document['key']}"
+        return {
+            "tone": str(document.get("tone", "ok")),
+            "title": title,
+            "text": text,
+            "undo": texts(undo) if texts.has(undo) else "",
+        }
 
 
 def set_preference(response: Response, name: str, value: str) -> None:
