@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, select
 
+from tests.fakes import FakeClock
+from tidings.announce.due.finder import DueFile, FileCounts
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
+from tidings.announce.execution.plan import Planner
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.ledger.outbox import MOST_CLAIMED, ClaimedPages, Outbox
@@ -23,6 +26,8 @@ from tidings.announce.ledger.packing import (
 )
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.ledger.statistics import DayCount, read_days
+from tidings.announce.sitemap.crawl import SitemapFile
+from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -104,6 +109,31 @@ def first(database: Database) -> Desk:
 @pytest.fixture
 def second(database: Database) -> Desk:
     return Desk(database, execution=2)
+
+
+async def test_each_batch_of_a_large_file_belongs_into_one_part_of_the_ledger(first: Desk) -> None:
+    """A13: every page is planned once, with its own URL; a file that fits into a batch keeps its order."""
+    planner = Planner(
+        first.recorder,
+        engines=BOTH,
+        batch_size=10,
+        validators=SitemapValidators(first.database, site=1),
+        transaction=first.database.write,
+        clock=FakeClock(NOON),
+        emit=lambda _: None,
+    )
+    hashes = [random.randint(LOWEST, HIGHEST) for _ in range(35)]
+    many, few = hashes[:30], hashes[30:]
+    for listed in (many, few):
+        due = make_pages(*listed)
+        file = SitemapFile("https://example.com/sitemap.xml")
+        await planner.add_file(DueFile(file, FileCounts(len(due)), due, frozenset(), (), oldest=0, channels=0))
+    await planner.flush()
+    planned = [[page.url_hash for page in pages] async for pages in first.outbox.list_pages()]
+    ordered = sorted(many)
+    assert planned == [ordered[:10], ordered[10:20], ordered[20:], few]
+    urls = [page.url for pages in [pages async for pages in first.outbox.list_pages()] for page in pages]
+    assert urls == [f"https://example.com/{each}" for each in [*ordered, *few]]
 
 
 def test_pages_survive_their_encoding() -> None:
