@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
-from fastapi import APIRouter, FastAPI, Query, Response
+from fastapi import FastAPI, Query, Response
 from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.datastructures import Headers
@@ -20,7 +20,7 @@ from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Tokens
 from tidings.core.stop import Stop
 from tidings.web.connections import ConnectionLimit
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import Problem, problem
 from tidings.web.middleware.auth import require
 from tidings.web.server import serve
@@ -59,9 +59,9 @@ class Thing(BaseModel):
         return self
 
 
-def make_router() -> APIRouter:
+def make_router() -> ApiRouter:
     """One route for each thing that the foundation has to do."""
-    router = APIRouter()
+    router = ApiRouter()
 
     @router.get("/things/{name}", summary="Read a thing", responses=problem_answers(404))
     async def read_thing(
@@ -90,9 +90,9 @@ def make_router() -> APIRouter:
     return router
 
 
-def make_odd_router() -> APIRouter:
+def make_odd_router() -> ApiRouter:
     """Routes that fail, and routes that do not end."""
-    router = APIRouter(dependencies=[require()])
+    router = ApiRouter(dependencies=[require()])
 
     @router.get("/busy", responses=problem_answers(409))
     async def be_busy() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from fastapi import APIRouter
 
 from tests.collect.crawl_stage import CrawlStage, open_crawl, open_weibo, session_of
 from tests.collect.test_cookie_secrets import COOKIE, find_traces
@@ -22,7 +21,7 @@ from tidings.core.secrets.scopes import Scope
 from tidings.sandbox.media import weibo as sandbox
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.web.description import PROBLEM_TYPE, list_operations
+from tidings.web.description import PROBLEM_TYPE, ApiRouter, list_operations
 from tidings.web.middleware.auth import require
 from tidings.web.middleware.input import LARGEST_BODY
 from tidings.web.routes.collect.crawler import make_crawler_router
@@ -52,9 +51,9 @@ async def crawl(sqlite_url: str, keys: KeyRing, weibo: SandboxWeibo) -> AsyncIte
         yield opened
 
 
-def make_failing_router() -> APIRouter:
+def make_failing_router() -> ApiRouter:
     """Stands for the workflow's routes, on a bad day."""
-    router = APIRouter(prefix="/workflow", dependencies=[require(Scope.WORKFLOW)])
+    router = ApiRouter(prefix="/workflow", dependencies=[require(Scope.WORKFLOW)])
 
     @router.post("/candidates/fail")
     async def fail_at_work() -> None:
@@ -335,3 +334,19 @@ async def test_a_request_can_be_followed_and_no_cookie_is_seen(
     assert [answer.status for answer in answers] == [200, 502, 200]
     whole = b"".join(answer.body + repr(answer.headers).encode() for answer in answers)
     assert [find_traces(part) for part in (whole, log.getvalue())] == [set()] * 2
+
+
+async def test_a_crawl_is_one_line_of_the_log(stage: Stage, crawl: CrawlStage, log: io.StringIO) -> None:
+    """C6: the crawler's own line, found or not; a request that it never saw has the line of every request."""
+    await crawl.add_cookie("canary", f"SUB={session_of(ACCOUNT)}")
+    await ask(stage, "/crawler/detail", PATHS["/crawler/detail"], request_id="found")
+    await ask(stage, "/crawler/detail", {"platform": "weibo", "note_id": "!"}, request_id="wrong")
+    await ask(stage, "/crawler/detail", {"platform": 1}, request_id="refused")
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    asked = ("crawl.", "http.")
+    shown = [
+        (line["request_id"], line["event"])
+        for line in lines
+        if line["level"] != "debug" and line["event"].startswith(asked)
+    ]
+    assert shown == [("found", "crawl.detail"), ("wrong", "crawl.detail"), ("refused", "http.request")]

@@ -4,12 +4,11 @@ import re
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter
 
 from tests.web.conftest import StageMaker
 from tests.web.stage import Stage
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import UnguardedRouteError
+from tidings.web.description import ApiRouter, UnguardedRouteError
 from tidings.web.middleware.auth import require
 
 
@@ -48,7 +47,7 @@ async def test_every_reference_of_the_description_leads_somewhere(stage: Stage) 
 
 async def test_a_route_that_does_not_say_who_may_use_it_is_not_served(make_stage: StageMaker) -> None:
     """Design 8: forgetting it ends the start, not the secrecy."""
-    router = APIRouter()
+    router = ApiRouter()
 
     @router.get("/forgotten")
     async def forget() -> str:
@@ -60,7 +59,7 @@ async def test_a_route_that_does_not_say_who_may_use_it_is_not_served(make_stage
 
 async def test_scopes_of_a_whole_router_are_enough(make_stage: StageMaker) -> None:
     """Design 8: named once for all its routes; the grant is there for those that ask."""
-    router = APIRouter(dependencies=[require(Scope.WORKFLOW)])
+    router = ApiRouter(dependencies=[require(Scope.WORKFLOW)])
 
     @router.get("/whose")
     async def read_whose(grant: Annotated[Grant, require(Scope.WORKFLOW)]) -> str:

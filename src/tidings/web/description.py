@@ -8,10 +8,10 @@ there bad input is a 422.
     └── UnguardedRouteError   a route does not say who may use it
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
@@ -68,7 +68,14 @@ def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
 
 
-def name_operation(route: APIRoute) -> str:
+class ApiRouter(APIRouter):
+    """A router of the API. Each operation has the name of its function, and these problems beside its own."""
+
+    def __init__(self, *, problems: Iterable[int] = (*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES), **options: Any) -> None:
+        super().__init__(generate_unique_id_function=_name_operation, responses=problem_answers(*problems), **options)
+
+
+def _name_operation(route: APIRoute) -> str:
     """The function's name: `list_sites`."""
     return route.name
 

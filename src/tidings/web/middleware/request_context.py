@@ -16,6 +16,8 @@ from tidings.web.metrics import HttpMetrics
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 REQUEST_ID: Final = "X-Request-ID"
+# In a connection: what answered has logged a line of its own, with more in it than ours.
+HAS_OWN_LINE: Final = "tidings.has_own_line"
 # nginx's status for a client that disconnected before the answer.
 GONE: Final = 499
 
@@ -70,7 +72,7 @@ class RequestContextMiddleware:
         route, status = _name_route(exchange.scope), exchange.status or GONE
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
         # Metrics count all requests. A monitor's polling, or a flood of wrong tokens, would fill the log.
-        is_quiet = status in _UNAUTHENTICATED or (method in _READS and status < 400)
+        is_quiet = status in _UNAUTHENTICATED or (method in _READS and status < 400) or HAS_OWN_LINE in exchange.scope
         log = _log.debug if is_quiet else _log.info
         log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
 

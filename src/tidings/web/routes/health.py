@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Final, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from pydantic import BaseModel
 from sqlalchemy import text
 
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
-from tidings.web.description import OF_EVERY_ROUTE, problem_answers
+from tidings.web.description import OF_EVERY_ROUTE, ApiRouter
 
 Check = Callable[[], Awaitable[bool]]
 
@@ -42,9 +42,9 @@ def check_database(database: Database) -> Check:
     return ask
 
 
-def make_health_router(checks: Mapping[str, Check], *, patience: timedelta = PATIENCE) -> APIRouter:
+def make_health_router(checks: Mapping[str, Check], *, patience: timedelta = PATIENCE) -> ApiRouter:
     """Both routes. A check that raises, returns False or takes too long has failed."""
-    router = APIRouter(tags=["health"], responses=problem_answers(*OF_EVERY_ROUTE))
+    router = ApiRouter(tags=["health"], problems=OF_EVERY_ROUTE)
 
     @router.get(LIVE_PATH, summary="Is the process alive?")
     async def read_liveness() -> Liveness:

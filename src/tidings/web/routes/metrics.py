@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import ApiRouter
 from tidings.web.metrics import CollectMetrics, HttpMetrics
 from tidings.web.middleware.auth import require
 
@@ -14,8 +15,8 @@ from tidings.web.middleware.auth import require
 _TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def make_metrics_router(metrics: HttpMetrics, *, collectors: Sequence[CollectMetrics]) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+def make_metrics_router(metrics: HttpMetrics, *, collectors: Sequence[CollectMetrics]) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
     async def read_metrics(_grant: Annotated[Grant, require(Scope.METRICS)]) -> Response:

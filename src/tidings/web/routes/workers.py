@@ -2,16 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from tidings.core.queue.dispatcher import Dispatcher
 from tidings.core.secrets.scopes import Grant
+from tidings.web.description import ApiRouter
 from tidings.web.middleware.auth import require
 from tidings.web.models.workers import WorkersAnswer
 
 
-def make_workers_router(dispatcher: Dispatcher) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+def make_workers_router(dispatcher: Dispatcher) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
 
     @router.get("/api/workers", summary="List the workers")
     async def list_workers(_grant: Annotated[Grant, require()]) -> WorkersAnswer:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Depends, Path, Query
 from fastapi.sse import EventSourceResponse
 
 from tidings.announce.execution.running_executions import LiveExecutions
@@ -13,7 +13,7 @@ from tidings.announce.status import ExecutionJson, describe_execution
 from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionRecord, Executions, ExecutionStatus
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import ExecutionAnswer, ExecutionDocument, ExecutionsAnswer, StartedAnswer
@@ -36,9 +36,9 @@ def make_executions_router(
     live: LiveExecutions,
     clock: Clock,
     stop: Callable[[str], Awaitable[bool]],
-) -> APIRouter:
+) -> ApiRouter:
     """`stop` asks an execution to end in good order, wherever it runs; False if it does not run."""
-    router = APIRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
+    router = ApiRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
     async def require_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
         site = await lookup.require(await lookup.require_readable(site_id, grant))
@@ -95,7 +95,7 @@ def make_executions_router(
     return router
 
 
-def _add_stop(router: APIRouter, stop: Callable[[str], Awaitable[bool]], found_type: Any) -> None:
+def _add_stop(router: ApiRouter, stop: Callable[[str], Awaitable[bool]], found_type: Any) -> None:
     @router.post(
         "/{execution_id}/stop",
         summary="Stop an execution, wherever it runs",

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from tidings.announce.schedule.seen_hooks import SeenHooks
 from tidings.announce.schedule.table import Schedules
@@ -12,7 +12,7 @@ from tidings.announce.site.site import Site
 from tidings.announce.site.table import SiteRecords
 from tidings.core.secrets.hook_signatures import find_signature, is_signed
 from tidings.core.secrets.secret import Secret
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.models.announce_answers import StartedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId
@@ -25,8 +25,8 @@ _NO_SECRET: Final = Secret(hashlib.sha256(b"no secret").hexdigest())
 
 def make_hooks_router(
     *, sites: SiteRecords, schedules: Schedules, service: AnnounceService, seen: SeenHooks
-) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
 
     async def require_signed(site_id: str, request: Request, body: bytes) -> Site:
         site = await sites.find(site_id) if find_signature(request.headers) else None

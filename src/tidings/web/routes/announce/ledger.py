@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from tidings.announce.channels.enabled_channels import list_page_channels
 from tidings.announce.due.rules import DueRules
@@ -14,7 +14,7 @@ from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import FieldError, ProblemError, refuse_input
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import ForgetBody, UrlsBody
@@ -24,8 +24,8 @@ from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 def make_ledger_router(
     lookup: SiteLookup, *, database: Database, executions: Executions, rules: DueRules, clock: Clock
-) -> APIRouter:
-    router = APIRouter(prefix="/api/sites/{site_id}", tags=["sites"])
+) -> ApiRouter:
+    router = ApiRouter(prefix="/api/sites/{site_id}", tags=["sites"])
 
     @router.get("/ledger", summary="Was this page announced?", responses=problem_answers(404))
     async def find_url(

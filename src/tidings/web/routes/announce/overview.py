@@ -2,19 +2,20 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from tidings.announce.overview import SiteCondition, SiteOrder, list_sites
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import ApiRouter
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import OverviewAnswer
 
 
-def make_site_overview_router(*, database: Database, clock: Clock) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+def make_site_overview_router(*, database: Database, clock: Clock) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
 
     @router.get("/api/overview", summary="List sites with their condition")
     async def read_overview(

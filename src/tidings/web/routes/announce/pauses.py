@@ -3,12 +3,10 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter
-
 from tidings.announce.schedule.table import Schedules
 from tidings.announce.service import AnnounceService
 from tidings.core.secrets.scopes import Grant
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import PausedAnswer
 from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
@@ -16,9 +14,9 @@ from tidings.web.routes.announce.site_lookup import SiteId, SiteLookup
 
 def make_pause_router(
     lookup: SiteLookup, *, schedules: Schedules, service: AnnounceService, wake: Callable[[], None]
-) -> APIRouter:
+) -> ApiRouter:
     """`wake` tells the ticker that a site may be due."""
-    router = APIRouter(prefix="/api", tags=["operations"])
+    router = ApiRouter(prefix="/api", tags=["operations"])
 
     @router.post("/pause", summary="Pause everything")
     async def pause_everything(_grant: Annotated[Grant, require()]) -> PausedAnswer:

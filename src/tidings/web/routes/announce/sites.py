@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from tidings.announce.service import AnnounceService
 from tidings.announce.site.document import change_site, describe_site, read_site
@@ -13,7 +13,7 @@ from tidings.announce.site.table import SiteRecords
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.tokens import Tokens
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import NewSiteBody, SiteBody
@@ -40,15 +40,15 @@ class SiteServices:
     is_from_environment: Callable[[str], bool]
 
 
-def make_sites_router(lookup: SiteLookup, services: SiteServices) -> APIRouter:
-    router = APIRouter(prefix="/api/sites", tags=["sites"])
+def make_sites_router(lookup: SiteLookup, services: SiteServices) -> ApiRouter:
+    router = ApiRouter(prefix="/api/sites", tags=["sites"])
     _add_read_routes(router, lookup, services)
     _add_change_routes(router, lookup, services)
     _add_token_routes(router, lookup, services)
     return router
 
 
-def _add_read_routes(router: APIRouter, lookup: SiteLookup, services: SiteServices) -> None:
+def _add_read_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServices) -> None:
     @router.get("", summary="List sites")
     async def list_sites(
         grant: Annotated[Grant, require(Scope.VIEWER)],
@@ -67,7 +67,7 @@ def _add_read_routes(router: APIRouter, lookup: SiteLookup, services: SiteServic
         return SiteAnswer(site=describe_site(await lookup.require(await lookup.require_readable(site_id, grant))))
 
 
-def _add_change_routes(router: APIRouter, lookup: SiteLookup, services: SiteServices) -> None:
+def _add_change_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServices) -> None:
     def refuse_environment(site_id: str) -> None:
         if services.is_from_environment(site_id):
             problem(409, "from_environment", "SITEMAP_URL and related variables set up this site; change those")
@@ -104,7 +104,7 @@ def _add_change_routes(router: APIRouter, lookup: SiteLookup, services: SiteServ
         return Response(status_code=204)
 
 
-def _add_token_routes(router: APIRouter, lookup: SiteLookup, services: SiteServices) -> None:
+def _add_token_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServices) -> None:
     @router.post(
         "/{site_id}/token", summary="Make the site's own token", status_code=201, responses=problem_answers(404)
     )

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import UTC
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
@@ -15,7 +15,7 @@ from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce_answers import (
@@ -43,8 +43,8 @@ def make_status_router(
     live: LiveExecutions,
     alerts: Alerts,
     clock: Clock,
-) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
 
     @router.get("/status", summary="Read the status of a site", responses=problem_answers(404))
     async def read_status(

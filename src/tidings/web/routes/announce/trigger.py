@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.service import AnnounceService
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import UrlsBody
 from tidings.web.models.announce_answers import StartedAnswer
@@ -17,8 +17,8 @@ ChannelQuery = Annotated[ChannelChoice, Query(description="The channels to submi
 WaitQuery = Annotated[bool, Query(description="Answer at the end of the execution, with its result.")]
 
 
-def make_trigger_router(lookup: SiteLookup, *, service: AnnounceService) -> APIRouter:
-    router = APIRouter(tags=["operations"])
+def make_trigger_router(lookup: SiteLookup, *, service: AnnounceService) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
     ended = {"model": StartedAnswer, "description": "The execution has ended."}
     answers = {200: ended, **problem_answers(404, 409, 503)}
 

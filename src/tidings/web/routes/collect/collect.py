@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
@@ -20,7 +20,7 @@ from tidings.collect.write.values import NewCandidate
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
 from tidings.web.middleware.auth import require
 from tidings.web.models import collect as shapes
@@ -44,8 +44,8 @@ class CollectServices:
     wake: Callable[[], None]
 
 
-def make_collect_router(services: CollectServices) -> APIRouter:
-    router = APIRouter(prefix="/api", tags=["collect"])
+def make_collect_router(services: CollectServices) -> ApiRouter:
+    router = ApiRouter(prefix="/api", tags=["collect"])
     _add_status_routes(router, services)
     _add_keyword_routes(router, services)
     _add_keyword_changes(router, services)
@@ -53,7 +53,7 @@ def make_collect_router(services: CollectServices) -> APIRouter:
     return router
 
 
-def _add_status_routes(router: APIRouter, services: CollectServices) -> None:
+def _add_status_routes(router: ApiRouter, services: CollectServices) -> None:
     @router.get("/collect/status", summary="Read the status of collect")
     async def read_collect_status(_grant: ReadGrant) -> shapes.CollectStatusAnswer:
         return shapes.CollectStatusAnswer.model_validate(await services.status.read())
@@ -73,7 +73,7 @@ def _add_status_routes(router: APIRouter, services: CollectServices) -> None:
         return shapes.CookiesAnswer.describe(cookies=await services.cookies.list_all())
 
 
-def _add_keyword_routes(router: APIRouter, services: CollectServices) -> None:
+def _add_keyword_routes(router: ApiRouter, services: CollectServices) -> None:
     keywords = services.keywords
 
     @router.get("/keywords", summary="List watched keywords")
@@ -107,7 +107,7 @@ def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
         _refuse("refresh", error.message)
 
 
-def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:
+def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
     keywords = services.keywords
 
     async def require_keyword(keyword_id: int) -> Keyword:
@@ -140,7 +140,7 @@ def _add_keyword_changes(router: APIRouter, services: CollectServices) -> None:
         return Response(status_code=204)
 
 
-def _add_candidate_routes(router: APIRouter, services: CollectServices) -> None:
+def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
     @router.get("/candidates", summary="List candidates")
     async def list_all_candidates(
         _grant: ReadGrant,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import PlainValidator, WithJsonSchema
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -22,7 +22,7 @@ from tidings.collect.notes import NoteKind
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
 from tidings.web.middleware.auth import require
 from tidings.web.models.comments import CommentsAnswer, StoredCommentDocument
@@ -71,9 +71,9 @@ def read_filter(
     )
 
 
-def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> APIRouter:
+def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> ApiRouter:
     notes, comments = exporter.notes, exporter.comments
-    router = APIRouter(prefix="/api/notes", tags=["notes"])
+    router = ApiRouter(prefix="/api/notes", tags=["notes"])
     wanted_notes = Annotated[NoteFilter, Depends(read_filter)]
 
     @router.get("", summary="List and search notes")

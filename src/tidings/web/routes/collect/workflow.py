@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from tidings.collect.alerts import record_end, report_failure
 from tidings.collect.errors import RULES, ErrorCode, next_delay
@@ -34,7 +34,7 @@ from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
-from tidings.web.description import problem_answers
+from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.errors import problem
 from tidings.web.middleware.auth import require
@@ -73,8 +73,8 @@ class WriterServices:
     retries: Mapping[ErrorCode, int]
 
 
-def make_workflow_router(services: WriterServices) -> APIRouter:
-    router = APIRouter(
+def make_workflow_router(services: WriterServices) -> ApiRouter:
+    router = ApiRouter(
         prefix="/workflow", tags=["workflow"], dependencies=[require(Scope.WORKFLOW)], route_class=DocumentRoute
     )
     routes = EnvelopeRoutes(router, clock=services.clock)
