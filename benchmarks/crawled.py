@@ -21,6 +21,7 @@ from benchmarks.child import CORE, Child
 from tidings import __version__
 from tidings.cli.session import Session
 from tidings.collect.crawl.crawler import Crawler
+from tidings.core.heap import prepare_heap
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.stop import Stop
 from tidings.web.app import WebServices, create_app
@@ -78,6 +79,7 @@ async def _serve() -> None:
 
 
 def _run() -> None:
+    prepare_heap()
     asyncio.run(_serve())
 
 

@@ -13,7 +13,7 @@ from tidings.cli.collect import run as workflows
 from tidings.cli.collect import status as collect_status
 from tidings.cli.demo import demo, sandbox
 from tidings.cli.options import make_group
-from tidings.core.heap import return_large_blocks
+from tidings.core.heap import prepare_heap
 
 app = typer.Typer(name="tidings", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("demo")(demo.demo)
@@ -75,7 +75,7 @@ def tidings(
 
 def main() -> None:
     """The `tidings` command."""
-    return_large_blocks()
+    prepare_heap()
     try:
         app()
     finally:

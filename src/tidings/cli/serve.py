@@ -6,6 +6,7 @@ import typer
 
 from tidings.cli.language import say, translate
 from tidings.cli.session import Session, command, fail, stop_on_signals
+from tidings.core.heap import collect_nothing, return_freed_memory
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -31,9 +32,10 @@ async def serve(
 
     Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
-    from tidings.web.service import Service
-    from tidings.wiring.crawl import open_crawler
-    from tidings.worker import QUEUES
+    with collect_nothing():
+        from tidings.web.service import Service
+        from tidings.wiring.crawl import open_crawler
+        from tidings.worker import QUEUES
 
     settings = session.settings
     refuse_weak_tokens(settings)
@@ -48,7 +50,7 @@ async def serve(
             await Service(installation, crawler=crawler, stop=stop, queues=queues).run(
                 host=settings.host if host is None else host,
                 port=settings.port if port is None else port,
-                on_listening=_show_address,
+                on_listening=_end_start,
             )
 
 
@@ -94,6 +96,8 @@ async def _hand_over(installation: "Installation", token: Secret) -> None:
     typer.echo(say("Your admin token is in {path}, which only this user can read.", path=path))
 
 
-def _show_address(host: str, port: int) -> None:
+def _end_start(host: str, port: int) -> None:
+    """The service is up: show its address."""
+    return_freed_memory()
     shown = f"[{host}]" if ":" in host else host
     typer.echo(say("Tidings listens on {address} (the API is described at /docs)", address=f"http://{shown}:{port}"))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 import typer
 
 from tidings.cli.language import label, say, say_rule, speak, translate
+from tidings.core.heap import collect_nothing, spare_the_collector
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class Session:
     @functools.cached_property
     def settings(self) -> "Settings":
         """The environment's settings. A bad value ends the command; an unknown variable is named in a warning."""
-        from tidings.settings.settings import read_settings
-        from tidings.settings.variables import SettingError
+        with collect_nothing():
+            from tidings.settings.settings import read_settings
+            from tidings.settings.variables import SettingError
 
         try:
             settings = read_settings(os.environ)
@@ -90,11 +92,11 @@ class Session:
         other machines stored is refused. With `leaves_nothing`, an installation that does not exist is not created:
         the command works in a folder that is gone afterwards. `clock`: the system's by default.
         """
-        from tidings.core.heap import spare_the_collector
-        from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
-        from tidings.core.secrets.redaction import Redactor
-        from tidings.storage import has_tables, prepare_data_dir
-        from tidings.wiring.opening import check_stored_secrets, open_installation
+        with collect_nothing():
+            from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
+            from tidings.core.secrets.redaction import Redactor
+            from tidings.storage import has_tables, prepare_data_dir
+            from tidings.wiring.opening import check_stored_secrets, open_installation
 
         settings, redactor = settings or self.settings, Redactor()
         passing = leaves_nothing and not settings.data_dir.exists()

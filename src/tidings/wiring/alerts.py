@@ -12,7 +12,6 @@ from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.webhook import WebhookDestination
 from tidings.core.clock import Clock
 from tidings.core.net.client import GuardedClient
-from tidings.core.queue.alerts import QueueAlert
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings.settings import Settings
 from tidings.storage import open_webhook_secret
@@ -25,11 +24,12 @@ def list_alert_texts() -> list[Path]:
 
 
 def list_alert_kinds() -> Iterator[AlertKind]:
-    """The kinds of the queue and of both pipelines. Those of collect are imported when an alert is looked up."""
-    yield from QueueAlert
+    """The kinds of the queue and of both pipelines. They are imported when an alert is looked up."""
     yield from AnnounceAlert
     from tidings.collect.alert_kinds import CollectAlert
+    from tidings.core.queue.alerts import QueueAlert
 
+    yield from QueueAlert
     yield from CollectAlert
 
 

@@ -1,7 +1,7 @@
 """An installation: what is open on one data directory, and the services of core and announce.
 
-`Installation` lists the services and what each is built from. A service is built when it is first used, and collect is
-imported only then.
+`Installation` lists the services and what each is built from. A service is built when it is first used, and one that
+`tidings announce` does not need is imported only then.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings import __version__
 from tidings.announce.announcer import Announcer
 from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.running_executions import LiveExecutions
-from tidings.announce.schedule.seen_hooks import SeenHooks
 from tidings.announce.schedule.table import Schedules
-from tidings.announce.service import AnnounceService
 from tidings.announce.site.site import ANNOUNCE, Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
 from tidings.core.alerts.delivery import DeliveryPolicy
@@ -31,7 +28,6 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import (
     Database,
 )
-from tidings.core.execution_requests import ExecutionRequests
 from tidings.core.execution_table import LostExecution
 from tidings.core.executions import Executions
 from tidings.core.net.client import GuardedClient
@@ -39,18 +35,20 @@ from tidings.core.net.pace import Pace
 from tidings.core.net.ping import Ping
 from tidings.core.net.retry import RetryPolicy
 from tidings.core.process_lock import ProcessLock
-from tidings.core.queue.dispatcher import Dispatcher
-from tidings.core.queue.embedded import EmbeddedDispatcher
 from tidings.core.queue.periodic import PeriodicJobs
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
-from tidings.core.secrets.sessions import Sessions
-from tidings.core.secrets.tokens import Tokens
 from tidings.settings.settings import Settings
 from tidings.wiring.alerts import list_alert_kinds, list_alert_texts, open_destinations
 
 if TYPE_CHECKING:
+    from tidings.announce.schedule.seen_hooks import SeenHooks
+    from tidings.announce.service import AnnounceService
+    from tidings.core.execution_requests import ExecutionRequests
+    from tidings.core.queue.dispatcher import Dispatcher
     from tidings.core.queue.tick import Ticker
+    from tidings.core.secrets.sessions import Sessions
+    from tidings.core.secrets.tokens import Tokens
     from tidings.wiring.collect import CollectInstallation
 
 USER_AGENT = f"Tidings/{__version__}"
@@ -100,16 +98,18 @@ class Installation:
             clock=self.clock,
             process_lock=self.process_lock,
             silent_for=self.settings.collect.lock_timeout,
-            find_dead=self.dispatcher.find_dead,
+            find_dead=lambda holders: self.dispatcher.find_dead(holders),
             on_lost=self._put_back,
         )
 
     @cached_property
-    def requests(self) -> ExecutionRequests:
+    def requests(self) -> "ExecutionRequests":
+        from tidings.core.execution_requests import ExecutionRequests
+
         return ExecutionRequests(self.database, clock=self.clock, executions=self.executions)
 
     @cached_property
-    def dispatcher(self) -> Dispatcher:
+    def dispatcher(self) -> "Dispatcher":
         """Hands jobs to the workers: of this process on SQLite, of all machines on PostgreSQL."""
         places = {"announce": self.settings.max_executions, "collect": COLLECT_PLACES}
         if self.database.dialect == "postgresql":
@@ -118,6 +118,8 @@ class Installation:
             return PostgresDispatcher(
                 self.database, clock=self.clock, process_lock=self.process_lock, places=places, release=__version__
             )
+        from tidings.core.queue.embedded import EmbeddedDispatcher
+
         return EmbeddedDispatcher(
             self.database,
             clock=self.clock,
@@ -170,11 +172,15 @@ class Installation:
         )
 
     @cached_property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> "Tokens":
+        from tidings.core.secrets.tokens import Tokens
+
         return Tokens(self.database, clock=self.clock)
 
     @cached_property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> "Sessions":
+        from tidings.core.secrets.sessions import Sessions
+
         return Sessions(self.database, clock=self.clock)
 
     @cached_property
@@ -218,7 +224,10 @@ class Installation:
         )
 
     @cached_property
-    def service(self) -> AnnounceService:
+    def service(self) -> "AnnounceService":
+        from tidings.announce.execution.running_executions import LiveExecutions
+        from tidings.announce.service import AnnounceService
+
         return AnnounceService(
             database=self.database,
             sites=self.sites,
@@ -237,7 +246,9 @@ class Installation:
         )
 
     @cached_property
-    def seen_hooks(self) -> SeenHooks:
+    def seen_hooks(self) -> "SeenHooks":
+        from tidings.announce.schedule.seen_hooks import SeenHooks
+
         return SeenHooks(self.database, clock=self.clock)
 
     async def is_served(self) -> bool:

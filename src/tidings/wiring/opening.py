@@ -7,6 +7,7 @@ from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import (
     Database,
     find_revision,
+    newest_revision,
     open_database,
     prepare_database,
     wait_for_revision,
@@ -95,16 +96,21 @@ async def check_stored_secrets(installation: Installation) -> None:
 
 async def prepare_tables(database: Database) -> bool:
     """Create the tables of a new database, or bring older ones up to date. Returns whether it is new."""
-    is_new = await find_revision(database) is None
-    if is_new:
+    revision = await find_revision(database)
+    if revision is None:
         load_tables()
-    await prepare_database(database)
-    return is_new
+    if revision != newest_revision():
+        await prepare_database(database)
+    return revision is None
 
 
 def load_tables() -> None:
-    """Import the modules that define tables. Those of announce and of the core are imported with this one."""
+    """Import the modules that define tables, apart from those that are imported with this one."""
+    import tidings.announce.schedule.seen_hooks
     import tidings.collect.candidate_counts
     import tidings.collect.crawl.cookies.table
     import tidings.collect.tables
-    import tidings.core.queue.schema  # noqa: F401
+    import tidings.core.queue.schema
+    import tidings.core.queue.workers
+    import tidings.core.secrets.sessions
+    import tidings.core.secrets.tokens  # noqa: F401

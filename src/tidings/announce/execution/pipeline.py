@@ -142,7 +142,9 @@ class AnnounceExecution:
 
     async def _open(self) -> None:
         """Find out which engines and channels can be used."""
-        _log.info("execution.started", site=self._site.id, execution=self.execution.public_id, key=self._site.key.hint)
+        _log.info(
+            "execution.started", site=self._site.id, execution=self.execution.public_id, key_hint=self._site.key.hint
+        )
         for channel in self.report.ranked:
             self._ranked[channel] = self._parts.make_ranked_plan(channel)
             await self._ranked[channel].open()
