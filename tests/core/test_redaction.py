@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import sys
 import threading
 import time
 import urllib.parse
@@ -175,6 +176,15 @@ COOKIES = (
     "web_session", "SESSDATA", "bili_jct", "DedeUserID__ckMd5", "ac_time_value", "websectiga", "sec_poison_id",
     "tidings_session", "a1", "SUB", "SUBP", "SCF",
 )  # fmt: skip
+
+
+def test_a_cookie_header_is_found_with_any_space_before_its_colon() -> None:
+    """C7: the quick look for a cue knows every white space that the pattern takes."""
+    spaces = [character for character in map(chr, range(sys.maxunicode + 1)) if character.isspace()]
+    for space in ["", *spaces]:
+        assert "c0ffee" not in Redactor().redact(f"Cookie{space}: session=c0ffee"), repr(space)
+    ordinary = "crawl.detail cookie_used=xhs-1 code=None"
+    assert Redactor().redact(ordinary) == ordinary
 
 
 @pytest.mark.parametrize("name", COOKIES)

@@ -177,7 +177,7 @@ def parse_platform_timestamp(value: object) -> datetime | None:
     text = value[:64].strip()
     if _NUMBER.fullmatch(text) and len(text) > 4:
         return _read_epoch(float(text))
-    timestamp = parse_timestamp(_complete_day(text)) or _read_rfc822(text)
+    timestamp = _read_rfc822(text) if text[:1].isalpha() else parse_timestamp(_complete_day(text)) or _read_rfc822(text)
     return timestamp if timestamp is not None and timestamp >= _EPOCH else None
 
 
@@ -188,6 +188,9 @@ def clean_text(value: object) -> str:
         return str(value) if abs(value) < _LARGEST_ID else ""
     if not isinstance(value, str):
         return ""
+    if value.isprintable() and "  " not in value:
+        # Most values are one such line: none of the rules below would change it.
+        return value.strip()
     # JSON allows half an emoji (a lone surrogate); no encoding does.
     whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _UNPRINTABLE.sub("", whole.replace("\r\n", "\n").replace("\r", "\n"))

@@ -7,7 +7,6 @@ workflow, which alone writes, records it. Nothing is tried twice here; the workf
 
 import asyncio
 import functools
-import json
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from tidings.collect.crawl.platforms.protocol import (
 from tidings.collect.crawl.request_trace import RequestTrace, explain_timeout
 from tidings.collect.crawl.session_check import CookieCheck, check_session
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.notes import Note
+from tidings.collect.notes import Author, Note
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import current_request_id, request_id_scope
@@ -377,12 +376,21 @@ def _read_note_id(url: str) -> str:
 
 
 def _write_strings(found: SearchPage | Note | CommentPage) -> str:
-    """All text of a result, with no escapes except those that the redactor understands."""
+    """All text of a result, one value after the other."""
     if isinstance(found, Note):
-        return json.dumps(found.describe(), ensure_ascii=False)
-    if isinstance(found, CommentPage):
-        return json.dumps([[each.describe() for each in found.comments], found.cursor], ensure_ascii=False)
-    return json.dumps([(hit.note_id, hit.url, hit.title, hit.xsec_token) for hit in found.hits], ensure_ascii=False)
+        values = [found.note_id, found.url, found.title, found.text, *_name_author(found.author), found.place]
+        values += [*found.tags, *found.images]
+    elif isinstance(found, CommentPage):
+        values = [found.cursor or ""]
+        for each in found.comments:
+            values += [each.comment_id, each.parent_id, each.text, *_name_author(each.author), each.place, *each.images]
+    else:
+        values = [text or "" for hit in found.hits for text in (hit.note_id, hit.url, hit.title, hit.xsec_token)]
+    return "\n".join(values)
+
+
+def _name_author(author: Author) -> tuple[str, str]:
+    return author.author_id, author.name
 
 
 def _log_end(event: str, trace: RequestTrace, found: object, *, ms: int) -> None:

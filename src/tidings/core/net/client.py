@@ -103,10 +103,11 @@ class Stream:
     async def read(self, *, limit: int) -> bytes:
         """The whole body, or AnswerTooLargeError as soon as it exceeds the limit."""
         body = bytearray()
-        while chunk := await self._read_chunk():
-            body += chunk
-            if len(body) > limit:
-                raise AnswerTooLargeError(self.url, f"the answer is longer than {limit:,} bytes")
+        async with self._journey.wait():
+            while chunk := await self._content.readany():
+                body += chunk
+                if len(body) > limit:
+                    raise AnswerTooLargeError(self.url, f"the answer is longer than {limit:,} bytes")
         return bytes(body)
 
     async def read_start(self, length: int) -> bytes:

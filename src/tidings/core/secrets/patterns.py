@@ -90,6 +90,11 @@ def _field_rules(*stems: str, names: str, separator: str, condition: str) -> lis
 
 _EQUALS_ENDS = ("=", "%3d", "\\")
 _QUOTE_ENDS = ('"', "'", "\\")
+# A colon, or any white space before it: `cookie_used=c1`, which every crawl logs, is no header.
+_COLON_ENDS = tuple(
+    ":\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 _LONG_STEMS = tuple(_LONG_COOKIES.lower().split("|"))
 _SHORT_STEMS = ("a1", "sub", "subp", "scf")
 _NAME_STEMS = ("token", "key", "secret", "password", "passwd")
@@ -102,7 +107,12 @@ _RULES: Final = (
     *_field_rules(*_FIELD_STEMS, names=_FIELDS, separator=":", condition=_UNMASKED + _UNFINISHED),
     *_field_rules("cookie", "cookies", "header", names=_COOKIE_FIELDS, separator="[:,]", condition=_PAIR_AHEAD),
     *_field_rules("authorization", names=_AUTHORIZATION, separator=",", condition=_UNMASKED + _UNFINISHED),
-    _rule("cookie", keep=rf"{_BEGIN}(?i:(?:set-)?cookie)\s*:\s*", value=_UNMARKED + _PAIR_AHEAD + _HEADER_VALUE),
+    _rule(
+        "cookie",
+        ends=_COLON_ENDS,
+        keep=rf"{_BEGIN}(?i:(?:set-)?cookie)\s*:\s*",
+        value=_UNMARKED + _PAIR_AHEAD + _HEADER_VALUE,
+    ),
     _rule(
         *("authorization", "api-key", "auth-token"),
         keep=rf"{_BEGIN}(?:{_AUTHORIZATION}|(?i:x-api-key|x-auth-token))\s*:\s*",
