@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.candidates import PLATFORMS, make_table
@@ -11,7 +10,7 @@ from benchmarks.load import Latencies
 from benchmarks.measurement import SubjectError
 from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write.values import BATCH_SIZE, Failed, WriterLimits
+from tidings.collect.write.values import BATCH_SIZE, Failed
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import open_database
@@ -21,9 +20,6 @@ from tidings.core.process_lock import ProcessLock
 LEASES = 200
 WARM_UP = 20
 PLATFORM = "platform-1"
-
-# What is given back is due again at once, however often that happens to it.
-_LIMITS = WriterLimits(most_retries=1_000_000, backoff=(timedelta(0),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ async def measure_leases(title: str, url: str, *, data_dir: Path, rows: int, usu
     await make_table(url, rows=rows, platforms=PLATFORMS, usual=usual, rare=rare)
     database, process_lock, clock = open_database(url), ProcessLock(data_dir), SystemClock()
     executions = Executions(database, clock=clock, process_lock=process_lock)
-    writer = Writer(database, executions=executions, clock=clock, limits=_LIMITS)
+    writer = Writer(database, executions=executions, clock=clock)
     name = f"{title}, most are {usual}"
     try:
         execution = (await writer.acquire("collect")).execution
@@ -67,6 +63,7 @@ async def _time(writer: Writer, execution: Execution, *, platform: str | None) -
         milliseconds.append((time.perf_counter() - began) * 1000)
         if len(leased) != BATCH_SIZE:
             raise SubjectError(f"a lease got {len(leased)} candidates instead of {BATCH_SIZE}")
-        results = [Failed(note_id=each.note_id, code=ErrorCode.NETWORK_ERROR) for each in leased]
+        # Nothing was asked, so they are due again at once, and nothing is said about their platform.
+        results = [Failed(note_id=each.note_id, code=ErrorCode.TIMEOUT_ERROR, asked=False) for each in leased]
         await writer.settle(execution, leased[0].platform, results)
     return milliseconds[WARM_UP:]
