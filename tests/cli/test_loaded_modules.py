@@ -13,7 +13,7 @@ from tidings.sandbox.bundle import Sandbox
 HEAVY = {"sqlalchemy", "aiohttp", "rich", "structlog", "cryptography", "pydantic", "fastapi", "apprise", "alembic"}
 NOT_FOR_ANNOUNCING = {
     *("tidings.web", "tidings.collect", "tidings.audit", "tidings.sandbox"),
-    *("tidings.announce.service", "tidings.core.queue.embedded", "tidings.core.queue.dispatcher"),
+    *("tidings.announce.service", "tidings.core.queue.embedded"),
     *("apprise", "alembic", "fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"),
     *("trafilatura", "lxml", "feedparser", "procrastinate", "psycopg", "sqlalchemy.dialects.postgresql"),
     # With --json, as a cron job has it: tables and bars are for people.
