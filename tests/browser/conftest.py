@@ -38,7 +38,8 @@ class Visit:
 
     def watch(self, context: BrowserContext) -> None:
         """Record what any page of this context logs as an error, or throws."""
-        context.on("console", self._record_message)
+        # Playwright hangs its own attribute on a method, which a class with slots does not allow.
+        context.on("console", lambda message: self._record_message(message))
         context.on("weberror", lambda error: self.errors.append(f"{self.page.url}: {error.error}"))
 
     def _record_message(self, message: ConsoleMessage) -> None:
