@@ -88,7 +88,7 @@ class Planner:
         for listing in file.seen:
             async with self._transaction() as connection:
                 await self._recorder.seen_pages.record_seen(connection, listing, sitemap=file.file.url)
-        parts = self._split(_group_by_hash(file.due, size=self._batch_size))
+        parts = self._split(file.due)
         if file.channels and file.file.validators:
             targets = [(buffer, buffer.added + len(pages)) for buffer, pages in parts]
             self._waiting.append(_WaitingFile(file, targets))
@@ -169,12 +169,3 @@ class Planner:
             await self._validators.store(
                 connection, file.file, pages=file.counts.pages, oldest=file.oldest, channels=file.channels
             )
-
-
-def _group_by_hash(pages: Pages, *, size: int) -> Pages:
-    """Each batch gets a range of hashes: to enter it touches few pages of the ledger's index. Within a batch the order
-    stays, because URLs that follow each other compress well."""
-    if len(pages) <= size:
-        return pages
-    ordered = sorted(range(len(pages)), key=pages.hashes.__getitem__)
-    return pages.pick([at for start in range(0, len(ordered), size) for at in sorted(ordered[start : start + size])])
