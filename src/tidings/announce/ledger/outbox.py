@@ -220,7 +220,8 @@ class Outbox:
         stored = await self._read_pages(chosen)
         keys = PageKeys(removed=heads[0].removed)
         for segment, (value, size) in zip(chosen, stored, strict=True):
-            keys.extend(unpack_keys(value, size=size).pick(segment.positions))
+            stored_keys = unpack_keys(value, size=size)
+            keys.extend(stored_keys if len(segment.positions) == size else stored_keys.pick(segment.positions))
         return ClaimedPages(keys, tuple(chosen), repeated, stored)
 
     async def _list_heads(self, engine: str, *, failed: bool, busy: Collection[int]) -> Sequence[Any]:
