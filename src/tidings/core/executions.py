@@ -60,6 +60,7 @@ REMOTE = "remote"
 
 _log = get_logger(__name__)
 
+_held = select(*executions.c["id", "holder", "heartbeat_at"]).where(is_running, executions.c.holder != QUEUED)
 # Built once: they are part of every guarded write.
 _check_running = (
     select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
@@ -293,15 +294,7 @@ class Executions:
         execution is in one answer.
         """
         too_old = to_milliseconds(self._clock.now() - self._silent_for)
-        found = select(executions.c.id, executions.c.holder, executions.c.heartbeat_at).where(
-            is_running, executions.c.holder != QUEUED
-        )
-        if workflow_name is not None:
-            found = found.where(executions.c.workflow_name == workflow_name)
-        if kinds is not None:
-            found = found.where(executions.c.kind.in_(kinds))
-        async with self._database.read_once() as connection:
-            running = (await connection.execute(found)).all()
+        running = await self._list_held(workflow_name, kinds)
         if not running:
             return []
         silent = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
@@ -315,6 +308,16 @@ class Executions:
                 reason = "its process ended without finishing it"
                 ended += await self._end(row.id, ExecutionStatus.INTERRUPTED, reason, executions.c.holder == row.holder)
         return [each.public_id for each in ended]
+
+    async def _list_held(self, workflow_name: str | None, kinds: Collection[str] | None) -> Sequence[Any]:
+        """The running executions that somebody holds. Every tick asks for all of them."""
+        if workflow_name is None and kinds is None:
+            return await self._database.look_up(_held, {})
+        found = _held if workflow_name is None else _held.where(executions.c.workflow_name == workflow_name)
+        if kinds is not None:
+            found = found.where(executions.c.kind.in_(kinds))
+        async with self._database.read_once() as connection:
+            return (await connection.execute(found)).all()
 
     async def _find_dead_here(self, holders: Collection[str]) -> frozenset[str]:
         return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
