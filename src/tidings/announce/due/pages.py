@@ -112,6 +112,10 @@ class Pages:
             self.removed,
         )
 
+    def sort(self) -> "Pages":
+        """The same pages in the order of their hashes."""
+        return self.pick(sorted(range(len(self)), key=self.hashes.__getitem__))
+
     def cut(self, start: int, stop: int) -> "Pages":
         """Those from `start` up to `stop`."""
         return Pages(self.urls[start:stop], self.hashes[start:stop], self.lastmods[start:stop], self.removed)
