@@ -131,17 +131,7 @@ class BatchReader:
 def _conclude(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:
     if item.data is not None:
         return Collected(note_id=candidate.note_id, note=item.data, cookie_used=item.cookie_used)
-    error = item.error or _NO_ANSWER
-    return Failed(
-        note_id=candidate.note_id,
-        code=error.code,
-        message=error.message,
-        cookie_used=item.cookie_used,
-        captcha=error.captcha,
-        blocked=error.blocked,
-        asked=error.asked,
-        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
-    )
+    return Failed.read(item.error or _NO_ANSWER, note_id=candidate.note_id, cookie_used=item.cookie_used)
 
 
 def _put_off(candidate: LeasedCandidate, item: BatchItem[Note]) -> Result:

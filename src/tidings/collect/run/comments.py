@@ -1,7 +1,5 @@
 """Reads the comments of notes: one page of one thread at a time, with retries by the table of errors."""
 
-from datetime import timedelta
-
 from tidings.collect.crawl.crawler import Crawler, WantedNote
 from tidings.collect.crawl.envelope import Envelope
 from tidings.collect.crawl.platforms.protocol import CommentPage
@@ -56,13 +54,4 @@ def _conclude(thread: LeasedThread, answer: Envelope[CommentPage]) -> ThreadResu
     if page is not None:
         return ReadComments(note_id=thread.note_id, comments=page.comments, cursor=page.cursor, cookie_used=cookie_used)
     assert error is not None  # noqa: S101 - an answer has data or an error
-    return Failed(
-        note_id=thread.note_id,
-        code=error.code,
-        message=error.message,
-        cookie_used=cookie_used,
-        captcha=error.captcha,
-        blocked=error.blocked,
-        asked=error.asked,
-        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
-    )
+    return Failed.read(error, note_id=thread.note_id, cookie_used=cookie_used)

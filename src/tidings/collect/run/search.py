@@ -1,16 +1,15 @@
 """Searches one watched keyword: all its pages, with retries by the table of errors."""
 
 from collections.abc import Iterable
-from datetime import timedelta
 
 from tidings.collect.crawl.crawler import Crawler
-from tidings.collect.crawl.envelope import Envelope, ErrorInfo
+from tidings.collect.crawl.envelope import Envelope
 from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import SearchReport
-from tidings.collect.run.tries import FindDelay, ask_with_retries, list_uses
+from tidings.collect.run.tries import FindDelay, ask_with_retries
 from tidings.collect.write.keywords import Keyword
-from tidings.collect.write.values import NewCandidate, SearchedPlatform
+from tidings.collect.write.values import Failure, NewCandidate, list_uses
 from tidings.collect.write.writer import REFUSALS, Writer
 from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
@@ -33,10 +32,12 @@ class KeywordSearcher:
             return await self._search_pages(execution, keyword, stop=stop)
         except REFUSALS:
             _log.exception("search.failed", platform=keyword.platform, keyword=keyword.keyword)
-            code = ErrorCode.INTERNAL_ERROR
-            await self._writer.add_candidates(execution, [], keyword_id=keyword.id, code=code)
             message = "the hits cannot be stored; the log has the cause"
-            return SearchReport(platform=keyword.platform, keyword=keyword.keyword, code=code, message=message)
+            failure = Failure(code=ErrorCode.INTERNAL_ERROR, message=message)
+            await self._writer.add_candidates(execution, [], keyword_id=keyword.id, failure=failure)
+            return SearchReport(
+                platform=keyword.platform, keyword=keyword.keyword, code=failure.code, message=failure.message
+            )
 
     async def _search_pages(self, execution: Execution, keyword: Keyword, *, stop: Stop) -> SearchReport:
         """All pages. The candidates are stored at the end, so that the keyword's counts are of the whole search."""
@@ -47,26 +48,26 @@ class KeywordSearcher:
             answer = await self._ask_page(execution, keyword, page=page, stop=stop)
             if answer.data is not None:
                 found |= {each.note_id: each for each in _read_hits(answer.data, keyword)}
-            uses = list_uses(answer.meta.cookie_used, answer.error)
+            failure = None if answer.error is None else Failure.read(answer.error)
+            uses = list_uses(answer.meta.cookie_used, failure)
             if answer.data is None or not answer.data.has_more or page >= keyword.pages:
                 break
             await self._writer.count_cookie_uses(execution, uses)
-        code = None if answer.error is None else answer.error.code
         added = await self._writer.add_candidates(
             execution,
             list(found.values()),
             keyword_id=keyword.id,
-            code=code,
+            platform=keyword.platform,
+            failure=failure,
             uses=uses,
-            searched=_describe_platform(keyword.platform, answer.error),
         )
         return SearchReport(
             platform=keyword.platform,
             keyword=keyword.keyword,
             found=len(found),
             created=added.created,
-            code=code,
-            message=None if answer.error is None else answer.error.message,
+            code=None if failure is None else failure.code,
+            message=None if failure is None else failure.message,
         )
 
     async def _ask_page(self, execution: Execution, keyword: Keyword, *, page: int, stop: Stop) -> Envelope[SearchPage]:
@@ -88,15 +89,3 @@ def _read_hits(page: SearchPage, keyword: Keyword) -> Iterable[NewCandidate]:
             title=hit.title,
             source_keyword=keyword.keyword,
         )
-
-
-def _describe_platform(platform: str, error: ErrorInfo | None) -> SearchedPlatform:
-    if error is None:
-        return SearchedPlatform(platform=platform)
-    return SearchedPlatform(
-        platform=platform,
-        message=error.message,
-        blocked=error.blocked,
-        asked=error.asked,
-        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
-    )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tidings.collect.crawl.envelope import Envelope, ErrorInfo
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write.values import CookieUse
+from tidings.collect.write.values import list_uses
 from tidings.collect.write.writer import Writer
 from tidings.core.executions import Execution
 from tidings.core.stop import Stop
@@ -45,12 +45,3 @@ async def ask_with_retries(
             refusals[cookie_used] = error
         await writer.count_cookie_uses(execution, list_uses(cookie_used, error))
         await stop.sleep(delay)
-
-
-def list_uses(cookie_used: str | None, error: ErrorInfo | None) -> list[CookieUse]:
-    """The cookie use of one try; empty if it needed no cookie or got none."""
-    if cookie_used is None:
-        return []
-    if error is None:
-        return [CookieUse(cookie_name=cookie_used)]
-    return [CookieUse(cookie_name=cookie_used, code=error.code, captcha=error.captcha)]

@@ -17,7 +17,7 @@ from tidings.collect.status import PauseCause, PlatformPause, list_pauses, read_
 from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
 from tidings.collect.write.leases import CLOCK_TOLERANCE
-from tidings.collect.write.values import Collected, CookieUse, Failed, SearchedPlatform, make_storable
+from tidings.collect.write.values import Collected, CookieUse, Failed, Failure, make_storable
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -101,32 +101,18 @@ class PlatformPauses:
         is_paused = bool(mine) and await self.lock(connection, platform) is not None
         outages = [each for each in mine if batch.is_outage(each, before=held[each.note_id], is_paused=is_paused)]
         if found := find_cause(outages):
-            cause, shown = found
-            await self._record(
-                connection,
-                platform,
-                cause=cause,
-                message=shown.message or shown.code.value,
-                at=at,
-                at_least=shown.retry_after,
-            )
+            await self._record(connection, platform, *found, at=at)
         return PlatformVerdict(frozenset(each.note_id for each in outages), batch)
 
-    async def judge_search(
-        self, connection: AsyncConnection, searched: SearchedPlatform, *, code: ErrorCode | None, at: datetime
+    async def judge_answer(
+        self, connection: AsyncConnection, platform: str, failure: Failure | None, *, at: datetime
     ) -> None:
-        """Pause a platform that blocked a search or was not reached; end the pause if the search succeeded."""
-        if code is None:
-            await self.end(connection, searched.platform)
-        elif searched.asked and (searched.blocked or code is ErrorCode.NETWORK_ERROR):
-            await self._record(
-                connection,
-                searched.platform,
-                cause=PauseCause.BLOCKED if searched.blocked else PauseCause.NETWORK,
-                message=searched.message or code.value,
-                at=at,
-                at_least=searched.retry_after,
-            )
+        """Pause a platform that blocked a request or was not reached; end the pause if the request succeeded."""
+        if failure is None:
+            await self.end(connection, platform)
+        elif failure.asked and (failure.blocked or failure.code is ErrorCode.NETWORK_ERROR):
+            cause = PauseCause.BLOCKED if failure.blocked else PauseCause.NETWORK
+            await self._record(connection, platform, cause, failure, at=at)
 
     async def judge_captchas(self, connection: AsyncConnection, uses: Iterable[CookieUse], *, at: datetime) -> None:
         """Pause a platform that asked its last active cookie for a captcha, at least until a cookie has cooled. The
@@ -137,14 +123,10 @@ class PlatformPauses:
             states = [settle_state(cookie.state, at=at) for cookie in cookies if cookie.platform == platform]
             if any(state.status is CookieStatus.ACTIVE for state in states):
                 continue
-            await self._record(
-                connection,
-                platform,
-                cause=PauseCause.CAPTCHA,
-                message=f"{platform} asks every cookie for a captcha",
-                at=at,
-                at_least=min((each.cooling_until - at for each in states if each.cooling_until), default=None),
-            )
+            cooled = min((each.cooling_until - at for each in states if each.cooling_until), default=None)
+            message = f"{platform} asks every cookie for a captcha"
+            failure = Failure(code=ErrorCode.COOKIE_INVALID, message=message, captcha=True, retry_after=cooled)
+            await self._record(connection, platform, PauseCause.CAPTCHA, failure, at=at)
 
     async def clamp_future(self, connection: AsyncConnection, *, at: datetime) -> int:
         """End waits that a clock ahead of ours wrote. Returns how many."""
@@ -154,26 +136,19 @@ class PlatformPauses:
         return (await connection.execute(statement)).rowcount
 
     async def _record(
-        self,
-        connection: AsyncConnection,
-        platform: str,
-        *,
-        cause: PauseCause,
-        message: str,
-        at: datetime,
-        at_least: timedelta | None = None,
+        self, connection: AsyncConnection, platform: str, cause: PauseCause, failure: Failure, *, at: datetime
     ) -> None:
         """Pause a platform, or pause it longer after a probe that failed. A platform that is paused now stays so."""
         before = await self.lock(connection, platform)
         if before is not None and before.until > at:
             return
         failures = 1 if before is None else before.failures + 1
-        wait = PAUSES.next_delay(failures, at_least=at_least)
+        wait = PAUSES.next_delay(failures, at_least=failure.retry_after)
         assert wait is not None  # noqa: S101 - it never gives up
         wait = min(wait, LONGEST_PAUSE)
         values = {
             "cause": cause.value,
-            "message": make_storable(message)[:_LONGEST_MESSAGE],
+            "message": make_storable(failure.message or failure.code.value)[:_LONGEST_MESSAGE],
             "failures": failures,
             "paused_until": to_milliseconds(at + wait),
             "probed_at": None,

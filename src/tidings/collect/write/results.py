@@ -25,6 +25,7 @@ from tidings.collect.write.values import (
     SettledAction,
     WriterLimits,
     judge_failure,
+    list_uses,
     make_storable,
     write_meta,
 )
@@ -192,18 +193,14 @@ def is_pause(failures: Sequence[Failed], *, held: Mapping[str, Any]) -> bool:
     return any(RULES[each.code].action is Action.PAUSE and each.note_id in held for each in failures)
 
 
-def list_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
+def list_held_uses(results: Sequence[Result], *, held: Mapping[str, Any]) -> list[CookieUse]:
     """The cookie uses of these results, one per note. A repeated report counts nothing: its record is not held."""
-    uses, counted = [], set()
+    uses: dict[str, list[CookieUse]] = {}
     for each in results:
-        if each.cookie_used is None or each.note_id not in held or each.note_id in counted:
-            continue
-        counted.add(each.note_id)
-        if isinstance(each, Collected):
-            uses.append(CookieUse(cookie_name=each.cookie_used))
-        else:
-            uses.append(CookieUse(cookie_name=each.cookie_used, code=each.code, captcha=each.captcha))
-    return uses
+        if each.note_id in held and each.cookie_used is not None:
+            use = list_uses(each.cookie_used, None if isinstance(each, Collected) else each)
+            uses.setdefault(each.note_id, use)
+    return [use for each in uses.values() for use in each]
 
 
 def _judge_held(failure: Failed, before: Any, *, at: datetime, limits: WriterLimits, is_outage: bool) -> Settled:

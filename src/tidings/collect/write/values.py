@@ -8,8 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Self
 
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
 from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus
@@ -78,21 +79,6 @@ class NewCandidate:
         return is_id and _PLATFORM.fullmatch(self.platform) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedPlatform:
-    """What a search says about its platform."""
-
-    platform: str
-    # For a person; empty if the search succeeded.
-    message: str = ""
-    # Whether the platform blocks this machine for now.
-    blocked: bool = False
-    # False if the request still waited for a cookie, a turn or the database.
-    asked: bool = True
-    # How long the platform asks us to wait.
-    retry_after: timedelta | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Added:
     """Numbers of candidates."""
@@ -127,15 +113,12 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """The note of a candidate was not read, after all retries that the rule of its code allows."""
+class Failure:
+    """Why a request to a platform brought nothing."""
 
-    note_id: str
     code: ErrorCode
     # For a person.
     message: str = ""
-    # The name of the cookie of the last try, if its use has not been counted yet.
-    cookie_used: str | None = None
     # Whether the platform asked for a captcha.
     captcha: bool = False
     # Whether the platform blocks this machine for now.
@@ -144,6 +127,28 @@ class Failed:
     asked: bool = True
     # How long the platform or site asks us to wait.
     retry_after: timedelta | None = None
+
+    @classmethod
+    def read(cls, error: ErrorInfo, **more: Any) -> Self:
+        """The failure that an answer of the crawl API describes. `more`: the fields of a subclass."""
+        return cls(
+            code=error.code,
+            message=error.message,
+            captcha=error.captcha,
+            blocked=error.blocked,
+            asked=error.asked,
+            retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
+            **more,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Failure):
+    """The note of a candidate was not read, after all retries that the rule of its code allows."""
+
+    note_id: str
+    # The name of the cookie of the last try, if its use has not been counted yet.
+    cookie_used: str | None = None
 
     @property
     def counts(self) -> bool:
@@ -224,6 +229,15 @@ class CookieUse:
     code: ErrorCode | None = None
     # Whether the platform asked for a captcha.
     captcha: bool = False
+
+
+def list_uses(cookie_used: str | None, failure: Failure | Repeated | ErrorInfo | None) -> list[CookieUse]:
+    """The cookie use of one try; empty if it needed no cookie or got none."""
+    if cookie_used is None:
+        return []
+    if failure is None:
+        return [CookieUse(cookie_name=cookie_used)]
+    return [CookieUse(cookie_name=cookie_used, code=failure.code, captcha=failure.captcha)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.candidate_counts import fold_counts
 from tidings.collect.crawl.cookies.states import CookieRules
-from tidings.collect.errors import ErrorCode
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.tables import COLLECT, MIRROR, CandidateStatus, candidates
 from tidings.collect.write.batches import BatchProgress, limit_batch, store_progress
@@ -44,7 +43,7 @@ from tidings.collect.write.results import (
     count_minute,
     count_tries,
     is_pause,
-    list_uses,
+    list_held_uses,
     log_settled,
     refuse,
     split_results,
@@ -56,12 +55,12 @@ from tidings.collect.write.values import (
     Acquired,
     Added,
     CookieUse,
+    Failure,
     Finished,
     LeasedCandidate,
     NewCandidate,
     Recovered,
     Result,
-    SearchedPlatform,
     Settled,
     SettledAction,
     WriterLimits,
@@ -155,18 +154,18 @@ class Writer:
         new: Sequence[NewCandidate],
         *,
         keyword_id: int | None = None,
-        code: ErrorCode | None = None,
+        platform: str | None = None,
+        failure: Failure | None = None,
         uses: Sequence[CookieUse] = (),
         continued: bool = False,
-        searched: SearchedPlatform | None = None,
     ) -> Added:
         """Add the notes of a search as candidates, each once.
 
-        `keyword_id`, `code` and `uses` record the search itself. `continued`: more pages of the search that was
-        recorded last. `searched`: what it says about its platform: a success ends its pause, a block pauses
-        it. Notes whose id cannot be a key are left out and logged.
+        `keyword_id`, `failure` and `uses` record the search itself. `continued`: more pages of the search that was
+        recorded last. `platform`: where it was; a success ends the platform's pause, a block pauses it. Notes whose id
+        cannot be a key are left out and logged.
         """
-        at = self._clock.now()
+        at, code = self._clock.now(), None if failure is None else failure.code
         found, new = len(new), [each for each in new if each.is_nameable]
         if found > len(new):
             _log.warning("candidates.left_out", count=found - len(new), execution=execution.public_id)
@@ -176,8 +175,8 @@ class Writer:
                 counts = {"found": len(new), "created": len(created)}
                 await record_search(connection, keyword_id, **counts, code=code, continued=continued, at=at)
             await self.count_uses(connection, uses, at=at)
-            if searched is not None:
-                await self.pauses.judge_search(connection, searched, code=code, at=at)
+            if platform is not None:
+                await self.pauses.judge_answer(connection, platform, failure, at=at)
             await self._executions.count_items(
                 connection, execution, processed=len(created), failed=int(code is not None)
             )
@@ -270,7 +269,7 @@ class Writer:
             paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
             stored = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
             await store_progress(connection, execution, stored, before=progress)
-            await self.count_uses(connection, list_uses(results, held=held), at=at)
+            await self.count_uses(connection, list_held_uses(results, held=held), at=at)
             await self.changes.record_settled(connection, platform, settled, held=held, at=at)
             await count_tries(connection, platform, [each for each in results if each.note_id in held])
             await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)

@@ -2,31 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import BaseModel, Field, StrictBool, model_validator
+from pydantic import BaseModel, Field
 
 from tidings.collect.crawl.crawler import MOST_ITEMS
 from tidings.collect.tables import ThreadStatus
-from tidings.collect.write.comments.values import LeasedThread, ThreadAction
-from tidings.web.models.crawler import CollectBody, CommentDocument, CommentPageDocument, PlatformName
-from tidings.web.models.workflow import CookieName, ExecutionBody, ItemError, NoteId
+from tidings.collect.write.comments.values import ThreadAction
+from tidings.web.models.crawler import CommentDocument, CommentPageDocument, PlatformName
+from tidings.web.models.workflow import AnsweredItem, ExecutionBody, NoteId
 
 
-class SettleCommentsItem(CollectBody):
+class SettleCommentsItem(AnsweredItem[CommentPageDocument]):
     """The answer of /crawler/comments for one leased thread."""
 
     note_id: NoteId
-    success: StrictBool
-    data: CommentPageDocument | None
-    error: ItemError | None
-    cookie_used: CookieName | None
-
-    @model_validator(mode="after")
-    def check_whole(self) -> Self:
-        if (self.data is None) == self.success or (self.error is None) != self.success:
-            raise ValueError("a success has data and no error, a failure has an error and no data")
-        return self
 
 
 class SettleCommentsBody(ExecutionBody):
@@ -34,14 +24,6 @@ class SettleCommentsBody(ExecutionBody):
 
     platform: PlatformName
     items: Annotated[list[SettleCommentsItem], Field(min_length=1, max_length=MOST_ITEMS)]
-
-
-@dataclass(frozen=True, slots=True)
-class LeasedThreads:
-    """Notes whose next page of comments is due, all of one platform; none if nothing is due."""
-
-    records: Sequence[LeasedThread]
-    locked_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

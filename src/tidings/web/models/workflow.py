@@ -1,21 +1,25 @@
 """Request and answer shapes of the writer's routes. Hits, notes and batch items are those of the crawl API, as it sent
 them. An answer that a dataclass of the writer describes already (`Added`, `Recovered`) has no other shape here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from tidings.collect.crawl.crawler import MOST_ITEMS
+from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
-from tidings.collect.errors import Action, ErrorCode
+from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write.next_stage import LeasedSource, SettledSource
-from tidings.collect.write.values import LeasedCandidate, SettledAction
+from tidings.collect.write.next_stage import SettledSource
+from tidings.collect.write.values import Failed, SettledAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteAddress, NoteDocument, PlatformName
+
+Data = TypeVar("Data")
+Record = TypeVar("Record")
 
 MOST_HITS: Final = 200
 
@@ -43,8 +47,6 @@ Message = Annotated[StrictStr, Field(max_length=100_000)]
 RetryAfter = Annotated[
     float | None, Field(ge=0, le=86_400, strict=True, description="Seconds that the platform asks us to wait.")
 ]
-_BLOCKED: Final = "The platform blocks this machine for now: it is paused."
-_ASKED: Final = "False if the request still waited for a cookie or a turn: the failure counts for nobody."
 
 
 class AcquireBody(CollectBody):
@@ -69,7 +71,32 @@ class HitBody(CollectBody):
     xsec_token: StrictStr | None = Field(default=None, description="Not stored: the URL holds it.")
 
 
-class CandidatesBody(ExecutionBody):
+class FailureFields(CollectBody):
+    """What a platform's refusal says, as the crawl API answered it."""
+
+    message: Message = Field(default="", description="The error's message.")
+    captcha: StrictBool = False
+    blocked: StrictBool = Field(default=False, description="The platform blocks this machine for now: it is paused.")
+    asked: StrictBool = Field(
+        default=True,
+        description="False if the request still waited for a cookie or a turn: the failure counts for nobody.",
+    )
+    retry_after: RetryAfter = None
+
+    def to_error(self, code: ErrorCode, *, redact: Callable[[str], str]) -> ErrorInfo:
+        """The error of the crawl API. `redact` removes secrets from a text."""
+        return ErrorInfo(
+            code=code,
+            message=redact(self.message),
+            retryable=RULES[code].retryable,
+            captcha=self.captcha,
+            blocked=self.blocked,
+            asked=self.asked,
+            retry_after=self.retry_after,
+        )
+
+
+class CandidatesBody(ExecutionBody, FailureFields):
     """The result of one search: hits, or an `error_code`. `continued` marks a further page of the search reported
     before: its numbers are added to the keyword's statistics."""
 
@@ -79,12 +106,7 @@ class CandidatesBody(ExecutionBody):
     hits: list[HitBody] = Field(default_factory=list, max_length=MOST_HITS)
     cookie_used: CookieName | None = None
     error_code: ErrorCode | None = None
-    captcha: StrictBool = False
     continued: StrictBool = False
-    message: Message = Field(default="", description="The error's message.")
-    blocked: StrictBool = Field(default=False, description=_BLOCKED)
-    asked: StrictBool = Field(default=True, description=_ASKED)
-    retry_after: RetryAfter = None
 
     @model_validator(mode="after")
     def check_platform(self) -> Self:
@@ -117,18 +139,13 @@ class SourceBody(ExecutionBody):
         return self
 
 
-class FailBody(ExecutionBody):
+class FailBody(ExecutionBody, FailureFields):
     """Why the note of a leased candidate was not read, after every retry that its code allows."""
 
     platform: PlatformName
     note_id: NoteId
     code: ErrorCode
-    message: Message = ""
     cookie_used: CookieName | None = None
-    captcha: StrictBool = False
-    blocked: StrictBool = Field(default=False, description=_BLOCKED)
-    asked: StrictBool = Field(default=True, description=_ASKED)
-    retry_after: RetryAfter = None
 
 
 class SourceItem(CollectBody):
@@ -154,38 +171,26 @@ class SettleSourcesBody(ExecutionBody):
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedSources:
-    """Leased notes, all of one platform."""
-
-    records: Sequence[LeasedSource]
-    locked_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class SettledSources:
     """The action for each note."""
 
     items: Sequence[SettledSource]
 
 
-class ItemError(CollectBody):
+class ItemError(FailureFields):
     """The error of an item, as /crawler/detail/batch answered it."""
 
     code: ErrorCode
     message: str
     retryable: StrictBool
     captcha: StrictBool
-    blocked: StrictBool = Field(default=False, description=_BLOCKED)
-    asked: StrictBool = Field(default=True, description=_ASKED)
-    retry_after: RetryAfter = None
 
 
-class SettleItem(CollectBody):
-    """An item as /crawler/detail/batch answered it. `id` is the candidate's `note_id`: ask for the note by that."""
+class AnsweredItem(CollectBody, Generic[Data]):
+    """What the crawl API answered about one record: data, or an error."""
 
-    id: NamedText
     success: StrictBool
-    data: NoteDocument | None
+    data: Data | None
     error: ItemError | None
     cookie_used: CookieName | None
 
@@ -194,6 +199,18 @@ class SettleItem(CollectBody):
         if (self.data is None) == self.success or (self.error is None) != self.success:
             raise ValueError("a success has data and no error, a failure has an error and no data")
         return self
+
+    def to_failure(self, note_id: str, *, redact: Callable[[str], str]) -> Failed:
+        """The failure of an item without data. `redact` removes secrets from a text."""
+        assert self.error is not None  # noqa: S101 - the shape has one of the two
+        error = self.error.to_error(self.error.code, redact=redact)
+        return Failed.read(error, note_id=note_id, cookie_used=self.cookie_used)
+
+
+class SettleItem(AnsweredItem[NoteDocument]):
+    """An item as /crawler/detail/batch answered it. `id` is the candidate's `note_id`: ask for the note by that."""
+
+    id: NamedText
 
 
 class SettleBody(ExecutionBody):
@@ -288,10 +305,10 @@ class RenewedLeases:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedRecords:
-    """Candidates that no other execution works on; none if nothing is due."""
+class LeasedRecords(Generic[Record]):
+    """Records of one platform that no other execution works on; none if nothing is due."""
 
-    records: Sequence[LeasedCandidate]
+    records: Sequence[Record]
     locked_count: int
 
 

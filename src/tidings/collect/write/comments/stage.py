@@ -30,12 +30,11 @@ from tidings.collect.write.results import count_codes, count_minute
 from tidings.collect.write.values import (
     LONGEST_ERROR,
     LONGEST_NOTE_ID,
-    CookieUse,
     Failed,
-    SearchedPlatform,
     SettledAction,
     WriterLimits,
     judge_failure,
+    list_uses,
     make_storable,
     write_meta,
 )
@@ -240,17 +239,8 @@ class CommentStage:
     ) -> None:
         """End the pause of a platform that answered; pause one that blocks or cannot be reached."""
         for each in results:
-            if isinstance(each, ReadComments):
-                await self._writer.pauses.end(connection, platform)
-            else:
-                said = SearchedPlatform(
-                    platform=platform,
-                    message=each.message,
-                    blocked=each.blocked,
-                    asked=each.asked,
-                    retry_after=each.retry_after,
-                )
-                await self._writer.pauses.judge_search(connection, said, code=each.code, at=at)
+            failure = None if isinstance(each, ReadComments) else each
+            await self._writer.pauses.judge_answer(connection, platform, failure, at=at)
 
     async def _count(
         self,
@@ -262,9 +252,9 @@ class CommentStage:
         *,
         at: datetime,
     ) -> None:
-        uses = [_describe_use(each) for each in results]
-        await self._writer.count_uses(connection, [each for each in uses if each is not None], at=at)
-        codes = ["OK" if isinstance(each, ReadComments) else each.code.value for each in results]
+        answers = [(each.cookie_used, None if isinstance(each, ReadComments) else each) for each in results]
+        await self._writer.count_uses(connection, [use for each in answers for use in list_uses(*each)], at=at)
+        codes = ["OK" if failure is None else failure.code.value for _, failure in answers]
         await count_codes(connection, platform, codes)
         read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
         await self._executions.count_items(connection, execution, processed=read, failed=failed)
@@ -290,14 +280,6 @@ def _describe_comment(comment: Comment, *, at: datetime) -> dict[str, Any]:
         "collected_at": to_milliseconds(at),
         "updated_at": to_milliseconds(at),
     }
-
-
-def _describe_use(result: ThreadResult) -> CookieUse | None:
-    if result.cookie_used is None:
-        return None
-    if isinstance(result, ReadComments):
-        return CookieUse(cookie_name=result.cookie_used)
-    return CookieUse(cookie_name=result.cookie_used, code=result.code, captcha=result.captcha)
 
 
 def _log_settled(execution: Execution, platform: str, settled: Sequence[SettledThread]) -> None:

@@ -2,18 +2,16 @@
 report each page that /crawler/comments answered."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from tidings.collect.comments import read_comment
 from tidings.collect.write.comments.stage import CommentStage
-from tidings.collect.write.comments.values import ReadComments, SettledThread, ThreadResult
-from tidings.collect.write.values import Failed
+from tidings.collect.write.comments.values import LeasedThread, ReadComments, SettledThread, ThreadResult
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import to_text
 from tidings.web.description import problem_answers
 from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.models import comments as shapes
-from tidings.web.models.workflow import LeaseBody
+from tidings.web.models.workflow import LeaseBody, LeasedRecords
 
 
 def add_comment_routes(
@@ -22,12 +20,12 @@ def add_comment_routes(
     """Add the routes. `redact` removes secrets from a text."""
 
     @routes.add("POST", "/comments/lease", "Lease comments", responses=problem_answers(409))
-    async def lease_comments(body: LeaseBody) -> shapes.LeasedThreads:
+    async def lease_comments(body: LeaseBody) -> LeasedRecords[LeasedThread]:
         """Notes whose next page of comments is due, one by default. Skips a platform that is paused, or that has no
         cookie left for this execution."""
         execution = await writer.resume(body.execution_id)
         leased = await stage.lease(execution, limit=body.limit or 1, platform=body.platform)
-        return shapes.LeasedThreads(leased, len(leased))
+        return LeasedRecords(leased, len(leased))
 
     @routes.add("POST", "/comments/settle", "Report pages of comments", responses=problem_answers(409))
     async def settle_comments(body: shapes.SettleCommentsBody) -> shapes.SettledThreads:
@@ -44,18 +42,7 @@ def _read_result(item: shapes.SettleCommentsItem, *, redact: Callable[[str], str
         return ReadComments(
             note_id=item.note_id, comments=comments, cursor=item.data.cursor, cookie_used=item.cookie_used
         )
-    assert item.error is not None  # noqa: S101 - the shape has one of the two
-    error = item.error
-    return Failed(
-        note_id=item.note_id,
-        code=error.code,
-        message=redact(error.message),
-        cookie_used=item.cookie_used,
-        captcha=error.captcha,
-        blocked=error.blocked,
-        asked=error.asked,
-        retry_after=None if error.retry_after is None else timedelta(seconds=error.retry_after),
-    )
+    return item.to_failure(item.note_id, redact=redact)
 
 
 def _describe(settled: SettledThread) -> shapes.SettledThreadItem:

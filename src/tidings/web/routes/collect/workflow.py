@@ -14,18 +14,20 @@ from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.keywords import Keywords
-from tidings.collect.write.next_stage import NextStage, SourceResult
+from tidings.collect.write.next_stage import LeasedSource, NextStage, SourceResult
 from tidings.collect.write.values import (
     Added,
     Collected,
     CookieUse,
     Failed,
+    Failure,
+    LeasedCandidate,
     NewCandidate,
     Recovered,
     Result,
-    SearchedPlatform,
     Settled,
     SettledAction,
+    list_uses,
 )
 from tidings.collect.write.writer import Writer
 from tidings.core.alerts.service import Alerts
@@ -142,24 +144,21 @@ def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
     @routes.add("POST", "/candidates", "Report a search", responses=_LOST)
     async def add_candidates(body: shapes.CandidatesBody) -> Added:
         """Adds the hits that are new. A failed search is reported too: its cookie's use is counted."""
+        failure = None
+        if body.error_code is not None:
+            failure = Failure.read(body.to_error(body.error_code, redact=services.redact))
         return await writer.add_candidates(
             await writer.resume(body.execution_id),
             _read_candidates(body),
             keyword_id=body.keyword_id,
-            code=body.error_code,
-            uses=_read_search_use(body),
+            platform=body.platform,
+            failure=failure,
+            uses=list_uses(body.cookie_used, failure),
             continued=body.continued,
-            searched=SearchedPlatform(
-                platform=body.platform,
-                message=services.redact(body.message),
-                blocked=body.blocked,
-                asked=body.asked,
-                retry_after=_read_wait(body.retry_after),
-            ),
         )
 
     @routes.add("POST", "/candidates/lease", "Lease candidates", responses=_LOST)
-    async def lease_candidates(body: shapes.LeaseBody) -> shapes.LeasedRecords:
+    async def lease_candidates(body: shapes.LeaseBody) -> shapes.LeasedRecords[LeasedCandidate]:
         """All of one platform. Skips a platform that is paused, or that has no cookie left for this execution. Gives no
         more than cookies and pace can ask for in time, and one candidate to probe a platform after its pause."""
         execution = await writer.resume(body.execution_id)
@@ -188,19 +187,9 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
     @routes.add("POST", "/candidates/fail", "Report that a note was not read", responses=_LOST)
     async def fail_candidate(body: shapes.FailBody) -> shapes.FailedRecord:
         """The candidate is retried later, given up, or released uncounted if the fault is not its own."""
-        settled = await settle_one(
-            body,
-            Failed(
-                note_id=body.note_id,
-                code=body.code,
-                message=redact(body.message),
-                cookie_used=body.cookie_used,
-                captcha=body.captcha,
-                blocked=body.blocked,
-                asked=body.asked,
-                retry_after=_read_wait(body.retry_after),
-            ),
-        )
+        error = body.to_error(body.code, redact=redact)
+        failed = Failed.read(error, note_id=body.note_id, cookie_used=body.cookie_used)
+        settled = await settle_one(body, failed)
         return shapes.FailedRecord(
             action=settled.action,
             status=settled.status,
@@ -228,11 +217,11 @@ def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
     writer, stage, redact = services.writer, services.next_stage, services.redact
 
     @routes.add("POST", "/sources/lease", "Lease collected notes", responses=_LOST)
-    async def lease_sources(body: shapes.LeaseBody) -> shapes.LeasedSources:
+    async def lease_sources(body: shapes.LeaseBody) -> shapes.LeasedRecords[LeasedSource]:
         """For a next stage: the same leases as for candidates. All of one platform."""
         execution = await writer.resume(body.execution_id)
         leased = await stage.lease(execution, limit=body.limit or services.batch_size, platform=body.platform)
-        return shapes.LeasedSources(leased, len(leased))
+        return shapes.LeasedRecords(leased, len(leased))
 
     @routes.add("POST", "/sources/settle", "Report work on collected notes", responses=_LOST)
     async def settle_sources(body: shapes.SettleSourcesBody) -> shapes.SettledSources:
@@ -283,30 +272,10 @@ def _read_candidates(body: shapes.CandidatesBody) -> list[NewCandidate]:
     ]
 
 
-def _read_search_use(body: shapes.CandidatesBody) -> list[CookieUse]:
-    if body.cookie_used is None:
-        return []
-    return [CookieUse(cookie_name=body.cookie_used, code=body.error_code, captcha=body.captcha)]
-
-
 def _read_result(item: shapes.SettleItem, *, redact: Callable[[str], str]) -> Result:
     if item.data is not None:
         return Collected(note_id=item.id, note=read_note(item.data.model_dump()), cookie_used=item.cookie_used)
-    assert item.error is not None  # noqa: S101 - the shape has one of the two
-    return Failed(
-        note_id=item.id,
-        code=item.error.code,
-        message=redact(item.error.message),
-        cookie_used=item.cookie_used,
-        captcha=item.error.captcha,
-        blocked=item.error.blocked,
-        asked=item.error.asked,
-        retry_after=_read_wait(item.error.retry_after),
-    )
-
-
-def _read_wait(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+    return item.to_failure(item.id, redact=redact)
 
 
 def _describe_rule(code: ErrorCode, services: WriterServices) -> shapes.RetryRule:
