@@ -1,7 +1,7 @@
 """The table of sites. Keys are encrypted at rest; the other settings are JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -10,10 +10,10 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Row, Tab
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.page_check.settings import PageCheck
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
+from tidings.announce.site.document import describe_site, read_site
 from tidings.announce.site.google_settings import GoogleSettings
-from tidings.announce.site.site import Site, SubmitMethod, make_site
+from tidings.announce.site.site import Site
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.secrets.keyring import KeyRing
@@ -51,7 +51,12 @@ _PURGE_EVERY_MS = 24 * 60 * 60 * 1000
 
 # The channels with a key of their own, which is a column of the table.
 _RANKED: tuple[type[RankedSettings], ...] = (BingSettings, BaiduSettings, GoogleSettings)
-_KEY_COLUMNS = ("indexnow_key", "hook_secret", *(kind.fields.key_column for kind in _RANKED))
+# The columns of keys, each with the field of the site's document.
+_KEY_FIELDS = {
+    "indexnow_key": "indexnowKey",
+    "hook_secret": "hookSecret",
+    **{kind.fields.key_column: kind.fields.key for kind in _RANKED},
+}
 
 # Replaces the key in the URL of its file. A URL cannot contain a space.
 _KEY_HERE = " key "
@@ -213,7 +218,7 @@ class SiteRecords:
         values = {
             "removed_at": to_milliseconds(self._clock.now()),
             "enabled": False,
-            **dict.fromkeys(_KEY_COLUMNS),
+            **dict.fromkeys(_KEY_FIELDS),
             "encryption_key_id": None,
         }
         statement = update(sites).where(_is_there, sites.c.id == site_id).values(values).returning(sites.c.number)
@@ -262,14 +267,14 @@ class SiteRecords:
         return values
 
     def _read(self, row: Row[Any]) -> Site:
-        blobs = {column: getattr(row, column) for column in _KEY_COLUMNS}
+        blobs = {column: getattr(row, column) for column in _KEY_FIELDS}
         keys = {
             column: self._keys.decrypt(blob, key_id=row.encryption_key_id, **_name_place(row.id, column))
             for column, blob in blobs.items()
             if blob is not None
         }
-        site = _from_settings(json.loads(row.settings), keys=keys, site_id=row.id, host=row.host, enabled=row.enabled)
-        return replace(site, number=row.number, group=row.group_name)
+        columns = {"id": row.id, "host": row.host, "enabled": row.enabled, "group": row.group_name}
+        return replace(_from_settings(json.loads(row.settings), keys=keys, **columns), number=row.number)
 
 
 async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bool:
@@ -288,54 +293,15 @@ def _name_place(site_id: str, column: str) -> dict[str, str]:
 
 
 def _to_settings(site: Site) -> dict[str, Any]:
-    return {
-        "sitemapUrls": site.sitemap_urls,
-        "backupSitemapUrls": site.backup_sitemap_urls,
-        # It usually contains the key, which must not be in the table in clear.
-        "keyLocation": site.key_location.replace(site.key.reveal(), _KEY_HERE),
-        "searchEngines": [engine.endpoint for engine in site.engines],
-        "submitMethod": site.submit_method.value,
-        "schedule": site.schedule,
-        "announceRemoved": site.announce_removed,
-        **site.page_check.describe(),
-        # Keys have columns of their own.
-        **{
-            name: value
-            for settings in site.ranked
-            for name, value in settings.describe().items()
-            if name != settings.fields.key
-        },
-    }
+    """The document of a site without the fields that are columns."""
+    columns = {*_KEY_FIELDS.values(), "id", "host", "enabled", "group", "sitemapUrl"}
+    settings = {name: value for name, value in describe_site(site).items() if name not in columns}
+    # It usually contains the key, which must not be in the table in clear.
+    return settings | {"keyLocation": site.key_location.replace(site.key.reveal(), _KEY_HERE)}
 
 
-def _from_settings(
-    settings: dict[str, Any], *, keys: dict[str, Secret], site_id: str, host: str, enabled: bool
-) -> Site:
-    key = keys["indexnow_key"]
-    # A row of an earlier release lacks the settings of later channels.
-    given = {name: value for name, value in settings.items() if value is not None}
-    given |= {
-        kind.fields.key: keys[kind.fields.key_column].reveal() for kind in _RANKED if kind.fields.key_column in keys
-    }
-    return make_site(
-        site_id=site_id,
-        host=host,
-        sitemap_urls=_texts(settings["sitemapUrls"]),
-        backup_sitemap_urls=_texts(settings["backupSitemapUrls"]),
-        key=key.reveal(),
-        key_location=settings["keyLocation"].replace(_KEY_HERE, key.reveal()),
-        engines=_texts(settings["searchEngines"]),
-        submit_method=SubmitMethod(settings["submitMethod"]),
-        schedule=settings["schedule"],
-        announce_removed=settings["announceRemoved"],
-        enabled=enabled,
-        bing=BingSettings.read(given),
-        baidu=BaiduSettings.read(given),
-        google=GoogleSettings.read(given),
-        page_check=PageCheck.read(given),
-        hook_secret=keys["hook_secret"].reveal() if "hook_secret" in keys else None,
-    )
-
-
-def _texts(values: Sequence[object]) -> list[str]:
-    return [str(value) for value in values]
+def _from_settings(settings: dict[str, Any], *, keys: Mapping[str, Secret], **columns: Any) -> Site:
+    """A row of an earlier release lacks the settings of later channels: they have their defaults."""
+    revealed = {_KEY_FIELDS[column]: secret.reveal() for column, secret in keys.items()}
+    location = settings["keyLocation"].replace(_KEY_HERE, revealed["indexnowKey"])
+    return read_site({**settings, **revealed, **columns, "keyLocation": location})

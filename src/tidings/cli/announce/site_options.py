@@ -20,97 +20,80 @@ from tidings.cli.session import fail
 ReadOptions = Callable[[], dict[str, Any]]
 Work = Callable[..., Coroutine[Any, Any, None]]
 
-EngineOption = Annotated[list[str] | None, typer.Option("--engine", help="An engine; repeat it for more.")]
-BackupOption = Annotated[
-    list[str] | None, typer.Option("--backup", help="A sitemap to use if a sitemap cannot be read.")
-]
-MethodOption = Annotated[SubmitMethod | None, typer.Option("--method", help="How to send URLs. [auto]")]
-ScheduleOption = Annotated[
-    str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC. [CRON_SCHEDULE]")
-]
-RemovedOption = Annotated[
-    bool | None, typer.Option("--announce-removed/--no-announce-removed", help="Announce pages that are gone too.")
-]
-BingKeyOption = Annotated[
-    str | None,
-    typer.Option("--bing-key", help="A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it."),
-]
-BingQuotaOption = Annotated[
-    str | None, typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500, or auto: ask Bing. [100]")
-]
-BingPriorityOption = Annotated[
-    PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
-]
-BaiduTokenOption = Annotated[
-    str | None,
-    typer.Option("--baidu-token", help="A file with a token of Baidu's push API; switches Baidu on. -: ask for it."),
-]
-BaiduSiteOption = Annotated[
-    str | None, typer.Option("--baidu-site", help="The site as Baidu verified it. [the sitemap's origin]")
-]
-BaiduQuotaOption = Annotated[
-    int | None, typer.Option("--baidu-quota", help="URLs a day for Baidu until it says how many it takes. [10]")
-]
-BaiduPriorityOption = Annotated[
-    PagePriority | None, typer.Option("--baidu-priority", help="The pages that go first. [newest]")
-]
-GoogleCredentialsOption = Annotated[
-    Path | None,
-    typer.Option("--google-credentials", help="The JSON file of a service account; changed sitemaps are submitted."),
-]
-GooglePropertyOption = Annotated[
-    str | None, typer.Option("--google-property", help="The property in Search Console. [the sitemap's origin]")
-]
-GoogleIndexingOption = Annotated[
-    IndexedContent | None,
-    typer.Option(
-        "--google-indexing",
-        help="Send pages to the Indexing API. Google allows it for job postings and live streams only. [off]",
-    ),
-]
-GoogleQuotaOption = Annotated[
-    int | None, typer.Option("--google-quota", help="The most pages a day for the Indexing API. [200]")
-]
-GooglePriorityOption = Annotated[
-    PagePriority | None, typer.Option("--google-priority", help="The pages that go first. [newest]")
-]
-GroupOption = Annotated[str | None, typer.Option("--group", help="Sites of one customer or team.")]
-HookSecretOption = Annotated[
-    str | None,
-    typer.Option("--hook-secret", help="A file with the secret of deploy hooks. -: ask for it."),
-]
-PageCheckOption = Annotated[
-    PageCheckMode | None, typer.Option("--page-check", help="Fetch due pages first; hold back bad ones. [off]")
-]
-PageCheckLimitOption = Annotated[
-    int | None, typer.Option("--page-check-limit", help="Pages that an execution checks, at most. [100]")
-]
-
 
 def _read_options(
     *,
-    engine: EngineOption = None,
-    backup: BackupOption = None,
-    method: MethodOption = None,
+    engine: Annotated[list[str] | None, typer.Option("--engine", help="An engine; repeat it for more.")] = None,
+    backup: Annotated[
+        list[str] | None, typer.Option("--backup", help="A sitemap to use if a sitemap cannot be read.")
+    ] = None,
+    method: Annotated[SubmitMethod | None, typer.Option("--method", help="How to send URLs. [auto]")] = None,
     key_location: KeyLocationOption = None,
-    schedule: ScheduleOption = None,
-    announce_removed: RemovedOption = None,
-    bing_key: BingKeyOption = None,
-    bing_quota: BingQuotaOption = None,
-    bing_priority: BingPriorityOption = None,
-    baidu_token: BaiduTokenOption = None,
-    baidu_site: BaiduSiteOption = None,
-    baidu_quota: BaiduQuotaOption = None,
-    baidu_priority: BaiduPriorityOption = None,
-    google_credentials: GoogleCredentialsOption = None,
-    google_property: GooglePropertyOption = None,
-    google_indexing: GoogleIndexingOption = None,
-    google_quota: GoogleQuotaOption = None,
-    google_priority: GooglePriorityOption = None,
-    group: GroupOption = None,
-    hook_secret: HookSecretOption = None,
-    page_check: PageCheckOption = None,
-    page_check_limit: PageCheckLimitOption = None,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", help="When it runs: a cron expression, UTC. [CRON_SCHEDULE]")
+    ] = None,
+    announce_removed: Annotated[
+        bool | None, typer.Option("--announce-removed/--no-announce-removed", help="Announce pages that are gone too.")
+    ] = None,
+    bing_key: Annotated[
+        str | None,
+        typer.Option("--bing-key", help="A file with a key for Bing's Webmaster API; switches Bing on. -: ask for it."),
+    ] = None,
+    bing_quota: Annotated[
+        str | None,
+        typer.Option("--bing-quota", help="The most URLs a day for Bing, 1 to 500, or auto: ask Bing. [100]"),
+    ] = None,
+    bing_priority: Annotated[
+        PagePriority | None, typer.Option("--bing-priority", help="The pages that go first. [newest]")
+    ] = None,
+    baidu_token: Annotated[
+        str | None,
+        typer.Option(
+            "--baidu-token", help="A file with a token of Baidu's push API; switches Baidu on. -: ask for it."
+        ),
+    ] = None,
+    baidu_site: Annotated[
+        str | None, typer.Option("--baidu-site", help="The site as Baidu verified it. [the sitemap's origin]")
+    ] = None,
+    baidu_quota: Annotated[
+        int | None, typer.Option("--baidu-quota", help="URLs a day for Baidu until it says how many it takes. [10]")
+    ] = None,
+    baidu_priority: Annotated[
+        PagePriority | None, typer.Option("--baidu-priority", help="The pages that go first. [newest]")
+    ] = None,
+    google_credentials: Annotated[
+        Path | None,
+        typer.Option(
+            "--google-credentials", help="The JSON file of a service account; changed sitemaps are submitted."
+        ),
+    ] = None,
+    google_property: Annotated[
+        str | None, typer.Option("--google-property", help="The property in Search Console. [the sitemap's origin]")
+    ] = None,
+    google_indexing: Annotated[
+        IndexedContent | None,
+        typer.Option(
+            "--google-indexing",
+            help="Send pages to the Indexing API. Google allows it for job postings and live streams only. [off]",
+        ),
+    ] = None,
+    google_quota: Annotated[
+        int | None, typer.Option("--google-quota", help="The most pages a day for the Indexing API. [200]")
+    ] = None,
+    google_priority: Annotated[
+        PagePriority | None, typer.Option("--google-priority", help="The pages that go first. [newest]")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Sites of one customer or team.")] = None,
+    hook_secret: Annotated[
+        str | None,
+        typer.Option("--hook-secret", help="A file with the secret of deploy hooks. -: ask for it."),
+    ] = None,
+    page_check: Annotated[
+        PageCheckMode | None, typer.Option("--page-check", help="Fetch due pages first; hold back bad ones. [off]")
+    ] = None,
+    page_check_limit: Annotated[
+        int | None, typer.Option("--page-check-limit", help="Pages that an execution checks, at most. [100]")
+    ] = None,
 ) -> dict[str, Any]:
     return {
         "backupSitemapUrls": backup,

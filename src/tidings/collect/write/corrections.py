@@ -1,16 +1,24 @@
 """Changes that a person asks for, on the command line, over HTTP, in the dashboard or in Feishu: try failed candidates
-again, add a note by its address, delete a note. They need no execution."""
+again, add a note by its address, delete a note. They need no execution.
+
+A deleted note is gone everywhere: all versions, the counts over time, the comments, the full-text index and the
+candidate's text. The candidate's key stays with the status `deleted`, so that no search brings the note back. An
+execution that has leased the candidate no longer holds it, and its result is answered with `lost`.
+"""
 
 from collections.abc import Collection
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
-from tidings.collect.tables import candidates, sources
+from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tidings.collect.tables import CandidateStatus, candidates, note_snapshots, note_terms, sources
 from tidings.collect.write.changes import ChangeLog
-from tidings.collect.write.comments.threads import requeue_threads
-from tidings.collect.write.deletion import delete_note
+from tidings.collect.write.comments.threads import delete_comments, requeue_threads
 from tidings.collect.write.leases import insert_candidates, requeue_failed
 from tidings.collect.write.values import NewCandidate
-from tidings.core.clock import Clock
+from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 
@@ -60,10 +68,49 @@ class CollectCorrections:
         """Delete a note everywhere, also in the mirror, and never collect it again. False if it is not known."""
         at = self._clock.now()
         async with self._database.write() as connection:
-            versions = await delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
+            versions = await _delete_note(connection, self._database, platform=platform, note_id=note_id, at=at)
             if versions is None:
                 return False
             await self._changes.record(connection, candidates.name, [(platform, note_id)], at=at)
             await self._changes.record(connection, sources.name, [(platform, key) for key in versions], at=at)
         _log.info("note.deleted", platform=platform, note_id=note_id)
         return True
+
+
+async def _delete_note(
+    connection: AsyncConnection, database: Database, *, platform: str, note_id: str, at: datetime
+) -> list[str] | None:
+    """Delete a note and keep it from being collected again. Returns the idempotency keys of the versions that it had,
+    or None if there is neither note nor candidate."""
+    key = {"platform": platform, "note_id": note_id}
+    # The candidate first: an execution that holds its row writes its note before we look for it.
+    emptied = _describe_deleted(at)
+    is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
+    of_note = select(sources.c.id).filter_by(**key)
+    await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(of_note)))
+    await connection.execute(delete(note_snapshots).filter_by(**key))
+    await delete_comments(connection, **key)
+    removed = await connection.execute(delete(sources).filter_by(**key).returning(sources.c.idempotency_key))
+    deleted = list(removed.scalars())
+    if deleted and not is_known:
+        new = database.insert(candidates).values(**key, **emptied, retry_count=0, created_at=emptied["updated_at"])
+        await connection.execute(new.on_conflict_do_update(index_elements=list(key), set_=emptied))
+    return deleted if is_known or deleted else None
+
+
+def _describe_deleted(at: datetime) -> dict[str, Any]:
+    now = to_milliseconds(at)
+    return {
+        "status": CandidateStatus.DELETED.value,
+        "note_url": "",
+        "title": "",
+        "source_keyword": "",
+        "processing_lock": None,
+        "locked_at": None,
+        "refresh_at": None,
+        "last_error_code": None,
+        "last_error": None,
+        "exec_meta": "{}",
+        "due_at": now,
+        "updated_at": now,
+    }
