@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.collect.platform_stage import USER_AGENT
 from tests.stage import LOOPBACK
-from tidings.collect.crawl.assembly import make_crawler
 from tidings.collect.crawl.cookies.pool import CookiePool
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, WantedNote
 from tidings.collect.crawl.platforms.protocol import NoteReference, Platform, SearchPage
@@ -21,6 +20,8 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.media.weibo import SandboxWeibo, name_post
+from tidings.settings.collect import CrawlSettings
+from tidings.wiring.crawl import make_crawler
 
 POST = WantedNote(note_id=name_post(30))
 
@@ -54,24 +55,16 @@ class CrawlStage:
         await records.add(make_cookie(name, platform=platform, secret=Secret(value), **options))
 
     def make(self, **options: Any) -> Crawler:
-        """A crawler that is in no hurry to be polite, unless told so."""
-        none = timedelta(0)
-        chosen = {
-            "platform_interval": none,
-            "cookie_interval": none,
-            "request_timeout": timedelta(seconds=10),
-            **options,
-        }
+        """A crawler that is in no hurry to be polite. `options` are those of CrawlSettings."""
+        chosen = {"platform_interval": timedelta(0), "cookie_interval": timedelta(0), **options}
         return make_crawler(
-            self.reader,
+            CrawlSettings(user_agent=USER_AGENT, base_urls=self.base_urls, **chosen),
+            database=self.reader,
             keys=self.keys,
             clock=SystemClock(),
             redactor=self.redactor,
             client=self.client,
             own_client=self.client,
-            user_agent=USER_AGENT,
-            base_urls=self.base_urls,
-            **chosen,
         )
 
     def make_with(self, platform: Platform) -> Crawler:

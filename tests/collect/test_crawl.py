@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 import tidings
 from tests.collect.crawl_stage import POST, CrawlStage, OwnPlatform, describe, open_crawl, open_weibo, posts, session_of
 from tests.collect.test_cookie_secrets import CANARY, COOKIE, find_traces
-from tidings.collect.crawl.crawler import CrawlLimits, WantedNote
+from tidings.collect.crawl.crawler import WantedNote
 from tidings.collect.crawl.envelope import Envelope
 from tidings.collect.crawl.platforms.protocol import SearchPage
 from tidings.collect.errors import CrawlError, ErrorCode
@@ -39,7 +39,7 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 ACCOUNTS = tuple(f"account-{number}" for number in range(5))
 LATENCY = timedelta(milliseconds=200)
 SHORT = timedelta(milliseconds=400)
-HASTY = CrawlLimits(search=SHORT, detail=SHORT, batch=SHORT)
+HASTY = {"search_timeout": SHORT, "detail_timeout": SHORT, "batch_timeout": SHORT}
 # Long after every limit of these tests, and long before the sandbox has dripped an answer.
 SOON = 10.0
 
@@ -187,7 +187,7 @@ async def test_the_limits_hold_while_a_platform_drips(stage: CrawlStage, weibo: 
     """C16: a byte a second never runs into a timeout between two bytes; the whole answer has its time."""
     await stage.add(ACCOUNTS[0])
     weibo.misbehave(sandbox.DRIP)
-    crawler = stage.make(limits=HASTY, request_timeout=timedelta(minutes=5))
+    crawler = stage.make(**HASTY, request_timeout=timedelta(minutes=5))
     began = time.monotonic()
     async with asyncio.timeout(SOON):
         match kind:
@@ -208,9 +208,10 @@ async def test_a_batch_gives_what_it_has_when_its_time_ends(stage: CrawlStage, w
     """C14, C16: the rest are timeouts, which say that nothing was asked where no cookie came free."""
     await stage.add(ACCOUNTS[0])
     weibo.misbehave(Fault(FaultKind.HANG, after=2))
-    limits = CrawlLimits(batch=timedelta(seconds=1.5))
     async with asyncio.timeout(SOON):
-        batch = await stage.make(limits=limits, request_timeout=timedelta(minutes=5)).details("weibo", posts(5))
+        batch = await stage.make(batch_timeout=timedelta(seconds=1.5), request_timeout=timedelta(minutes=5)).details(
+            "weibo", posts(5)
+        )
     assert [item.error and item.error.code for item in batch.items] == [None] * 2 + [ErrorCode.TIMEOUT_ERROR] * 3
     assert [item.cookie_used for item in batch.items] == [ACCOUNTS[0]] * 3 + [None] * 2
     assert batch.items[4].error is not None

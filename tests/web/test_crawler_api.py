@@ -13,7 +13,7 @@ from tests.collect.crawl_stage import CrawlStage, open_crawl, open_weibo, sessio
 from tests.collect.test_cookie_secrets import COOKIE, find_traces
 from tests.web.conftest import StageMaker
 from tests.web.stage import CANARY, FIXED, Answer, Stage, make_odd_router, make_router, run_server, send_raw
-from tidings.collect.crawl.crawler import Crawler, CrawlLimits
+from tidings.collect.crawl.crawler import Crawler
 from tidings.core.logs.logger import LogFormat, configure_logging
 from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
@@ -181,8 +181,9 @@ async def test_three_asked_and_one_times_out(make_stage: StageMaker, crawl: Craw
     """C8: two results and one error, over HTTP, when the batch's own time ends."""
     await crawl.add(ACCOUNT)
     weibo.misbehave(Fault(FaultKind.HANG, matching=name_post(3)))
-    limits = CrawlLimits(batch=timedelta(seconds=1.5))
-    stage = open_stage(make_stage, crawl.make(limits=limits, request_timeout=timedelta(minutes=5)))
+    stage = open_stage(
+        make_stage, crawl.make(batch_timeout=timedelta(seconds=1.5), request_timeout=timedelta(minutes=5))
+    )
     answer = await ask(stage, "/crawler/detail/batch", BATCH)
     assert (answer.status, answer.json["summary"]) == (200, {"total": 3, "succeeded": 2, "failed": 1})
     assert answer.json["error"]["code"] == "PARTIAL_FAIL"

@@ -28,7 +28,7 @@ from tidings.collect.write.next_stage import NextStage
 from tidings.collect.write.values import WriterLimits
 from tidings.collect.write.writer import Writer
 from tidings.core.alerts.translation import Translator
-from tidings.settings.collect import PseudonymUse
+from tidings.settings.collect import CrawlSettings, PseudonymUse
 from tidings.settings.settings import Settings
 from tidings.wiring.alerts import list_alert_texts
 
@@ -70,7 +70,7 @@ class CollectInstallation:
             executions=self._opened.executions,
             clock=self._opened.clock,
             limits=self._writer_limits,
-            rules=make_cookie_rules(self._opened.settings),
+            rules=make_cookie_rules(self._opened.settings.crawl),
             mirrored=() if settings.feishu is None else settings.feishu.tables,
             pseudonyms=self._make_pseudonyms(PseudonymUse.ON),
             reserved=("mirror", *(("discover", "collect:") if settings.runs else ())),
@@ -182,10 +182,9 @@ def list_collect_intervals(settings: Settings) -> Mapping[str, timedelta]:
     return list_intervals(intervals, drives=collect.runs)
 
 
-def make_cookie_rules(settings: Settings) -> CookieRules:
-    crawl = settings.crawl
+def make_cookie_rules(settings: CrawlSettings) -> CookieRules:
     return CookieRules(
-        max_consecutive_errors=crawl.max_consecutive_errors,
-        max_total_errors=crawl.max_total_errors,
-        cooling=crawl.cooling,
+        max_consecutive_errors=settings.max_consecutive_errors,
+        max_total_errors=settings.max_total_errors,
+        cooling=settings.cooling,
     )

@@ -4,15 +4,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tidings.collect.alerts import CollectMonitor
-from tidings.collect.crawl.assembly import make_crawler
+from tidings.collect.crawl.cookies.pool import CookiePool
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, CrawlLimits
-from tidings.collect.crawl.platforms.registry import BUILT_IN
+from tidings.collect.crawl.platforms.pace import LocalPace
+from tidings.collect.crawl.platforms.protocol import PlatformTools
+from tidings.collect.crawl.platforms.registry import BUILT_IN, PlatformRegistry
 from tidings.collect.crawl.platforms.shared_turns import SharedTurns
 from tidings.collect.run.jobs import CollectJobs
 from tidings.collect.run.runner import CollectRunner
 from tidings.collect.watching import KeywordChecks
-from tidings.core.db.database import open_read_only_database
+from tidings.core.clock import Clock
+from tidings.core.db.database import ReadableDatabase, open_read_only_database
 from tidings.core.net.client import GuardedClient
+from tidings.core.secrets.keyring import KeyRing
+from tidings.core.secrets.redaction import Redactor
+from tidings.settings.collect import CrawlSettings
 from tidings.storage import find_database_url
 from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.collect import list_collect_intervals, make_cookie_rules
@@ -22,12 +28,11 @@ from tidings.wiring.installation import USER_AGENT, Installation
 @asynccontextmanager
 async def open_crawler(installation: Installation) -> AsyncIterator[Crawler]:
     """Open the crawler, on a read-only database and with HTTP clients of its own."""
-    settings, crawl = installation.settings, installation.settings.crawl
-    user_agent = crawl.user_agent or USER_AGENT
+    settings = installation.settings
     # Each item of a batch may have a connection; the pace limits the requests.
     client, own_client = (
         GuardedClient(
-            user_agent=user_agent,
+            user_agent=settings.crawl.user_agent or USER_AGENT,
             allow_networks=settings.allow_networks,
             allow_hosts=hosts,
             connections_per_host=MOST_ITEMS,
@@ -38,20 +43,13 @@ async def open_crawler(installation: Installation) -> AsyncIterator[Crawler]:
     try:
         async with client, own_client, _open_turns(installation) as turns:
             crawler = make_crawler(
-                database,
+                settings.crawl,
+                database=database,
                 keys=installation.keys,
                 clock=installation.clock,
                 redactor=installation.redactor,
                 client=client,
                 own_client=own_client,
-                user_agent=user_agent,
-                base_urls=crawl.base_urls,
-                feeds=crawl.feeds,
-                platform_interval=crawl.platform_interval,
-                cookie_interval=crawl.cookie_interval,
-                request_timeout=crawl.request_timeout,
-                rules=make_cookie_rules(settings),
-                limits=CrawlLimits(search=crawl.search_timeout, detail=crawl.detail_timeout, batch=crawl.batch_timeout),
                 turns=turns,
             )
             try:
@@ -60,6 +58,54 @@ async def open_crawler(installation: Installation) -> AsyncIterator[Crawler]:
                 await crawler.close()
     finally:
         await database.close()
+
+
+def make_crawler(
+    settings: CrawlSettings,
+    *,
+    database: ReadableDatabase,
+    keys: KeyRing,
+    clock: Clock,
+    redactor: Redactor,
+    client: GuardedClient,
+    own_client: GuardedClient,
+    turns: SharedTurns | None = None,
+) -> Crawler:
+    """The crawler with its platforms, its pool of cookies and its pace. Raises TypeError for a writable database.
+
+    The clients must send the User-Agent of the settings, and allow a connection to one host for each item of a batch;
+    `own_client` talks to the addresses that the settings name. `turns` keeps the pace of platforms over all processes.
+    """
+    if hasattr(database, "write"):
+        raise TypeError("the crawler only reads: open its database with open_read_only_database")
+    limits = CrawlLimits(search=settings.search_timeout, detail=settings.detail_timeout, batch=settings.batch_timeout)
+    pool = CookiePool(
+        database,
+        keys=keys,
+        clock=clock,
+        redactor=redactor,
+        rules=make_cookie_rules(settings),
+        # Each request has its own limit, which gives the same error earlier.
+        patience=max(limits.search, limits.detail, limits.batch),
+    )
+    intervals = {"platform_interval": settings.platform_interval, "cookie_interval": settings.cookie_interval}
+    pace = LocalPace(clock=clock, **intervals, turns=turns)
+
+    def find_tools(name: str) -> PlatformTools:
+        base_url = settings.base_urls.get(name)
+        return PlatformTools(
+            client=client if base_url is None else own_client,
+            clock=clock,
+            pace=pace,
+            user_agent=settings.user_agent or USER_AGENT,
+            base_url=base_url,
+            timeout=settings.request_timeout,
+            search_limit=limits.search,
+            feeds=settings.feeds,
+        )
+
+    platforms = PlatformRegistry(find_tools)
+    return Crawler(platforms.get, pool=pool, clock=clock, redactor=redactor, limits=limits, close=platforms.close)
 
 
 @asynccontextmanager
