@@ -7,10 +7,10 @@ import argparse
 import asyncio
 import time
 
-from tidings.collect.crawl.platforms.articles import describe_article
+from tidings.collect.crawl.platforms.open_web.articles import describe_article
 from tidings.core.isolation.pool import ChildPool
 
-ARTICLE = "tidings.collect.crawl.platforms.articles:describe_article"
+ARTICLE = "tidings.collect.crawl.platforms.open_web.articles:describe_article"
 
 
 def make_page(paragraphs: int) -> bytes:

@@ -14,7 +14,8 @@ from sqlalchemy import select, text
 from tests.cli.terminal import Terminal
 from tests.test_serve import TOKEN, Served, Server
 from tests.waiting import wait_until
-from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.collect.mirror_tables import mirror_outbox
+from tidings.collect.tables import candidates, sources
 from tidings.core.clock import to_text
 from tidings.core.db.database import Database, open_database
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, DEMO_TABLES, SandboxBitable

@@ -24,7 +24,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.service import MOST_CUT_OFF, PUT_OFF, BusyError
 from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import SubmitMethod
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import SystemClock
 from tidings.core.executions import SILENT_FOR, AlreadyRunningError, Executions, ExecutionStatus

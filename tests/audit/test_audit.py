@@ -398,7 +398,7 @@ def test_crawl_api_that_names_the_mirror_is_found(tmp_path: Path) -> None:
     (package / "collect" / "crawl" / "__pycache__" / "old.cpython-311.pyc").write_bytes(b"\0feishu\0")
     assert check_package(package) == []
     for name in (
-        "collect/crawl/platforms/web.py",
+        "collect/crawl/platforms/open_web/web.py",
         "collect/crawl/new.txt",
         "collect/errors.py",
         "web/models/crawler.py",

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cli.terminal import Terminal
-from tidings.collect.crawl.platforms.feeds import list_entries
+from tidings.collect.crawl.platforms.open_web.feeds import list_entries
 
 COOKIE = "SESSDATA=a-long-session"
 ADD = ("collect", "keywords", "add")

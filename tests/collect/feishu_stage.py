@@ -13,8 +13,9 @@ from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import BASE_TABLES, EXECUTION_TABLE, KEYWORD_TABLE, LONGEST_TEXT, drop_empty
+from tidings.collect.mirror_tables import mirror_failures, mirror_outbox, mirror_state
 from tidings.collect.run.feishu_requests import FeishuRequests
-from tidings.collect.tables import candidates, mirror_failures, mirror_outbox, mirror_state, sources
+from tidings.collect.tables import candidates, sources
 from tidings.collect.write.keywords import Keywords
 from tidings.collect.write.writer import Writer
 from tidings.core.alerts.service import Alerts

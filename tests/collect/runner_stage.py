@@ -15,7 +15,7 @@ from tests.collect.platform_stage import USER_AGENT
 from tests.collect.writer_stage import begin, read_candidates, read_sources
 from tests.stage import LOOPBACK, make_installation
 from tests.waiting import Held
-from tidings.collect.alerts import CollectMonitor
+from tidings.collect.alerts.monitor import CollectMonitor
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.crawl.crawler import Crawler
 from tidings.collect.run.runner import CollectRunner

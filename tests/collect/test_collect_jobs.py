@@ -14,7 +14,7 @@ from tests.collect.runner_stage import MINUTE, SOON, RunnerStage, open_runner
 from tests.collect.writer_stage import begin, make_candidates
 from tests.fakes import FakeClock
 from tests.waiting import wait_until
-from tidings.collect.alerts import CollectMonitor
+from tidings.collect.alerts.monitor import CollectMonitor
 from tidings.collect.run.jobs import RECOVER_JOB, CollectJobs, CollectSchedule, Intervals, list_intervals
 from tidings.core.executions import ExecutionStatus
 from tidings.core.process_lock import ProcessLock

@@ -340,7 +340,8 @@ async def test_the_crawlers_database_cannot_be_written_to(database_url: str, key
 def test_what_crawls_knows_neither_the_writing_half_nor_the_mirror() -> None:
     """C1: in a process that has loaded all of it, and by the grep."""
     source = Path(tidings.__file__).parent
-    loaded = "import sys, tidings.web.routes.collect.crawler, tidings.collect.crawl.platforms.web; print(*sys.modules)"
+    names = "tidings.web.routes.collect.crawler, tidings.collect.crawl.platforms.open_web.web"
+    loaded = f"import sys, {names}; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()
     writing = ("tidings.collect.write", "tidings.collect.run", "tidings.collect.feishu", "tidings.announce")
     assert "tidings.collect.crawl.cookies.pool" in modules

@@ -30,7 +30,8 @@ from tests.fakes import FakeClock
 from tidings.collect.feishu.errors import FeishuErrorKind
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import MIRRORED_TABLES
-from tidings.collect.tables import candidates, mirror_intents, mirror_outbox, mirror_records, mirror_state, sources
+from tidings.collect.mirror_tables import mirror_intents, mirror_outbox, mirror_records, mirror_state
+from tidings.collect.tables import candidates, sources
 from tidings.core.alerts.service import Alerts
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.executions import executions

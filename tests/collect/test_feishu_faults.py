@@ -29,7 +29,7 @@ from tests.collect.feishu_stage import (
     remove_candidates,
 )
 from tests.fakes import FakeClock
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.feishu.errors import CODE_RULES, FeishuError, FeishuErrorKind, classify_answer
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.tables import candidates

@@ -38,7 +38,8 @@ from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget, FeishuTargetError
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import LONGEST_TEXT
-from tidings.collect.tables import candidates, mirror_outbox, mirror_records, sources
+from tidings.collect.mirror_tables import mirror_outbox, mirror_records
+from tidings.collect.tables import candidates, sources
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus, executions
 from tidings.core.process_lock import ProcessLock

@@ -25,7 +25,8 @@ from tests.collect.feishu_stage import (
 )
 from tests.fakes import FakeClock
 from tidings.collect.crawl.cookies.table import cookies
-from tidings.collect.tables import mirror_outbox, sources
+from tidings.collect.mirror_tables import mirror_outbox
+from tidings.collect.tables import sources
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
 from tidings.sandbox.feishu import bitable

@@ -36,7 +36,7 @@ from tests.stage import LOOPBACK
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.feishu.client import FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.tables import mirror_intents
+from tidings.collect.mirror_tables import mirror_intents
 from tidings.core.alerts.service import Alerts
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database

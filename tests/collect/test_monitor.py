@@ -15,11 +15,11 @@ from tests.collect.runner_stage import MINUTE, TOPIC, RunnerStage, open_runner
 from tests.collect.writer_stage import begin, collect, make_candidates
 from tests.fakes import StageClock
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.conditions import MOST_PENDING, is_bad, is_judged
+from tidings.collect.alerts.conditions import MOST_PENDING, is_bad, is_judged
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import EndedExecution
-from tidings.collect.status import SuccessRate, count_minutes
+from tidings.collect.status.queries import SuccessRate, count_minutes
 from tidings.collect.tables import candidates, collect_minutes
 from tidings.collect.write.cookies import CookieRecords, make_cookie
 from tidings.collect.write.keywords import record_search

@@ -17,7 +17,7 @@ from tests.collect.runner_stage import MINUTE, RunnerStage, open_runner
 from tests.fakes import StageClock
 from tidings.collect.errors import ErrorCode
 from tidings.collect.run.report import CollectReport
-from tidings.collect.status import PlatformPause
+from tidings.collect.status.queries import PlatformPause
 from tidings.collect.write.cookies import make_cookie
 from tidings.collect.write.values import NewCandidate, SettledAction
 from tidings.core.clock import Clock, SystemClock

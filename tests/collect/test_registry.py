@@ -195,7 +195,7 @@ def test_an_unknown_platform_is_refused_with_the_list_of_those_there_are(client:
 def test_loading_the_registry_loads_no_library_of_a_single_platform() -> None:
     """C17: other commands stay light."""
     code = (
-        "import sys, tidings.collect.crawl.platforms.web, tidings.collect.crawl.platforms.xiaohongshu;"
+        "import sys, tidings.collect.crawl.platforms.open_web.web, tidings.collect.crawl.platforms.xiaohongshu;"
         "print([name for name in ('feedparser','trafilatura','protego','xhshow','lxml') if name in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)

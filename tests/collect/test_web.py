@@ -19,9 +19,9 @@ from tests.fakes import FakeClock
 from tests.processes import list_readers
 from tests.stage import LOOPBACK
 from tidings.collect.crawl.crawler import WantedNote
+from tidings.collect.crawl.platforms.open_web.web import Web, name_page
 from tidings.collect.crawl.platforms.pace import LocalPace
 from tidings.collect.crawl.platforms.protocol import NoteReference, PlatformTools
-from tidings.collect.crawl.platforms.web import Web, name_page
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import NoteKind
 from tidings.core.net.client import GuardedClient

@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from tidings.collect.mirror_tables import mirror_outbox
 from tidings.collect.notes import Note, NoteKind
-from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.collect.tables import candidates, sources
 from tidings.collect.write.values import Collected, LeasedCandidate, NewCandidate
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database

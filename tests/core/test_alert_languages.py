@@ -14,13 +14,13 @@ from tests.stage import open_stage
 from tidings.announce.channels.google import answers as google_answers
 from tidings.announce.channels.google.search_console import NO_PROPERTY
 from tidings.announce.execution.alerts import CHECK, AnnounceAlert
-from tidings.collect import conditions
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
+from tidings.collect.alerts.monitor import conditions
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import ErrorCode
 from tidings.collect.feishu.errors import CODE_RULES
-from tidings.collect.status import PauseCause, PlatformPause, SuccessRate, WatchedSearch
+from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate, WatchedSearch
 from tidings.core.alerts.events import Alert, DestinationError
 from tidings.core.alerts.kinds import AlertLevel, Language
 from tidings.core.alerts.levels import read_level

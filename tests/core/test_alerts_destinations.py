@@ -18,7 +18,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.fakes import FakeClock
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.conditions import alert_conditions
 from tidings.core.alerts.delivery import DeliveryPolicy
 from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.stage import open_stage
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.events import Alert, AlertEvent, DeliveryError, DestinationError, EventType
 from tidings.core.alerts.feishu_bot import FeishuBotDestination
 from tidings.core.alerts.kinds import AlertLevel, Language

@@ -52,7 +52,7 @@ def find_note(url: str) -> NoteAddress:
         if not parse_qs(parts.query).get("xsec_token"):
             raise NoteUrlError("it lacks xsec_token; copy the whole address from the browser")
         return NoteAddress("xiaohongshu", note_id, url.strip())
-    from tidings.collect.crawl.platforms.web import name_page
+    from tidings.collect.crawl.platforms.open_web.web import name_page
 
     return NoteAddress("web", name_page(url.strip()), url.strip())
 

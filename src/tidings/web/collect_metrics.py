@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.feishu.mirror import FeishuMirror
-from tidings.collect.status import count_notes, count_threads, find_longest_wait, read_tries
+from tidings.collect.status.queries import count_notes, count_threads, find_longest_wait, read_tries
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database

@@ -26,7 +26,7 @@ def list_alert_texts() -> list[Path]:
 def list_alert_kinds() -> Iterator[AlertKind]:
     """The kinds of the queue and of both pipelines. They are imported when an alert is looked up."""
     yield from AnnounceAlert
-    from tidings.collect.alert_kinds import CollectAlert
+    from tidings.collect.alerts.kinds import CollectAlert
     from tidings.core.queue.alerts import QueueAlert
 
     yield from QueueAlert

@@ -20,7 +20,7 @@ from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.pseudonyms import Pseudonyms
 from tidings.collect.run.feishu_requests import FeishuRequests
 from tidings.collect.run.jobs import Intervals, list_intervals
-from tidings.collect.status_report import CollectStatusReader
+from tidings.collect.status.report import CollectStatusReader
 from tidings.collect.write.comments.stage import CommentStage
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.keywords import Keywords

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tidings.collect.alerts import CollectMonitor
+from tidings.collect.alerts.monitor import CollectMonitor
 from tidings.collect.crawl.cookies.pool import CookiePool
 from tidings.collect.crawl.crawler import MOST_ITEMS, Crawler, CrawlLimits
 from tidings.collect.crawl.platforms.pace import LocalPace

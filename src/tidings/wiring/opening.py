@@ -109,6 +109,7 @@ def load_tables() -> None:
     import tidings.announce.schedule.seen_hooks
     import tidings.collect.candidate_counts
     import tidings.collect.crawl.cookies.table
+    import tidings.collect.mirror_tables
     import tidings.collect.tables
     import tidings.core.queue.schema
     import tidings.core.queue.workers

@@ -21,7 +21,7 @@ async def failed(
     as_json: JsonOption = False,
 ) -> None:
     """List the candidates that were given up, and why."""
-    from tidings.collect.status import list_failed
+    from tidings.collect.status.queries import list_failed
 
     require_platform(platform)
     installation = await session.open()

@@ -12,7 +12,7 @@ from tidings.cli.collect.status import print_pauses
 from tidings.cli.language import label, say
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
-from tidings.collect.status import PlatformPause
+from tidings.collect.status.queries import PlatformPause
 from tidings.collect.write.values import Settled, SettledAction
 
 

@@ -12,7 +12,7 @@ from tidings.cli.session import Exit, Session, command, deliver_alerts, fail, is
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
-    from tidings.collect.alerts import CollectMonitor
+    from tidings.collect.alerts.monitor import CollectMonitor
     from tidings.collect.run.report import EndedExecution
     from tidings.collect.run.runner import CollectRunner
     from tidings.wiring.installation import Installation
@@ -68,7 +68,7 @@ async def run(
 @command
 async def recover(session: Session, as_json: JsonOption = False) -> None:
     """Release the locks of dead executions. A service does this every 15 minutes."""
-    from tidings.collect.alerts import record_end
+    from tidings.collect.alerts.monitor import record_end
     from tidings.core.executions import ExecutionStatus
 
     installation = await session.open()

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidings.collect.feishu.status import MirrorStatus
-    from tidings.collect.status import PlatformPause
-    from tidings.collect.status_report import CollectStatus
+    from tidings.collect.status.queries import PlatformPause
+    from tidings.collect.status.report import CollectStatus
 
 
 @command

@@ -20,7 +20,7 @@ from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind, next_del
 from tidings.collect.feishu.rows import CreateIntent, RowChange, RowKey, drop_empty, parse_key
 from tidings.collect.feishu.setup import prepare_fields
 from tidings.collect.feishu.store import MirrorStore
-from tidings.collect.tables import mirror_records
+from tidings.collect.mirror_tables import mirror_records
 from tidings.core.clock import Clock
 from tidings.core.logs.logger import get_logger
 

@@ -15,14 +15,15 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
 from tidings.collect.feishu.delivery import RecordCounts, TableDelivery
 from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
 from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
 from tidings.collect.feishu.status import MirrorStatus, read_mirror_status
 from tidings.collect.feishu.store import MirrorStore
-from tidings.collect.tables import MIRROR, candidates, mirror_failures, mirror_intents, mirror_outbox, mirror_state
+from tidings.collect.mirror_tables import mirror_failures, mirror_intents, mirror_outbox, mirror_state
+from tidings.collect.tables import MIRROR, candidates
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.service import Alerts
 from tidings.core.backoff import Backoff

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import func, select
 
-from tidings.collect.tables import mirror_failures, mirror_outbox, mirror_state
+from tidings.collect.mirror_tables import mirror_failures, mirror_outbox, mirror_state
 from tidings.core.clock import read_timestamp
 from tidings.core.db.database import Database
 

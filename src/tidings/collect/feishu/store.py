@@ -1,5 +1,5 @@
 """The mirror's SQL: pending changes (outbox), known records, the create in progress, refused rows, and the state of
-each table. The tables are defined in `collect.tables`.
+each table. The tables are defined in `collect.mirror_tables`.
 
 Every write but one happens in a transaction that checks that the execution still runs.
 """
@@ -28,7 +28,7 @@ from tidings.collect.feishu.rows import (
     group_ids,
     read_key,
 )
-from tidings.collect.tables import mirror_failures, mirror_intents, mirror_outbox, mirror_records, mirror_state
+from tidings.collect.mirror_tables import mirror_failures, mirror_intents, mirror_outbox, mirror_records, mirror_state
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Execution, ExecutionLostError, Executions

@@ -18,7 +18,8 @@ from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FeishuTar
 from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
 from tidings.collect.feishu.rows import RowChange, parse_key
 from tidings.collect.feishu.store import MirrorStore
-from tidings.collect.tables import CandidateStatus, candidates, mirror_requests
+from tidings.collect.mirror_tables import mirror_requests
+from tidings.collect.tables import CandidateStatus, candidates
 from tidings.collect.write.keywords import MOST_PAGES, Keywords, RefreshPlan, parse_refresh
 from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, to_milliseconds

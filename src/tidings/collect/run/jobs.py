@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.alerts import CollectMonitor
+from tidings.collect.alerts.monitor import CollectMonitor
 from tidings.collect.run.runner import CollectRunner
 from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, read_cookies
 from tidings.collect.errors import OUTAGES, RULES, ErrorCode
-from tidings.collect.status import PauseCause
+from tidings.collect.status.queries import PauseCause
 from tidings.collect.write.values import Failed, WriterLimits
 from tidings.core.executions import Execution, executions
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.tables import candidates, mirror_outbox, sources
+from tidings.collect.mirror_tables import mirror_outbox
+from tidings.collect.tables import candidates, sources
 from tidings.collect.write.leases import Key
 from tidings.collect.write.values import Settled
 from tidings.core.clock import to_milliseconds

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import read_cookies
 from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
-from tidings.collect.status import PauseCause, PlatformPause, list_pauses, read_pause
+from tidings.collect.status.queries import PauseCause, PlatformPause, list_pauses, read_pause
 from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
 from tidings.collect.write.leases import CLOCK_TOLERANCE

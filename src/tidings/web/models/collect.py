@@ -9,7 +9,7 @@ from pydantic import AliasPath, BaseModel, Field, PlainSerializer, StrictInt, St
 from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
-from tidings.collect.status import PauseCause
+from tidings.collect.status.queries import PauseCause
 from tidings.collect.tables import CandidateStatus, ThreadStatus
 from tidings.collect.write.keywords import MOST_PAGES
 from tidings.core.clock import write_duration

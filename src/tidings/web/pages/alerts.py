@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.secrets.scopes import Scope

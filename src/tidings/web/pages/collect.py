@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.registry import list_platforms
-from tidings.collect.overview import CollectionSummary, read_collection
-from tidings.collect.status import list_failed, list_pauses
+from tidings.collect.status.overview import CollectionSummary, read_collection
+from tidings.collect.status.queries import list_failed, list_pauses
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.write.cookies import CookieError, make_cookie
 from tidings.core.secrets.scopes import Scope

@@ -23,7 +23,7 @@ from tidings.announce.overview import (
     SiteSummary,
     list_sites,
 )
-from tidings.collect.overview import CollectionSummary, read_collection
+from tidings.collect.status.overview import CollectionSummary, read_collection
 from tidings.core.secrets.scopes import Scope
 from tidings.web.pages.alerts import fold_alerts
 from tidings.web.pages.collect import describe_collection

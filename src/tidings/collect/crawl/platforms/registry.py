@@ -18,7 +18,7 @@ BUILT_IN: Final = {
     "bilibili": "tidings.collect.crawl.platforms.bilibili:Bilibili",
     "weibo": "tidings.collect.crawl.platforms.weibo:Weibo",
     "xiaohongshu": "tidings.collect.crawl.platforms.xiaohongshu:Xiaohongshu",
-    "web": "tidings.collect.crawl.platforms.web:Web",
+    "web": "tidings.collect.crawl.platforms.open_web.web:Web",
 }
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")

@@ -10,8 +10,8 @@ from fastapi import Path, Query, Response
 from tidings.collect.crawl.platforms.registry import list_platforms
 from tidings.collect.errors import CrawlError
 from tidings.collect.note_urls import NoteUrlError, find_note
-from tidings.collect.status import list_candidates, list_executions
-from tidings.collect.status_report import CollectStatusReader
+from tidings.collect.status.queries import list_candidates, list_executions
+from tidings.collect.status.report import CollectStatusReader
 from tidings.collect.tables import CandidateStatus
 from tidings.collect.watching import KeywordChecks
 from tidings.collect.write.cookies import CookieRecords

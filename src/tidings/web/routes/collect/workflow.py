@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Request
 
-from tidings.collect.alerts import record_end, report_failure
+from tidings.collect.alerts.monitor import record_end, report_failure
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write.comments.stage import CommentStage

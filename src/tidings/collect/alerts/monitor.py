@@ -10,8 +10,7 @@ from typing import Final
 from sqlalchemy import delete
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.conditions import (
+from tidings.collect.alerts.conditions import (
     MOST_PENDING,
     RATE_WINDOW,
     SUBJECT,
@@ -28,11 +27,12 @@ from tidings.collect.conditions import (
     is_bad,
     is_judged,
 )
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
 from tidings.collect.crawl.cookies.table import Cookie, open_cookie, read_cookies
 from tidings.collect.errors import RULES, Action, CrawlError
 from tidings.collect.run.report import EndedExecution
-from tidings.collect.status import (
+from tidings.collect.status.queries import (
     PlatformPause,
     SuccessRate,
     WatchedSearch,

@@ -11,8 +11,9 @@ from sqlalchemy import and_, case, func, literal, or_, select, text, union_all
 
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.cookies.table import cookies
-from tidings.collect.status import count_minutes
-from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, mirror_outbox, watched_keywords
+from tidings.collect.mirror_tables import mirror_outbox
+from tidings.collect.status.queries import count_minutes
+from tidings.collect.tables import CandidateStatus, candidates, collect_minutes, watched_keywords
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
 from tidings.core.db.database import ReadableDatabase
 

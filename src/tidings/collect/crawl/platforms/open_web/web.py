@@ -20,9 +20,9 @@ from tidings.collect.crawl.platforms.client import (
     judge_failure,
     read_retry_after,
 )
-from tidings.collect.crawl.platforms.feeds import FeedEntry
+from tidings.collect.crawl.platforms.open_web.feeds import FeedEntry
+from tidings.collect.crawl.platforms.open_web.robots import DEFAULT_RETRY_AFTER, Robots, name_pace_key
 from tidings.collect.crawl.platforms.protocol import Hit, NoteReference, PlatformTools, SearchPage, check_search
-from tidings.collect.crawl.platforms.robots import DEFAULT_RETRY_AFTER, Robots, name_pace_key
 from tidings.collect.errors import CrawlError, ErrorCode
 from tidings.collect.notes import Note, read_note
 from tidings.core.isolation.pool import ChildError, ChildKilledError, ChildLimitError, ChildPool
@@ -38,9 +38,9 @@ _LONGEST_PAGE: Final = 4 * 1024 * 1024
 # The parsers take up to five seconds for this many tags; real pages have a tenth of it.
 _MOST_TAGS: Final = 60_000
 _READERS: Final = 2
-_READ_ARTICLE: Final = "tidings.collect.crawl.platforms.articles:describe_article"
-_LIST_ENTRIES: Final = "tidings.collect.crawl.platforms.feeds:list_entries"
-_FIND_FEED: Final = "tidings.collect.crawl.platforms.feeds:find_feed"
+_READ_ARTICLE: Final = "tidings.collect.crawl.platforms.open_web.articles:describe_article"
+_LIST_ENTRIES: Final = "tidings.collect.crawl.platforms.open_web.feeds:list_entries"
+_FIND_FEED: Final = "tidings.collect.crawl.platforms.open_web.feeds:find_feed"
 # At most this part of a search's time is reserved for answering with partial results.
 _RESERVE: Final = timedelta(seconds=1)
 _ACCEPT: Final = "text/html,application/xhtml+xml,application/rss+xml,application/atom+xml,application/xml;q=0.9"

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidings.collect.alert_kinds import CollectAlert
-from tidings.collect.alerts import find_obstacle
+from tidings.collect.alerts.kinds import CollectAlert
+from tidings.collect.alerts.monitor import find_obstacle
 from tidings.collect.candidate_counts import count_candidates
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.status import MirrorStatus
-from tidings.collect.status import PlatformPause, count_threads, list_executions, list_pauses
+from tidings.collect.status.queries import PlatformPause, count_threads, list_executions, list_pauses
 from tidings.collect.tables import CandidateStatus, ThreadStatus
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.keywords import Keyword, Keywords

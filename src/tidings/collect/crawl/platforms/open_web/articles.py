@@ -8,7 +8,7 @@ from typing import Final
 
 from trafilatura import bare_extraction
 
-from tidings.collect.crawl.platforms.feeds import CHARSET
+from tidings.collect.crawl.platforms.open_web.feeds import CHARSET
 from tidings.collect.notes import Author, Note, NoteKind, clean_text, parse_platform_timestamp, shorten_title
 from tidings.core.charsets import find_charset
 

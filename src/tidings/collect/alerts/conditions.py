@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from tidings.collect.alert_kinds import CollectAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import RULES, Action, ErrorCode
-from tidings.collect.status import PauseCause, PlatformPause, SuccessRate, WatchedSearch
+from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate, WatchedSearch
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import to_text
 
