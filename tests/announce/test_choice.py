@@ -27,7 +27,7 @@ from tidings.announce.due.pages import NO_LASTMOD, Listing, Page, Pages, hash_ur
 from tidings.announce.due.rules import DueRules, DueState
 from tidings.announce.ledger.ledger import Channel, Entry, Ledger
 from tidings.announce.site.channel_settings import PagePriority
-from tidings.announce.sitemap.crawl import SitemapFile
+from tidings.announce.sitemap.events import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database, open_database

@@ -2,7 +2,7 @@
 
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.sitemap.crawl import Remembered, SitemapFile, Validators
+from tidings.announce.sitemap.events import Remembered, SitemapFile, Validators
 from tidings.announce.sitemap.validators import SitemapValidators, hash_sitemap
 from tidings.core.db.database import Database
 

@@ -13,7 +13,8 @@ from tidings.announce.execution.pipeline import AnnounceExecution, ignore_progre
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Site
-from tidings.announce.sitemap.crawl import Crawl, PageSource, Remembered
+from tidings.announce.sitemap.crawl import Crawl
+from tidings.announce.sitemap.events import PageSource, Remembered
 from tidings.announce.sitemap.local import SitemapSource
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts.service import Alerts

@@ -9,7 +9,8 @@ import pytest
 
 from tests.fakes import FakeClock
 from tidings.announce.site.site import make_site
-from tidings.announce.sitemap.crawl import Crawl, FileRead, Remembered
+from tidings.announce.sitemap.crawl import Crawl
+from tidings.announce.sitemap.events import FileRead, Remembered
 from tidings.announce.sitemap.other_hosts import OTHER_HOST_PAUSE
 from tidings.core.db.database import Database
 from tidings.core.net.client import GuardedClient

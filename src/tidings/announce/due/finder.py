@@ -13,7 +13,7 @@ from tidings.announce.due.pages import Dropped, Listing, PageFilter, Pages
 from tidings.announce.due.rules import DueRules, count_stamped_now, find_due
 from tidings.announce.ledger.ledger import Channel, Ledger
 from tidings.announce.site.site import Site
-from tidings.announce.sitemap.crawl import (
+from tidings.announce.sitemap.events import (
     CrawlEvent,
     FileDropped,
     FileRead,

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from tidings.announce.site.errors import SiteError
-from tidings.announce.sitemap.crawl import CrawlEvent, CrawlResult, FileRead, PagesRead, SitemapFile
+from tidings.announce.sitemap.events import CrawlEvent, CrawlResult, FileRead, PagesRead, SitemapFile
 from tidings.core.clock import to_text
 
 MOST_GIVEN = 10_000

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
-from tidings.announce.sitemap.crawl import Crawl, CrawlEvent, CrawlResult, FileRead, PagesRead, Validators
+from tidings.announce.sitemap.crawl import Crawl
+from tidings.announce.sitemap.events import CrawlEvent, CrawlResult, FileRead, PagesRead, Validators
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import to_milliseconds, to_text
 

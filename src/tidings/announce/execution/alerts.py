@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.execution.report import ALERT_SHARE, EngineReport, Report
 from tidings.announce.site.check import explain_emptiness
-from tidings.announce.sitemap.crawl import CrawlResult
+from tidings.announce.sitemap.events import CrawlResult
 from tidings.core.alerts.events import Alert
 from tidings.core.alerts.kinds import AlertKind, AlertLevel
 from tidings.core.alerts.service import Alerts

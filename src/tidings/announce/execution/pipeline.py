@@ -35,7 +35,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.site.site import Engine, Site
 from tidings.announce.site.table import claim_purge
-from tidings.announce.sitemap.crawl import CrawlEvent, PageSource
+from tidings.announce.sitemap.events import CrawlEvent, PageSource
 from tidings.core.clock import to_milliseconds
 from tidings.core.executions import Execution, ExecutionLostError, ExecutionStatus
 from tidings.core.logs.logger import get_logger

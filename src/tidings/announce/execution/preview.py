@@ -14,7 +14,7 @@ from tidings.announce.execution.results import CrawlEnded, Ended, Remark, fold
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.site.site import Site
-from tidings.announce.sitemap.crawl import PageSource
+from tidings.announce.sitemap.events import PageSource
 from tidings.core.executions import ExecutionStatus
 from tidings.core.stop import Stop, StopRequestedError
 

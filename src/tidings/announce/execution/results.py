@@ -20,7 +20,7 @@ from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.page_check.checker import MOST_LISTED, PagesChecked
 from tidings.announce.site.site import Engine
-from tidings.announce.sitemap.crawl import CrawlResult
+from tidings.announce.sitemap.events import CrawlResult
 from tidings.core.executions import ExecutionStatus
 
 MOST_LINES = 100

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from tidings.announce.due.pages import Dropped, PageFilter
 from tidings.announce.site.site import Site
-from tidings.announce.sitemap.crawl import Crawl, PagesRead, Remembered
+from tidings.announce.sitemap.crawl import Crawl
+from tidings.announce.sitemap.events import PagesRead, Remembered
 from tidings.core.clock import Clock
 from tidings.core.net.client import Answer, FetchError, GuardedClient
 from tidings.core.net.retry import RetryPolicy

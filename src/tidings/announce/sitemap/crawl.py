@@ -1,16 +1,22 @@
-"""Fetches a site's sitemaps file by file, and yields events. `reader` reads the bytes of a file.
+"""Fetches a site's sitemaps file by file, and yields `events`. `reader` reads the bytes of a file."""
 
-The pages of a file may be used after its `FileRead`. Until then the file may be refused (`FileDropped`) or start again
-after a lost connection (`FileRestarted`), and its pages so far do not count.
-"""
-
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from hashlib import blake2b
-from typing import Protocol
 
 from tidings.announce.site.site import Site
+from tidings.announce.sitemap.events import (
+    CrawlEvent,
+    CrawlResult,
+    FileDropped,
+    FileRead,
+    FileRestarted,
+    FileUnchanged,
+    PagesRead,
+    Pairs,
+    Remembered,
+    SitemapFile,
+    Validators,
+)
 from tidings.announce.sitemap.local import SitemapAnswer, SitemapSource
 from tidings.announce.sitemap.other_hosts import MOST_REQUESTS, OtherHosts
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
@@ -28,107 +34,8 @@ MOST_PAGES = 50_000
 DEEPEST = 3
 MOST_FILES = 100_000
 
-_LONGEST_VALIDATOR = 1_000
-_FINGERPRINTS = 1 << 62
 
 _log = get_logger(__name__)
-
-Pairs = list[tuple[bytes, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Validators:
-    """The validators of a response, for a conditional request."""
-
-    # The header ETag, as it was sent.
-    etag: str | None = None
-    # The header Last-Modified, as it was sent.
-    last_modified: str | None = None
-
-    @classmethod
-    def read(cls, headers: Mapping[str, str]) -> "Validators":
-        """The validators that can be sent back unchanged."""
-        values = (headers.get("ETag"), headers.get("Last-Modified"))
-        return cls(*(value if value and _is_fit(value) else None for value in values))
-
-    def __bool__(self) -> bool:
-        return bool(self.etag or self.last_modified)
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """The stored validators of a file whose pages are all on record."""
-
-    validators: Validators
-    # The number of its pages.
-    pages: int
-    # The checksum of its content; 0 where an earlier release stored it.
-    digest: int = 0
-
-
-@dataclass(slots=True)
-class SitemapFile:
-    """One file of the crawl."""
-
-    url: str
-    # 0 for a sitemap of the site, 1 for a child of it, and so on.
-    depth: int = 0
-    # The sitemap that it belongs to, as a search engine is told of it: the index at the top, or the file itself.
-    feed: str = ""
-    # Milliseconds since the epoch.
-    fetched_at: int = 0
-    # The checksum of its content.
-    digest: int = 0
-    validators: Validators = field(default_factory=Validators)
-    # URLs that were dropped because of their length.
-    too_long: int = 0
-    # Whether it lists pages, not sitemaps. Known at its end.
-    lists_pages: bool = False
-    # Why it was not used, or not read to its end.
-    fault: str | None = None
-
-    def __str__(self) -> str:
-        return show_url(self.url)
-
-
-@dataclass(frozen=True, slots=True)
-class PagesRead:
-    """Some entries of a file of pages."""
-
-    file: SitemapFile
-    pairs: Pairs
-
-
-@dataclass(frozen=True, slots=True)
-class FileRead:
-    """The file was read to its end, or to its `fault`."""
-
-    file: SitemapFile
-
-
-@dataclass(frozen=True, slots=True)
-class FileUnchanged:
-    """The server answered 304: the file is the remembered one, with this number of pages."""
-
-    file: SitemapFile
-    pages: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileRestarted:
-    """The file starts again after a failure. Its pages so far do not count."""
-
-    file: SitemapFile
-
-
-@dataclass(frozen=True, slots=True)
-class FileDropped:
-    """No page of this file is used. Its `fault` is the reason."""
-
-    file: SitemapFile
-
-
-CrawlEvent = PagesRead | FileRead | FileUnchanged | FileRestarted | FileDropped
 
 
 class UnavailableError(Exception):
@@ -139,50 +46,7 @@ class UnavailableError(Exception):
         self.retryable = retryable
 
 
-@dataclass(slots=True)
-class CrawlResult:
-    """The result of a whole crawl."""
-
-    # Files that were read, including unchanged ones.
-    files: int = 0
-    # Files that the server answered with 304.
-    unchanged: int = 0
-    # By sitemap that a search engine can be told of: changes when one of its files does.
-    fingerprints: dict[str, int] = field(default_factory=dict)
-    # Sitemaps of the site that were read, themselves or through a backup.
-    roots_read: int = 0
-    # Every file was read to its end.
-    complete: bool = True
-    # Why it is not complete, for people: one line per file.
-    troubles: list[str] = field(default_factory=list)
-    # What should be known although it is complete.
-    warnings: list[str] = field(default_factory=list)
-    # No sitemap: somebody named the pages, and wants to know of each one that is not sent.
-    given: bool = False
-
-    def add_fingerprint(self, file: SitemapFile) -> None:
-        """Count one file of a sitemap. The order of the files does not matter."""
-        if file.feed:
-            text = f"{file.url} {file.digest}".encode()
-            number = int.from_bytes(blake2b(text, digest_size=7).digest())
-            self.fingerprints[file.feed] = (self.fingerprints.get(file.feed, 0) + number) % _FINGERPRINTS
-
-    def add_trouble(self, message: str) -> None:
-        self.complete = False
-        self.troubles.append(message)
-        _log.warning("sitemap.trouble", reason=message)
-
-
 Recall = Callable[[str], Awaitable[Remembered | None]]
-
-
-class PageSource(Protocol):
-    """What an execution plans: a crawl, or pages that come in its form. `result` is final when `events` ends."""
-
-    @property
-    def result(self) -> CrawlResult: ...
-
-    def events(self) -> AsyncGenerator[CrawlEvent]: ...
 
 
 class Crawl:
@@ -390,11 +254,6 @@ def _check_status(file: SitemapFile, answer: SitemapAnswer) -> None:
 
 def _may_retry(error: FetchError | UnavailableError) -> bool:
     return error.retryable if isinstance(error, UnavailableError) else isinstance(error, NetworkError)
-
-
-def _is_fit(value: str) -> bool:
-    """Whether the value of a header is plain text that can be stored and sent back."""
-    return value.isascii() and value.isprintable() and len(value) <= _LONGEST_VALIDATOR
 
 
 def _is_robots(url: str) -> bool:

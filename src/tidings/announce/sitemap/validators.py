@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.ledger.ledger import Channel
-from tidings.announce.sitemap.crawl import Remembered, SitemapFile, Validators
+from tidings.announce.sitemap.events import Remembered, SitemapFile, Validators
 from tidings.core.db.database import Database, metadata
 
 sitemap_validators = Table(

@@ -18,7 +18,7 @@ from tidings.core.clock import parse_duration
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
-    from tidings.announce.sitemap.crawl import PageSource
+    from tidings.announce.sitemap.events import PageSource
     from tidings.core.stop import Stop
     from tidings.wiring.installation import Installation
 

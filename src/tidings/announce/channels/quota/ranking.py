@@ -20,7 +20,7 @@ from tidings.announce.due.pages import NO_LASTMOD, Listing
 from tidings.announce.due.rules import DueRules, DueState, find_recent
 from tidings.announce.ledger.ledger import Entry, Ledger
 from tidings.announce.site.channel_settings import PagePriority
-from tidings.announce.sitemap.crawl import SitemapFile
+from tidings.announce.sitemap.events import SitemapFile
 from tidings.announce.sitemap.lastmod import parse_lastmod
 from tidings.core.clock import from_milliseconds, to_milliseconds
 
