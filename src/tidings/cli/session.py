@@ -95,16 +95,13 @@ class Session:
         with collect_nothing():
             from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
             from tidings.core.secrets.redaction import Redactor
-            from tidings.storage import has_tables, prepare_data_dir
+            from tidings.storage import prepare_data_dir
             from tidings.wiring.opening import check_stored_secrets, open_installation
 
         settings, redactor = settings or self.settings, Redactor()
-        passing = leaves_nothing and not settings.data_dir.exists()
-        if leaves_nothing and not await has_tables(settings):
-            passing, settings = True, dataclasses.replace(settings, database_url=None)
-        if passing:
-            folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
-            settings = dataclasses.replace(settings, data_dir=Path(folder))
+        wanted = settings.data_dir
+        if leaves_nothing:
+            settings = await self._find_passing(settings)
         bind_request_id()
         prepare_data_dir(settings.data_dir)
         configure_logging(
@@ -121,12 +118,24 @@ class Session:
         spare_the_collector()
         if check_secrets and (installation.made_key is not None or installation.database.dialect == "postgresql"):
             await check_stored_secrets(installation)
-        if installation.made_key is not None and not passing:
+        if installation.made_key is not None and settings.data_dir == wanted:
             made = say(
                 "Created a master key in {path}. Keep a copy of it in another place.", path=installation.made_key
             )
             typer.echo(made, err=True)
         return installation
+
+    async def _find_passing(self, settings: "Settings") -> "Settings":
+        """The same settings, in a folder that is gone afterwards if there is no such installation."""
+        from tidings.storage import has_tables
+
+        is_there = settings.data_dir.exists()
+        if not await has_tables(settings):
+            is_there, settings = False, dataclasses.replace(settings, database_url=None)
+        if is_there:
+            return settings
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tidings-"))
+        return dataclasses.replace(settings, data_dir=Path(folder))
 
 
 def command(

@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -87,7 +88,7 @@ async def import_sites(
     A field that the file leaves out stays as it is, keys too. Sites that are not in the file stay. The same file again
     changes nothing. A mistake anywhere in the file changes nothing at all.
     """
-    documents = _read_documents(file)
+    documents = list(_check_documents(_read_documents(file), file=file))
     installation = await session.open(leaves_nothing=dry_run)
     planned = [await _plan(installation, each, file=file, number=at) for at, each in enumerate(documents, start=1)]
     twice = [site_id for site_id, count in Counter(each.new.id for each in planned).items() if count > 1]
@@ -135,11 +136,7 @@ def _describe(result: dict[str, Any]) -> str:
 
 
 def _read_documents(file: str) -> list[dict[str, Any]]:
-    """The documents of the file, checked field by field. Ends the command for the first mistake."""
-    from pydantic import ValidationError
-
-    from tidings.web.models.announce import NewSiteBody
-
+    """The documents of the file. Ends the command if it has none."""
     try:
         text = sys.stdin.buffer.read(_LARGEST_FILE + 1) if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -151,24 +148,25 @@ def _read_documents(file: str) -> list[dict[str, Any]]:
             raise ValueError
         if not all(isinstance(each, dict) for each in documents):
             raise ValueError
+        return list(documents)
     except (ValueError, KeyError, TypeError, RecursionError):
-        example = '{"sites": [{"id": "shop", …}]}'
-        fail(
-            say(
-                "{file}: it must be JSON such as {example}; `tidings sites export` writes it",
-                file=file,
-                example=example,
-            )
-        )
-    checked = []
+        named = {"file": file, "example": '{"sites": [{"id": "shop", …}]}'}
+        fail(say("{file}: it must be JSON such as {example}; `tidings sites export` writes it", **named))
+
+
+def _check_documents(documents: list[dict[str, Any]], *, file: str) -> Iterator[dict[str, Any]]:
+    """The fields of each document. Ends the command for the first mistake."""
+    from pydantic import ValidationError
+
+    from tidings.web.models.announce import NewSiteBody
+
     for number, document in enumerate(documents, start=1):
         try:
-            checked.append(NewSiteBody.model_validate(document).to_fields())
+            yield NewSiteBody.model_validate(document).to_fields()
         except ValidationError as error:
             first = error.errors()[0]
             message = label(".".join(map(str, first["loc"])), translate(first["msg"]))
             _refuse(file, number, document, message)
-    return checked
 
 
 def _refuse(file: str, number: int, document: dict[str, Any], message: str) -> NoReturn:
