@@ -3,7 +3,9 @@
 Everything here is SQL on those tables, so that a command can submit, stop and look without loading Procrastinate.
 `procrastinate_worker` loads it, and does the jobs.
 
-A holder is `{place}/{process}@{worker}#{job}`: the process lock, the id of Procrastinate's worker, the id of the job.
+Who works on an execution is its holder, `{place}/{process}@{worker}#{job}`: the process lock, the id of Procrastinate's
+worker, the id of the job. A worker that has sent no heartbeat for 15 s is dead, and so are the holders of its jobs.
+After 60 s its rows are deleted.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,19 +26,28 @@ from tidings.core.queue.dispatcher import Job, QueueState, Task, WorkerState, fi
 from tidings.core.queue.workers import WorkerRecord, WorkerRecords
 from tidings.core.stop import Stop
 
+if TYPE_CHECKING:
+    from tidings.core.queue.procrastinate_worker import QueueWorker
+
 TICK_EVERY: Final = timedelta(seconds=5)
 BEAT_EVERY: Final = timedelta(seconds=5)
 DEAD_AFTER: Final = timedelta(seconds=15)
+FORGET_AFTER: Final = timedelta(seconds=60)
 # After a start of PostgreSQL, or an outage that this process saw, the others get time to show that they live.
 GRACE_AFTER_START: Final = timedelta(seconds=30)
 GRACE_AFTER_OUTAGE: Final = timedelta(seconds=15)
-# The most jobs of a queue that wait at a time; the rest waits in the tables.
+# The most jobs of a queue that wait at a time; the rest waits in our own tables.
 WINDOW: Final = 1_000
-# Workers without a sign of life for so long are forgotten, with their jobs.
-FORGET_AFTER: Final = timedelta(seconds=60)
 
 _URGENT: Final = 10
+# Values of the statements below, in seconds.
+_AGES: Final[Mapping[str, Any]] = {
+    "dead_after": DEAD_AFTER.total_seconds(),
+    "forget_after": FORGET_AFTER.total_seconds(),
+    "grace": GRACE_AFTER_START.total_seconds(),
+}
 
+# Submitting.
 _LOCK_TICKS = text("SELECT pg_advisory_xact_lock(hashtext('tidings.tick'))")
 _COUNT_WAITING = text("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = :queue")
 # The constraint drops a job whose key waits already; procrastinate_defer_jobs_v1 would abort the transaction.
@@ -46,6 +57,7 @@ _SUBMIT = text(
     "FROM jsonb_array_elements(CAST(:jobs AS jsonb)) AS job "
     "ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING"
 )
+# Stopping, and who lives.
 _ABORT = text("SELECT procrastinate_cancel_job_v1(:job, true, true)")
 _FIND_ALIVE = text(
     "SELECT jobs.id FROM procrastinate_jobs AS jobs JOIN procrastinate_workers AS workers ON workers.id = worker_id "
@@ -57,6 +69,7 @@ _LIST_BEATS = text(
     "SELECT id, last_heartbeat, last_heartbeat < now() - make_interval(secs => :dead_after) AS dead, "
     "last_heartbeat < now() - make_interval(secs => :forget_after) AS forgotten FROM procrastinate_workers"
 )
+# Looking and tidying.
 _LIST_QUEUES = text(
     "SELECT queue_name, count(*) AS waiting, extract(epoch FROM now() - min(at)) AS oldest "
     "FROM procrastinate_jobs AS jobs JOIN procrastinate_events AS events "
@@ -71,7 +84,7 @@ _FORGET_WORKERS = text(
     "DELETE FROM procrastinate_workers WHERE last_heartbeat < now() - make_interval(secs => :forget_after)"
 )
 _LIST_DOING = text("SELECT id FROM procrastinate_jobs WHERE status = 'doing' AND worker_id = ANY(:workers)")
-_FORGET_JOB = text("DELETE FROM procrastinate_jobs WHERE id = ANY(CAST(:jobs AS bigint[]))")
+_DELETE_JOBS = text("DELETE FROM procrastinate_jobs WHERE id = ANY(CAST(:jobs AS bigint[]))")
 
 
 class PostgresDispatcher:
@@ -94,7 +107,7 @@ class PostgresDispatcher:
         # When this process last failed to reach the database, in monotonic seconds.
         self._failed_at: float | None = None
         # The workers of this process by their ids, with the jobs that each does.
-        self._running: dict[int, set[int]] = {}
+        self._running: dict[int, Collection[int]] = {}
         # Jobs of this process that nobody did at the last tick.
         self._idle_jobs: frozenset[int] = frozenset()
 
@@ -152,10 +165,8 @@ class PostgresDispatcher:
         """Those of these jobs that a living worker does; all of them while nobody can be judged."""
         try:
             async with self._database.write() as connection:
-                grace = {"grace": GRACE_AFTER_START.total_seconds()}
-                is_starting = (await connection.execute(_IS_STARTING, grace)).scalar_one()
-                values = {"jobs": list(jobs), "dead_after": DEAD_AFTER.total_seconds()}
-                alive = set((await connection.execute(_FIND_ALIVE, values)).scalars())
+                is_starting = (await connection.execute(_IS_STARTING, _AGES)).scalar_one()
+                alive = set((await connection.execute(_FIND_ALIVE, {**_AGES, "jobs": list(jobs)})).scalars())
         except SQLAlchemyError:
             self.record_outage()
             raise
@@ -193,36 +204,35 @@ class PostgresDispatcher:
         async with self._database.write() as connection:
             await connection.execute(_FORGET_JOBS, _AGES)
             await connection.execute(_FORGET_WORKERS, _AGES)
-            if not self._running:
-                return
-            doing = (await connection.execute(_LIST_DOING, {"workers": list(self._running)})).scalars()
-            idle = frozenset(doing) - frozenset().union(*self._running.values())
-            # A job that was fetched a moment ago has not begun yet: only what was idle at the last tick too goes.
-            await connection.execute(_FORGET_JOB, {"jobs": list(idle & self._idle_jobs)})
-            self._idle_jobs = idle
+            if self._running:
+                doing = (await connection.execute(_LIST_DOING, {"workers": list(self._running)})).scalars()
+                idle = frozenset(doing) - frozenset().union(*self._running.values())
+                # A job that was fetched a moment ago has not begun yet: only what was idle at the last tick too goes.
+                await connection.execute(_DELETE_JOBS, {"jobs": list(idle & self._idle_jobs)})
+                self._idle_jobs = idle
 
     async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
+        # One worker for each queue: a full queue must not take the places of another.
+        queues = sorted(set(map(find_queue, tasks)))
+        await asyncio.gather(*(self._make_worker(queue, tasks).run(stop, drain=drain) for queue in queues))
+
+    def _make_worker(self, queue: str, tasks: Mapping[str, Task]) -> "QueueWorker":
         from tidings.core.queue.procrastinate_worker import QueueWorker
 
-        queues = sorted(set(map(find_queue, tasks)))
-        workers = [
-            QueueWorker(
-                self._database,
-                {name: task for name, task in tasks.items() if find_queue(name) == queue},
-                queue=queue,
-                places=self._places[queue],
-                clock=self._clock,
-                process_lock=self._process_lock,
-                on_outage=self.record_outage,
-                registered=self._registered,
-            )
-            for queue in queues
-        ]
-        await asyncio.gather(*(worker.run(stop, drain=drain) for worker in workers))
+        return QueueWorker(
+            self._database,
+            {name: task for name, task in tasks.items() if find_queue(name) == queue},
+            queue=queue,
+            places=self._places[queue],
+            clock=self._clock,
+            process_lock=self._process_lock,
+            on_outage=self.record_outage,
+            registered=self._registered,
+        )
 
     @asynccontextmanager
-    async def _registered(self, worker: int, queue: str, jobs: set[int]) -> AsyncIterator[None]:
-        """This worker is in the table while the block runs. `jobs` are those that it does."""
+    async def _registered(self, worker: int, queue: str, jobs: Collection[int]) -> AsyncIterator[None]:
+        """This worker is in the table while the block runs. `jobs` are always those that it does now."""
         process = f"{self._process_lock.id}@{worker}"
         record = WorkerRecord.make(process, queues=[queue], places=self._places[queue])
         living = await self._list_living()
@@ -236,12 +246,6 @@ class PostgresDispatcher:
     async def _list_living(self) -> set[int | None]:
         async with self._database.read() as connection:
             return {row.id for row in await connection.execute(_LIST_BEATS, _AGES) if not row.forgotten}
-
-
-_AGES: Final[Mapping[str, Any]] = {
-    "dead_after": DEAD_AFTER.total_seconds(),
-    "forget_after": FORGET_AFTER.total_seconds(),
-}
 
 
 def _find_worker(process: str) -> int | None:

@@ -1,11 +1,13 @@
 """Does the jobs of one queue with Procrastinate. This module alone imports it.
 
-The connector runs Procrastinate's statements on our own connections and repeats them until the database is back, so
-that an outage ends neither the worker nor its heartbeat. A request to abort becomes the stop signal of the call.
+`QueueWorker` runs one Procrastinate worker and starts another if it ends early. For each job, Procrastinate calls a
+function that runs our task (`run_call`); a request to abort the job becomes the stop signal of the call.
+`DatabaseConnector` runs Procrastinate's statements on our own connections and repeats them until the database is back,
+so that an outage ends neither the worker nor its heartbeat.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any, Final
@@ -36,7 +38,7 @@ _AGAIN_AFTER: Final = timedelta(seconds=1)
 _LAST_TRIES: Final = timedelta(seconds=2)
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError, psycopg.OperationalError, OSError)
 
-Registered = Callable[[int, str, set[int]], AbstractAsyncContextManager[None]]
+Registered = Callable[[int, str, Collection[int]], AbstractAsyncContextManager[None]]
 
 _log = get_logger(__name__)
 
@@ -112,7 +114,11 @@ class DatabaseConnector(BaseAsyncConnector):
 
 
 class QueueWorker:
-    """One worker of one queue: as many jobs at once as it has places."""
+    """One worker of one queue: as many jobs at once as it has `places`.
+
+    `on_outage` is called when a statement finds the database away. `registered` shows a worker (by its id, queue and
+    jobs) in our table of workers for as long as its block runs.
+    """
 
     def __init__(
         self,
@@ -134,8 +140,8 @@ class QueueWorker:
         self._process_lock = process_lock
         self._on_outage = on_outage
         self._registered = registered
+        # The stop signal of each job that runs, by the job's id.
         self._stops: dict[int, Stop] = {}
-        self._jobs: set[int] = set()
 
     async def run(self, stop: Stop, *, drain: timedelta) -> None:
         """Do jobs until the stop signal. A worker that ends earlier, as after a long freeze, is started again."""
@@ -147,18 +153,17 @@ class QueueWorker:
                     await stop.sleep(_AGAIN_AFTER)
 
     async def _run_once(self, stop: Stop, *, drain: timedelta) -> None:
+        """Run Procrastinate's worker until it ends; beside it, pass on the stop signal and show it in our table."""
         worker = self._make_worker(stop, drain=drain)
         running = asyncio.create_task(worker.run())
-        ending = asyncio.create_task(self._end(worker, stop))
-        registering = asyncio.create_task(self._register(worker))
+        beside = [asyncio.create_task(self._end(worker, stop)), asyncio.create_task(self._register(worker))]
         try:
-            await asyncio.wait({running}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running})
         finally:
             worker.stop()
-            for task in (ending, registering):
+            for task in beside:
                 task.cancel()
-            results = await asyncio.gather(running, ending, registering, return_exceptions=True)
-            for result in results:
+            for result in await asyncio.gather(running, *beside, return_exceptions=True):
                 if isinstance(result, Exception):
                     _log.warning("worker.broken", queue=self._queue, reason=f"{type(result).__name__}: {result}")
 
@@ -187,18 +192,20 @@ class QueueWorker:
             await asyncio.sleep(0.02)
         while True:
             with suppress(*_DATABASE_AWAY):
-                async with self._registered(worker.worker_id, self._queue, self._jobs):
+                async with self._registered(worker.worker_id, self._queue, self._stops.keys()):
                     await asyncio.Event().wait()
             await asyncio.sleep(_AGAIN_AFTER.total_seconds())
 
     async def _end(self, worker: Any, stop: Stop) -> None:
-        """At the stop signal: our stops come before the engine drains."""
+        """At the stop signal: the calls get theirs first, then Procrastinate drains."""
         await stop.wait()
         for each in self._stops.values():
             each.request(stop.reason or "the worker ends")
         worker.stop()
 
     def _make_function(self, name: str, task: Task, ending: Stop) -> Callable[..., Awaitable[None]]:
+        """What Procrastinate calls for each job of this task."""
+
         async def function(context: JobContext, **arguments: Any) -> None:
             job = context.job
             if job.id is None or job.worker_id is None:
@@ -208,12 +215,10 @@ class QueueWorker:
             if ending.requested:
                 call.stop.request(ending.reason or "the worker ends")
             self._stops[job.id] = call.stop
-            self._jobs.add(job.id)
             work = asyncio.create_task(run_call(task, call, name=name, process_lock=self._process_lock))
             try:
                 await _watch(work, call.stop, is_ending=lambda: ending.requested)
             finally:
-                self._jobs.discard(job.id)
                 del self._stops[job.id]
 
         return function
