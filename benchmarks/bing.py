@@ -145,7 +145,7 @@ def measure_noise(row: Row) -> float:
 
 
 def _mark_share(share: float, *, noise: float) -> Mark:
-    """Whether it is below the promise, where the noise lets that be told."""
+    """Whether it is below the promise, where the noise lets that be said."""
     if abs(share - MOST_SHARE) <= noise:
         return Mark.NOISE
     return Mark.PASS if share < MOST_SHARE else Mark.FAIL

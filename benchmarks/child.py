@@ -18,7 +18,7 @@ _PATIENCE_SECONDS = 30
 
 
 class Child:
-    """The process. `told` is what it said of itself; raises SubjectError where it does not start."""
+    """The process. `answers` is what it said of itself; raises SubjectError where it does not start."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -31,10 +31,10 @@ class Child:
             stderr=subprocess.DEVNULL,
         )
         assert self._process.stdout is not None
-        self.told: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
-        if not self.told:
+        self.answers: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
+        if not self.answers:
             raise SubjectError(f"{module} did not start: code {self._process.wait(_PATIENCE_SECONDS)}")
-        self.port: int = self.told["port"]
+        self.port: int = self.answers["port"]
 
     def __enter__(self) -> Self:
         return self

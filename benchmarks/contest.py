@@ -25,7 +25,7 @@ LARGE_PAGES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Track:
     """One route: the latencies of all its requests, and, round by round, the milliseconds of CPU for one of them and
     the share of the time in which the process was kept from its core.
     """
@@ -46,8 +46,8 @@ class Contest:
 
     name: str
     even: bool
-    empty: Lane = field(default_factory=lambda: Lane("a route that does nothing"))
-    status: Lane = field(default_factory=lambda: Lane("GET /status"))
+    empty: Track = field(default_factory=lambda: Track("a route that does nothing"))
+    status: Track = field(default_factory=lambda: Track("GET /status"))
 
     @property
     def cpu_ratio(self) -> float:
@@ -108,7 +108,7 @@ def _name_targets(running: str, *, sites: int) -> list[str]:
     return [f"/status?site={name}" for name in names]
 
 
-def _run(served: Served, track: Lane, targets: Sequence[str], *, quiet: float = 0) -> None:
+def _run(served: Served, track: Track, targets: Sequence[str], *, quiet: float = 0) -> None:
     """One round. `quiet` is what the execution uses by itself: seconds of CPU a second."""
     port = served.empty_port if track.name.startswith("a route") else served.port
     count = RATE * ROUND_SECONDS

@@ -38,7 +38,7 @@ class Served(Child):
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__("benchmarks.served", environment)
-        self.empty_port: int = self.told["empty"]
+        self.empty_port: int = self.answers["empty"]
 
     def read_cpu(self) -> float:
         """Seconds of CPU so far."""

@@ -102,7 +102,7 @@ async def serve_large(folder: Path, variant: Variant, sizes: Sequence[int]) -> N
             endpoint=engine.endpoint,
             second=second.endpoint,
             down=down.endpoint,
-            control=f"{origin}/told",
+            control=f"{origin}/recorded",
         )
 
 
@@ -118,7 +118,7 @@ async def serve_small(sizes: Sequence[int]) -> None:
             sitemaps=[site.sitemap_url for site in sites],
             key=sites[0].key,
             endpoint=engine.endpoint,
-            control=f"{origin}/told",
+            control=f"{origin}/recorded",
         )
 
 
@@ -136,7 +136,7 @@ async def _serve(engine: SandboxEngine, *, folder: Path | None = None) -> AsyncI
         )
 
     app = web.Application()
-    app.router.add_get("/told", tell)
+    app.router.add_get("/recorded", tell)
     if folder is not None:
         app.router.add_static("/", folder)
     runner = web.AppRunner(app, access_log=None)

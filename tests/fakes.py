@@ -10,7 +10,7 @@ SOON = 60.0
 
 
 class FakeClock:
-    """Stands still until it is told to go on. Sleeping moves it, and lets everything else run meanwhile; a sleep of
+    """Stands still until a test moves it on. Sleeping moves it, and lets everything else run meanwhile; a sleep of
     nothing takes a tenth of a millisecond, as it does in truth."""
 
     def __init__(self, now: datetime = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)) -> None:

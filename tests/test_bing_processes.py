@@ -114,7 +114,7 @@ async def test_processes_that_reserve_at_once_send_exactly_the_quota(database: D
 
 
 async def run_together(works: list[tuple[str, str, int]]) -> None:
-    """A process for each; all begin to send at the same moment."""
+    """A process for each; all begin to send at the same time."""
     barrier = FORKED.Barrier(len(works))
     processes = [FORKED.Process(target=spend, args=(*work, barrier), daemon=True) for work in works]
     for process in processes:
@@ -124,7 +124,7 @@ async def run_together(works: list[tuple[str, str, int]]) -> None:
     assert [process.exitcode for process in processes] == [0] * len(works)
 
 
-class Moment(StrEnum):
+class KillPoint(StrEnum):
     """When a process dies."""
 
     CRAWL = "while a sitemap is fetched"
@@ -134,29 +134,29 @@ class Moment(StrEnum):
     BING_TAKEN = "after Bing counted it and before it answers"
 
 
-AT_BING = (Moment.BING_UNTAKEN, Moment.BING_TAKEN)
-TAKEN = (Moment.ENGINE_TAKEN, Moment.BING_TAKEN)
+AT_BING = (KillPoint.BING_UNTAKEN, KillPoint.BING_TAKEN)
+TAKEN = (KillPoint.ENGINE_TAKEN, KillPoint.BING_TAKEN)
 AnyStandIn = SandboxSite | SandboxEngine | SandboxBing
 
 
-def arm(stand_in: AnyStandIn, timestamp: Moment, *, number: int, process: Command) -> asyncio.Future[Recorded]:
+def arm(stand_in: AnyStandIn, point: KillPoint, *, number: int, process: Command) -> asyncio.Future[Recorded]:
     """The process dies at the `number`-th request of this kind; the future has that request then."""
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
     met = 0
 
     async def strike(recorded: Recorded) -> None:
         nonlocal met
-        met += timestamp is not Moment.CRAWL or recorded.path.startswith("/sitemap")
+        met += point is not KillPoint.CRAWL or recorded.path.startswith("/sitemap")
         if met != number or struck.done():
             return
         process.kill()
         await process.wait()
-        if recorded.urls and timestamp not in TAKEN:
+        if recorded.urls and point not in TAKEN:
             # Set while this request waits in its hook, so it is the one that is hit.
             stand_in.misbehave(Fault(FaultKind.RESET, times=1, matching=recorded.urls[0]))
         struck.set_result(recorded)
 
-    stand_in.on_answer, stand_in.on_request = (strike, None) if timestamp in TAKEN else (None, strike)
+    stand_in.on_answer, stand_in.on_request = (strike, None) if point in TAKEN else (None, strike)
     return struck
 
 
@@ -178,27 +178,27 @@ class Round:
     in_flight: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     async def play(self, *, times: int) -> None:
-        """Die at each moment so many times, in any order. Some pages are added before every kill, so that each channel
+        """Die at each point so many times, in any order. Some pages are added before every kill, so that each channel
         has something to do."""
-        plan = list(Moment) * times
+        plan = list(KillPoint) * times
         self.rng.shuffle(plan)
         while plan:
             self.sandbox.site.add(self.rng.randint(1, MOST_ADDED))
-            timestamp = plan.pop()
-            stand_in = self._find_stand_in(timestamp)
-            number = await self._draw_number(timestamp, stand_in, kills_left=len(plan))
-            struck = await self._run_and_kill(timestamp, stand_in, number=number)
+            point = plan.pop()
+            stand_in = self._find_stand_in(point)
+            number = await self._draw_number(point, stand_in, kills_left=len(plan))
+            struck = await self._run_and_kill(point, stand_in, number=number)
             for engine in self.sandbox.engines:
                 last = engine.requests[-IN_FLIGHT:]
                 self.in_flight[engine.name].update(url for request in last for url in request.urls)
-            self.untaken += len(struck.urls) if timestamp is Moment.BING_UNTAKEN else 0
-            self.repeated += len(struck.urls) if timestamp is Moment.BING_TAKEN else 0
+            self.untaken += len(struck.urls) if point is KillPoint.BING_UNTAKEN else 0
+            self.repeated += len(struck.urls) if point is KillPoint.BING_TAKEN else 0
             await self._check_quota()
         await self._check_end()
 
-    async def _draw_number(self, timestamp: Moment, stand_in: AnyStandIn, *, kills_left: int) -> int:
+    async def _draw_number(self, point: KillPoint, stand_in: AnyStandIn, *, kills_left: int) -> int:
         """Which of the requests of this kind it is to be, of those that are sure to come."""
-        if timestamp is Moment.CRAWL:
+        if point is KillPoint.CRAWL:
             return self.rng.randint(1, len(self.sandbox.site.document_urls()))
         if isinstance(stand_in, SandboxEngine):
             waiting = len(self.sandbox.site.pages) - len(stand_in.accepted)
@@ -209,22 +209,22 @@ class Round:
         batches = [min(MOST_URLS, waiting - start) for start in range(0, waiting, MOST_URLS)]
         return self.rng.choice([number for number, urls in enumerate(batches, start=1) if urls <= spare])
 
-    async def _run_and_kill(self, timestamp: Moment, stand_in: AnyStandIn, *, number: int) -> Recorded:
+    async def _run_and_kill(self, point: KillPoint, stand_in: AnyStandIn, *, number: int) -> Recorded:
         """Returns the request at which the process died."""
         process = await self.terminal.start("run", "shop", "--channel", "all", "--json")
-        struck = arm(stand_in, timestamp, number=number, process=process)
+        struck = arm(stand_in, point, number=number, process=process)
         ended = await end(process)
-        assert ended.code == -signal.SIGKILL, (timestamp, number, ended)
+        assert ended.code == -signal.SIGKILL, (point, number, ended)
         async with asyncio.timeout(PATIENCE):
             request = await struck
         stand_in.on_answer = stand_in.on_request = None
         await stand_in.wait_until_idle()
         return request
 
-    def _find_stand_in(self, timestamp: Moment) -> AnyStandIn:
-        if timestamp is Moment.CRAWL:
+    def _find_stand_in(self, point: KillPoint) -> AnyStandIn:
+        if point is KillPoint.CRAWL:
             return self.sandbox.site
-        return self.bing if timestamp in AT_BING else self.rng.choice(self.sandbox.engines)
+        return self.bing if point in AT_BING else self.rng.choice(self.sandbox.engines)
 
     async def _check_quota(self) -> None:
         """Never below what Bing counted, and above it by no more than what it never judged."""

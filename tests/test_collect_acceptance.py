@@ -63,7 +63,7 @@ async def service(terminal: Terminal) -> AsyncIterator[Served]:
 
 
 async def wait_until_mirrored(database: Database, feishu: SandboxBitable) -> None:
-    """Until every note is collected and Feishu has been told of everything."""
+    """Until every note is collected and Feishu has everything."""
 
     async def is_mirrored() -> bool:
         async with database.read() as connection:

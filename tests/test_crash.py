@@ -1,6 +1,6 @@
-"""Kill -9 at any point of a run, then run again: every page reaches every engine, and no more than the requests in
-flight are repeated. Real processes, a real kill; the moment is chosen by the sandbox, which holds the request back
-until the process is dead."""
+"""Kill -9 at any point of an execution, then run again: every page reaches every engine, and no more than the requests
+in flight are repeated. Real processes, a real kill; the sandbox chooses when, and holds the request back until the
+process is dead."""
 
 import asyncio
 import signal
@@ -32,7 +32,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
     await opened.close()
 
 
-class Moment(StrEnum):
+class KillPoint(StrEnum):
     """When the process dies."""
 
     UNTAKEN = "before the engine takes it"
@@ -45,7 +45,7 @@ class Point:
     """One point of one kind of run. `number` counts the requests of `engine`, or the sitemap files, from 1; a crawl
     goes on to its point only after `sent_before` requests to the engine."""
 
-    moment: Moment
+    at: KillPoint
     number: int
     engine: str = "alpha"
     engines: int = 1
@@ -57,7 +57,7 @@ class Point:
     sent_before: int = 0
 
     def __str__(self) -> str:
-        where = self.moment.name.lower()
+        where = self.at.name.lower()
         slow = f"-slow-{self.slow}" if self.slow else ""
         return (
             f"{self.method}-{self.pages}x{self.engines}{slow}-{where}-{self.engine}-{self.number}-of-{self.concurrency}"
@@ -73,37 +73,37 @@ BIG = 2 * POST_BATCH + 5_000
 
 POINTS = [
     # By GET, one engine: the first requests, some in the middle, the last.
-    Point(moment=Moment.UNTAKEN, number=1),
-    Point(moment=Moment.UNTAKEN, number=17),
-    Point(moment=Moment.UNTAKEN, number=60),
-    Point(moment=Moment.TAKEN, number=1),
-    Point(moment=Moment.TAKEN, number=30),
-    Point(moment=Moment.TAKEN, number=60),
+    Point(at=KillPoint.UNTAKEN, number=1),
+    Point(at=KillPoint.UNTAKEN, number=17),
+    Point(at=KillPoint.UNTAKEN, number=60),
+    Point(at=KillPoint.TAKEN, number=1),
+    Point(at=KillPoint.TAKEN, number=30),
+    Point(at=KillPoint.TAKEN, number=60),
     # One request at a time: what may be repeated is known to the page.
-    Point(moment=Moment.TAKEN, number=10, concurrency=1),
-    Point(moment=Moment.UNTAKEN, number=11, concurrency=1),
+    Point(at=KillPoint.TAKEN, number=10, concurrency=1),
+    Point(at=KillPoint.UNTAKEN, number=11, concurrency=1),
     # Just after the first batch of a hundred was recorded.
-    Point(moment=Moment.UNTAKEN, number=101, pages=120),
+    Point(at=KillPoint.UNTAKEN, number=101, pages=120),
     # Two engines, alike and of different speed.
-    Point(moment=Moment.UNTAKEN, number=5, engines=2),
-    Point(moment=Moment.TAKEN, number=33, engines=2, engine="beta"),
-    Point(moment=Moment.UNTAKEN, number=50, engines=2, slow="beta"),
-    Point(moment=Moment.TAKEN, number=4, engines=2, slow="beta", engine="beta"),
-    Point(moment=Moment.TAKEN, number=58, engines=2, slow="beta", engine="beta"),
+    Point(at=KillPoint.UNTAKEN, number=5, engines=2),
+    Point(at=KillPoint.TAKEN, number=33, engines=2, engine="beta"),
+    Point(at=KillPoint.UNTAKEN, number=50, engines=2, slow="beta"),
+    Point(at=KillPoint.TAKEN, number=4, engines=2, slow="beta", engine="beta"),
+    Point(at=KillPoint.TAKEN, number=58, engines=2, slow="beta", engine="beta"),
     # The crawl: before anything is sent, and while the first batch is.
-    Point(moment=Moment.CRAWL, number=1),
-    Point(moment=Moment.CRAWL, number=3, engines=2),
-    Point(moment=Moment.CRAWL, number=5, pages=160, per_sitemap=40, sent_before=20),
+    Point(at=KillPoint.CRAWL, number=1),
+    Point(at=KillPoint.CRAWL, number=3, engines=2),
+    Point(at=KillPoint.CRAWL, number=5, pages=160, per_sitemap=40, sent_before=20),
     # By POST: the only request, and the second and third of three.
-    Point(moment=Moment.TAKEN, number=1, method="post"),
-    Point(moment=Moment.UNTAKEN, number=2, pages=BIG, per_sitemap=BIG, method="post", concurrency=1),
-    Point(moment=Moment.TAKEN, number=2, pages=BIG, per_sitemap=BIG, method="post", concurrency=1, engines=2),
+    Point(at=KillPoint.TAKEN, number=1, method="post"),
+    Point(at=KillPoint.UNTAKEN, number=2, pages=BIG, per_sitemap=BIG, method="post", concurrency=1),
+    Point(at=KillPoint.TAKEN, number=2, pages=BIG, per_sitemap=BIG, method="post", concurrency=1, engines=2),
 ]
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
 async def test_killed_run_loses_nothing_and_repeats_only_what_was_in_flight(terminal: Terminal, point: Point) -> None:
-    """A11, A13, A18, A39, design decisions 1, 4 and 5: at every engine, and the next run goes on at once."""
+    """A11, A13, A18, A39, design decisions 1, 4 and 5: at every engine, and the next execution goes on at once."""
     async with _make_sandbox(point) as sandbox:
         struck = await _run_and_kill(terminal, sandbox, point)
         second = await terminal.run(*_words(sandbox, point))
@@ -112,7 +112,7 @@ async def test_killed_run_loses_nothing_and_repeats_only_what_was_in_flight(term
         for engine in sandbox.engines:
             assert set(engine.accepted) == set(sandbox.site.urls())
             assert len(_find_repeated(engine)) == engine.accepted.total() - len(engine.accepted) <= point.most_repeated
-        if point.moment is not Moment.CRAWL:
+        if point.at is not KillPoint.CRAWL:
             _check_struck_request(sandbox.engine(point.engine), struck, point)
 
 
@@ -120,18 +120,18 @@ def _check_struck_request(engine: SandboxEngine, struck: Recorded, point: Point)
     """What the engine took without the process learning of it is sent again; what it did not take is sent once."""
     urls = set(struck.urls)
     repeated = _find_repeated(engine)
-    assert repeated & urls == (urls if point.moment is Moment.TAKEN else set())
+    assert repeated & urls == (urls if point.at is KillPoint.TAKEN else set())
     if point.concurrency == 1:
         assert repeated <= urls
 
 
 async def test_kills_in_a_row_lose_nothing_and_repeat_only_what_was_in_flight(terminal: Terminal) -> None:
     """A11, A18, design decision 1: resuming is the same as starting, however often."""
-    point = Point(moment=Moment.TAKEN, number=0, engines=2, slow="beta")
+    point = Point(at=KillPoint.TAKEN, number=0, engines=2, slow="beta")
     numbers = [8, 25, 45]
     async with _make_sandbox(point) as sandbox:
         for number in numbers:
-            await _run_and_kill(terminal, sandbox, Point(moment=Moment.TAKEN, number=number, engines=2, slow="beta"))
+            await _run_and_kill(terminal, sandbox, Point(at=KillPoint.TAKEN, number=number, engines=2, slow="beta"))
         last = await terminal.run(*_words(sandbox, point))
         assert last.code == 0
         for engine in sandbox.engines:
@@ -141,7 +141,7 @@ async def test_kills_in_a_row_lose_nothing_and_repeat_only_what_was_in_flight(te
 
 async def test_kill_while_changes_are_sent_loses_no_change(terminal: Terminal) -> None:
     """A11, A12: the old entry in the ledger does not pass for the new one."""
-    point = Point(moment=Moment.UNTAKEN, number=64)
+    point = Point(at=KillPoint.UNTAKEN, number=64)
     changed = range(1, 11)
     async with _make_sandbox(point) as sandbox:
         assert (await terminal.run(*_words(sandbox, point))).code == 0
@@ -158,7 +158,7 @@ async def test_kill_in_the_wait_after_429_keeps_the_engines_rest_and_frees_the_s
     """A21, A39, design decision 4: the dead execution is `interrupted`, not waited for; the engine's wish for a rest
     outlives the process that heard it."""
     rest = 4
-    point = Point(moment=Moment.UNTAKEN, number=0, engines=2, slow="beta")
+    point = Point(at=KillPoint.UNTAKEN, number=0, engines=2, slow="beta")
     async with _make_sandbox(point) as sandbox:
         alpha, beta = sandbox.engines
         alpha.misbehave(Fault(status=429, headers={"Retry-After": str(rest)}, times=1))
@@ -183,7 +183,7 @@ async def test_kill_in_the_wait_after_429_keeps_the_engines_rest_and_frees_the_s
 async def test_killed_run_on_postgresql_loses_nothing(terminal: Terminal, postgres_url: str) -> None:
     """A11, A18, A39, design decision 2: the same on the other database, where the dead process's connection is cut."""
     terminal.variables["TIDINGS_DATABASE_URL"] = postgres_url
-    point = Point(moment=Moment.TAKEN, number=30, engines=2)
+    point = Point(at=KillPoint.TAKEN, number=30, engines=2)
     async with _make_sandbox(point) as sandbox:
         await _run_and_kill(terminal, sandbox, point)
         second = await terminal.run(*_words(sandbox, point))
@@ -206,10 +206,10 @@ def _words(sandbox: Sandbox, point: Point) -> list[str]:
 
 
 async def _run_and_kill(terminal: Terminal, sandbox: Sandbox, point: Point) -> Recorded:
-    """Start a run that dies at the point; returns the request at which it did."""
+    """Start an execution that dies at the point; returns the request at which it did."""
     process = await terminal.start(*_words(sandbox, point), MAX_CONCURRENT_REQUESTS=str(point.concurrency))
     struck = (
-        _arm_crawl(sandbox, point, process) if point.moment is Moment.CRAWL else _arm_engine(sandbox, point, process)
+        _arm_crawl(sandbox, point, process) if point.at is KillPoint.CRAWL else _arm_engine(sandbox, point, process)
     )
     ended = await end(process)
     assert ended.code == -signal.SIGKILL, ended
@@ -224,7 +224,7 @@ async def _run_and_kill(terminal: Terminal, sandbox: Sandbox, point: Point) -> R
 def _arm_engine(sandbox: Sandbox, point: Point, process: Command) -> asyncio.Future[Recorded]:
     engine = sandbox.engine(point.engine)
     struck: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-    count = len(engine.requests) if point.moment is Moment.UNTAKEN else engine.accepted.total()
+    count = len(engine.requests) if point.at is KillPoint.UNTAKEN else engine.accepted.total()
 
     async def strike(recorded: Recorded) -> None:
         nonlocal count
@@ -232,12 +232,12 @@ def _arm_engine(sandbox: Sandbox, point: Point, process: Command) -> asyncio.Fut
         if count != point.number:
             return
         await _kill(process)
-        if point.moment is Moment.UNTAKEN:
+        if point.at is KillPoint.UNTAKEN:
             # Set while this request waits in its hook, so it is the one that is hit.
             engine.misbehave(Fault(FaultKind.RESET, times=1, matching=recorded.urls[0]))
         struck.set_result(recorded)
 
-    if point.moment is Moment.UNTAKEN:
+    if point.at is KillPoint.UNTAKEN:
         engine.on_request = strike
     else:
         engine.on_answer = strike

@@ -338,11 +338,11 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """All that the API has told."""
+    """All that the API has answered."""
 
     served: Served
     http: ClientSession
-    told: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)
     leaks: list[str] = field(default_factory=list)
 
@@ -352,11 +352,11 @@ class Heard:
         headers |= options.pop("headers", {})
         async with self.http.post(url, json=document, headers=headers, **options) as answer:
             body = await answer.text()
-            self.told.extend((body, repr(answer.headers)))
+            self.answers.extend((body, repr(answer.headers)))
         envelope = json.loads(body)
         errors = [each["error"] for each in (envelope, *envelope.get("items", ()))]
         self.codes.update(error["code"] if error else "OK" for error in errors)
-        if traces := find_traces(self.told[-2] + self.told[-1], CANARY):
+        if traces := find_traces(self.answers[-2] + self.answers[-1], CANARY):
             self.leaks.append(f"{path} {document} was answered {body}: {sorted(traces)}")
         return envelope["error"]["code"] if envelope["error"] else "OK"
 
@@ -415,14 +415,14 @@ async def open_platforms(terminal: Terminal) -> AsyncIterator[dict[Any, SandboxM
 
 async def add_canaries(terminal: Terminal) -> list[str]:
     """Three cookies of each platform, so that three questions can be asked at once; returns what the commands said."""
-    told = []
+    said = []
     for platform, cookie in COOKIES.items():
         for number in range(3):
             words = ("cookies", "add", f"{platform}-{number}", "--platform", platform, "--daily-limit", MANY)
             ended = await terminal.pipe(*words, given=cookie)
             assert ended.code == 0, ended
-            told += [ended.out, ended.err]
-    return told
+            said += [ended.out, ended.err]
+    return said
 
 
 async def misuse(heard: Heard) -> None:
@@ -486,7 +486,7 @@ async def test_a_canary_that_goes_every_way_leaves_no_trace(terminal: Terminal, 
     terminal.variables |= {"MAX_TOTAL_ERRORS": "1000"}
     terminal.variables |= {"SEARCH_TIMEOUT": "2", "DETAIL_TIMEOUT": "2", "BATCH_TIMEOUT": "2"}
     async with open_platforms(terminal) as platforms:
-        told = await add_canaries(terminal)
+        said = await add_canaries(terminal)
         served = await Server(terminal, http).start()
         heard = Heard(served, http)
         await misuse(heard)
@@ -494,7 +494,7 @@ async def test_a_canary_that_goes_every_way_leaves_no_trace(terminal: Terminal, 
         while_running = await asyncio.to_thread(read_files, terminal.data_dir)
         for words in (("cookies", "list", "--json"), ("keys", "rotate"), ("keys", "status")):
             ended = await terminal.run(*words)
-            told += [ended.out, ended.err]
+            said += [ended.out, ended.err]
         await spoil(terminal, heard)
         await served.end()
     after = await asyncio.to_thread(read_files, terminal.data_dir)
@@ -503,6 +503,8 @@ async def test_a_canary_that_goes_every_way_leaves_no_trace(terminal: Terminal, 
     assert "Traceback" in terminal.log
     assert "cookie.unreadable" in terminal.log
     assert b"SQLite format 3" in after
-    assert [find_traces(part, CANARY) for part in ("\n".join(told + heard.told), while_running, after)] == [set()] * 3
+    assert [find_traces(part, CANARY) for part in ("\n".join(said + heard.answers), while_running, after)] == [
+        set()
+    ] * 3
     planted = after + base64.b64encode(COOKIES["weibo"].encode())
     assert find_traces(planted, CANARY)

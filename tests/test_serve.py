@@ -265,7 +265,7 @@ async def test_a_taken_port_ends_it_with_one_line_that_names_it(terminal: Termin
 
 
 async def test_a_run_that_was_missed_is_made_up_once_after_the_start(terminal: Terminal, server: Server) -> None:
-    """A38: the machine was off for three days: one run, by itself, and the next one at its time."""
+    """A38: the machine was off for three days: one execution, by itself, and the next one at its time."""
     async with open_house(terminal) as house:
         await house.store(due=3 * DAY, schedule="0 0 * * *")
         await house.store("disabled", due=None, enabled=False)
@@ -360,7 +360,7 @@ async def test_two_services_on_one_postgresql_share_thirty_due_sites_and_run_eac
         assert len(holders) == 2, holders
 
 
-async def test_a_failing_site_is_told_to_the_webhook_once_and_so_is_its_recovery(
+async def test_a_failing_site_is_reported_to_the_webhook_once_and_so_is_its_recovery(
     terminal: Terminal, server: Server
 ) -> None:
     """A6, A24: signed, in the form of Standard Webhooks; the second failure in a row is nothing new."""

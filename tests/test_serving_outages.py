@@ -135,7 +135,7 @@ async def test_on_a_full_disk_writes_are_refused_and_go_on_when_there_is_room(
         await check_all_sent(house, served)
 
 
-async def test_a_disk_that_fills_in_the_middle_of_a_run_loses_nothing(
+async def test_a_disk_that_fills_in_the_middle_of_an_execution_loses_nothing(
     terminal: Terminal, server: Server, disk: SmallDisk
 ) -> None:
     """A11, A13: what could not be recorded is sent again, at most what was in flight."""
@@ -196,7 +196,7 @@ async def test_without_its_file_the_database_is_away_and_goes_on_when_it_is_back
 async def test_a_minute_without_postgresql_loses_nothing_and_nobody_has_to_help(
     tmp_path: Path, own_postgres: PostgresServer
 ) -> None:
-    """A11, A13, A39, C35: away in the middle of a run; every answer meanwhile is a 503 that may be repeated."""
+    """A11, A13, A39, C35: away in the middle of an execution; every answer meanwhile is a 503 that may be repeated."""
     async with open_machines(tmp_path, own_postgres.make_database(), pages=PAGES) as machines:
         house = machines.house
         await house.store(submit_method=SubmitMethod.GET)

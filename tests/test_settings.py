@@ -347,7 +347,7 @@ def test_a_base_without_a_table_is_for_a_setup_and_says_so() -> None:
     ],
 )
 def test_half_a_mirror_is_refused_in_one_line(missing: tuple[str, ...], name: str) -> None:
-    """C21: whoever has begun to set it up is told what is missing."""
+    """C21: whoever has begun to set it up learns what is missing."""
     refusal = find_refusal({each: value for each, value in FEISHU.items() if each not in missing})
     assert str(refusal) == f"{name}: required because another FEISHU_ variable is set"
 

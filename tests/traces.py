@@ -1,4 +1,4 @@
-"""The search for a secret in all that was written or told, in every spelling in which it could get out."""
+"""The search for a secret in all that was written or shown, in every spelling in which it could get out."""
 
 import base64
 import json

@@ -29,7 +29,7 @@ from tidings.sandbox.wire.faults import Fault
 
 KEY = "b1a2c3d4e5f60718293a4b5c6d7e8f90"
 MORNING = datetime(2025, 1, 15, 10, 30, tzinfo=UTC)
-# What belongs to the one run, and not to what IndexNow did in it.
+# What belongs to the one execution, and not to what IndexNow did in it.
 _OF_THE_RUN = ("site", "executionId", "status", "durationMs", "bingStats", "baiduStats", "googleStats", "timestamp")
 
 
@@ -153,7 +153,7 @@ async def open_twin(stage: BingStage, *, bing: BingSettings) -> AsyncIterator[Bi
 
 
 async def check_indexnow(stage: BingStage, report: Report) -> None:
-    """A27: the same ledger and the same figures as a site of the same pages has that knows nothing of Bing."""
+    """A27: the same ledger and the same counts as a site of the same pages has that knows nothing of Bing."""
     every = dict.fromkeys(stage.web.urls(), 1)
     assert dict(stage.engine.accepted) == every
     assert await stage.find_entered(Channel.INDEXNOW) == set(every)

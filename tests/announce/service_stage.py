@@ -38,8 +38,8 @@ SOON = 20.0
 DAILY = "0 12 * * *"
 AT_ONCE = timedelta(0)
 
-# What was told, of what kind, about what.
-Told = tuple[str, str, str]
+# Type, kind and subject of what people were notified of.
+Notice = tuple[str, str, str]
 
 
 class KeptReports(LiveExecutions):
@@ -152,12 +152,12 @@ class ServiceStage:
         """Kind and subject of all that holds now."""
         return {(each.kind, each.subject) for each in await self.service.alerts.list_open()}
 
-    async def list_told(self) -> list[Told]:
-        """Everything that people were told so far, in order."""
+    async def list_notices(self) -> list[Notice]:
+        """Everything that people were notified of so far, in order."""
         while await self.service.alerts.deliver():
             pass
         documents = [recorded.fields["document"] for recorded in self.sink.taken]
-        return [_read_told(document) for document in documents]
+        return [_read_notice(document) for document in documents]
 
     async def read_quota(self) -> QuotaState:
         return await open_quota(self.site, BING_KIND, database=self.database, clock=self.service.clock).read()
@@ -216,6 +216,6 @@ async def open_service(
             await worker.end()
 
 
-def _read_told(document: Any) -> Told:
+def _read_notice(document: Any) -> Notice:
     data = document["data"]
     return document["type"], data["kind"], data["subject"]

@@ -105,7 +105,8 @@ class AnnounceMachine(WorldMachine):
     def allow(self, url: str) -> None:
         """The page is new or has changed, so it goes out to everybody.
 
-        Where somebody waits for the version before, that one may go out as well: nobody knows who was told what when.
+        Where somebody waits for the version before, that one may go out as well: nobody knows who heard of
+        which one when.
         """
         waits = any(
             receiver.accepted[url] <= self.before[name, url]

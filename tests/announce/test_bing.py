@@ -334,7 +334,7 @@ async def test_what_bing_does_by_itself_is_understood_in_both_styles(
     assert len(bing.accepted) == (3 if outcome.accepted else 0)
 
 
-async def test_a_site_that_is_not_in_the_account_and_a_foreign_url_are_told_apart(api: BingApi) -> None:
+async def test_a_site_that_is_not_in_the_account_and_a_foreign_url_are_distinguished(api: BingApi) -> None:
     """A31: the one is the key's fault, the other the URL's."""
     stranger = await submit(api, make_bing_site("https://other.example/sitemap.xml"), URLS)
     foreign = await submit(api, make_bing_site(), [*URLS, "https://other.example/"])
@@ -379,7 +379,7 @@ async def test_an_address_that_may_not_be_asked_is_a_refusal() -> None:
 async def test_bing_is_asked_for_its_quota_in_either_meaning(
     bing: SandboxBing, api: BingApi, reports_remaining: bool, daily: int, monthly: int
 ) -> None:
-    """A32: the numbers as they are told, be it what remains or the total; nothing is used up by asking."""
+    """A32: the numbers as they are given, be it what remains or the total; nothing is used up by asking."""
     bing.spend(ORIGIN, 40)
     bing.reports_remaining = reports_remaining
     assert await api.ask_quota(make_bing_site(key=AWKWARD)) == AskedQuota(daily=daily, monthly=monthly)
@@ -429,7 +429,7 @@ async def test_an_error_instead_of_the_quota_is_judged_like_any_other(
     ],
 )
 async def test_a_200_without_a_quota_is_a_refusal(bing: SandboxBing, api: BingApi, body: str) -> None:
-    """A32: nonsense is told as such, and never raises."""
+    """A32: nonsense is called what it is, and never raises."""
     bing.misbehave(Fault(status=200, body=body))
     asked = await api.ask_quota(make_bing_site())
     assert isinstance(asked, Outcome)

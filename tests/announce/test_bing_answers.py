@@ -32,7 +32,7 @@ EXHAUSTED = "Bing quota exhausted, skipping"
 
 
 class HastyClient(GuardedClient):
-    """Waits for Bing, when it is told to, a hundredth of the time that is asked for: half a minute is long."""
+    """Waits for Bing, when it asks for that, a hundredth of the time that is asked for: half a minute is long."""
 
     hasty = False
 
@@ -293,7 +293,7 @@ def check_log(stage: BingStage, events: Events, row: Row) -> None:
     assert [(event["subject"], event["reason"], bool(event["action"])) for event in off] == (
         [(f"{stage.site.id} at bing", row.reason, True)] if row.then is Next.STAYS_OFF else []
     )
-    # A24: everything that was attempted failed; where no page is to blame, nobody is told so.
+    # A24: everything that was attempted failed; where no page is to blame, nobody is notified.
     many = pick_events(events, "alert", kind="many_failures", subject=f"{stage.site.id} at bing")
     assert [event["count"] for event in many] == ([20] if row.attempts else [])
 

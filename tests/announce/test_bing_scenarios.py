@@ -471,7 +471,7 @@ async def test_trouble_of_one_channel_leaves_the_other_alone(make_bench: BenchMa
 
 
 async def test_bing_alone_skips_indexnow(make_bench: BenchMaker) -> None:
-    """A35, scenario "仅触发 Bing 提交": nothing goes to an engine, and the figures are Bing's."""
+    """A35, scenario "仅触发 Bing 提交": nothing goes to an engine, and the counts are Bing's."""
     async with open_bing_stage(make_bench, pages=20) as stage:
         report = await stage.announce(channel=ChannelChoice.BING)
         assert set(stage.bing.accepted) == set(stage.web.urls())

@@ -185,7 +185,7 @@ def log() -> Iterator[StringIO]:
 async def test_the_traceback_of_what_nobody_expected_does_not_hold_the_key(
     make_bench: BenchMaker, log: StringIO, key: str
 ) -> None:
-    """A4, A27: the log as it is written, with libraries from DEBUG on, and a redactor that was told of nothing."""
+    """A4, A27: the log as it is written, with libraries from DEBUG on, and a redactor that was given no secret."""
     async with open_bing_stage(make_bench, pages=3, key=key) as stage:
 
         async def pull_the_rug(_: object) -> None:

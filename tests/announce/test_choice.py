@@ -43,11 +43,11 @@ SIZES = (1, 50, 100, 500, 5_000)
 BLOCKS = (13, 100, 5_000)
 MOST_IN_FILE = 350
 
-Stamp = Callable[[random.Random, datetime], str]
+WriteLastmod = Callable[[random.Random, datetime], str]
 
 
-def write(form: str, *, hours: float = 0) -> Stamp:
-    """A stamp of this form in the time zone that is so many hours ahead."""
+def write(form: str, *, hours: float = 0) -> WriteLastmod:
+    """A lastmod of this form in the time zone that is so many hours ahead."""
     zone = timezone(timedelta(hours=hours))
     return lambda _, at_time: at_time.astimezone(zone).strftime(form)
 
@@ -56,17 +56,17 @@ def write_fraction(rng: random.Random, at_time: datetime) -> str:
     return f"{at_time:%Y-%m-%dT%H:%M:%S}.{rng.randrange(10**6):06d}"[: 20 + rng.randint(1, 6)] + "Z"
 
 
-def write_any(*stamps: Stamp) -> Stamp:
-    return lambda rng, at_time: rng.choice(stamps)(rng, at_time)
+def write_any(*forms: WriteLastmod) -> WriteLastmod:
+    return lambda rng, at_time: rng.choice(forms)(rng, at_time)
 
 
-def write_one_of(*texts: str) -> Stamp:
+def write_one_of(*texts: str) -> WriteLastmod:
     return lambda rng, _: rng.choice(texts)
 
 
 UTC_SECONDS = write("%Y-%m-%dT%H:%M:%SZ")
 EASTERN = write("%Y-%m-%dT%H:%M:%S+08:00", hours=8)
-UNIFORM: dict[str, Stamp] = {
+UNIFORM: dict[str, WriteLastmod] = {
     "utc": UTC_SECONDS,
     "plus-0": write("%Y-%m-%dT%H:%M:%S+00:00"),
     "plus-8": EASTERN,
@@ -80,12 +80,12 @@ UNIFORM: dict[str, Stamp] = {
     "empty": write_one_of(""),
     "same": write_one_of("2026-11-14T10:00:00+00:00"),
 }
-SHAPES: dict[str, Stamp] = {
+SHAPES: dict[str, WriteLastmod] = {
     **UNIFORM,
     "fractions": write_fraction,
     "zones": write_any(UTC_SECONDS, EASTERN, write("%Y-%m-%dT%H:%M:%S-11:00", hours=-11)),
     "invalid-dates": write_any(write("%Y-%m-%d"), write_one_of("0000-00-00", "2026-02-30", "yesterday!")),
-    "invalid-moments": write_any(UTC_SECONDS, write_one_of("9999-99-99T00:00:00Z", "0000-00-00T00:00:00Z")),
+    "invalid-times": write_any(UTC_SECONDS, write_one_of("9999-99-99T00:00:00Z", "0000-00-00T00:00:00Z")),
     "some-empty": write_any(UTC_SECONDS, write_one_of("")),
     "ends-of-time": write_any(
         EASTERN, write_one_of("9999-12-31", "9999-12-31T23:59:59-08:00", "9999", "1969-12-31", "0001-01-01T00:00:00Z")
@@ -115,7 +115,7 @@ class Case:
         return RULES.judge(at_time and at_time[1], self.known.get(url_hash), now=NOW)
 
     def find_due(self, fate: Fate, listing: Listing) -> Iterator[tuple[int, int]]:
-        """Hash and latest moment of each entry of a file that makes its page due."""
+        """Hash and latest time of each entry of a file that makes its page due."""
         counted = {Fate.GOOD: (DueState.NEW, DueState.CHANGED), Fate.NOT_BELIEVED: (DueState.NEW,)}.get(fate, ())
         for url_hash, lastmod in zip(listing.hashes, listing.lastmods, strict=True):
             if url_hash not in self.skip and self.judge(url_hash, lastmod) in counted:
@@ -144,7 +144,7 @@ def make_listing(entries: Sequence[tuple[int, str]]) -> Listing:
     return Listing(urls, hash_urls(urls), [lastmod.encode() for _, lastmod in entries])
 
 
-def draw_case(rng: random.Random, shape: Stamp | None, *, twice: Sequence[float] = (0, 0.1, 0.7)) -> Case:
+def draw_case(rng: random.Random, shape: WriteLastmod | None, *, twice: Sequence[float] = (0, 0.1, 0.7)) -> Case:
     """Up to five files; `twice` are possible shares of entries whose page may stand elsewhere too. Without a shape,
     each file has one of its own."""
     span = rng.choice([timedelta(minutes=3), timedelta(days=3), timedelta(days=900)])
@@ -222,7 +222,7 @@ async def test_choice_is_that_of_a_model_that_reads_sorts_and_takes(database: Da
             assert chooser.count_due() == len(case.rank_due())
 
 
-async def test_each_file_is_told_how_it_stands_with_bing(database: Database) -> None:
+async def test_each_file_is_given_its_status_at_bing(database: Database) -> None:
     """A9, A12: what is due of it, its oldest entry, and whether anything in it waits for another execution."""
     rng = random.Random("backlog")
     for site in range(1, 21):
@@ -252,7 +252,7 @@ def describe(case: Case, fate: Fate, listing: Listing) -> tuple[int, int | None,
 def test_nothing_that_could_be_chosen_is_passed_over_by_its_text(shape: str) -> None:
     """A30: the look at the text may let too much through, never too little; and "in order" means just that."""
     rng = random.Random(shape)
-    floors: list[Stamp] = [*UNIFORM.values(), write_fraction, SHAPES["ends-of-time"]]
+    floors: list[WriteLastmod] = [*UNIFORM.values(), write_fraction, SHAPES["ends-of-time"]]
     for _ in range(1_500):
         span = rng.choice([90, 7_200, 10**6])
         timestamps = [NOON + timedelta(seconds=rng.uniform(-span, span)) for _ in range(rng.randint(1, 8))]
@@ -367,7 +367,7 @@ def count_candidates() -> int:
 @pytest.mark.usefixtures("new_heap")
 @pytest.mark.parametrize("priority", PagePriority)
 async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority: PagePriority) -> None:
-    """A30: of 100,000 pages in the worst order, each later than all before, no more are kept at any moment than twice
+    """A30: of 100,000 pages in the worst order, each later than all before, no more are kept at any time than twice
     those wanted of earlier files, of new pages and of changed ones."""
     size, block = 50, 5_000
     chooser = Chooser(size, priority=priority, ledger=empty_ledger, rules=RULES)
@@ -387,7 +387,7 @@ async def test_memory_does_not_grow_with_the_site(empty_ledger: Ledger, priority
 @pytest.mark.usefixtures("new_heap")
 @pytest.mark.parametrize("size", [1, 2, 50])
 def test_best_are_never_twice_as_many_as_wanted(size: int) -> None:
-    """A30: at any moment, and in the end they are those that a sort would give."""
+    """A30: at any time, and in the end they are those that a sort would give."""
     backlog = FileBacklog(SitemapFile("https://example.com/1.xml"))
     best = Best(size)
     ranks = random.Random(size).sample(range(10_000), 2_000)

@@ -1,5 +1,5 @@
-"""What people are told of executions: each condition once when it begins and once when it is over, whatever happens in
-between. Through real executions, on both databases, to a sink that counts."""
+"""Alerts of executions: each condition once when it begins and once when it is over, whatever happens in between.
+Through real executions, on both databases, to a sink that counts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,7 +52,7 @@ def judge(report: Report, *, usual_total: int = 20) -> dict[str, bool]:
     [(20, 20, False), (20, 10, False), (20, 9, True), (21, 10, True), (20, 0, True), (0, 0, False), (0, 20, False)],
 )
 def test_a_sitemap_has_shrunk_below_half_and_not_at_half(usual: int, total: int, shrank: bool) -> None:
-    """A40: more than half of it is gone; zero URLs are told as such, too."""
+    """A40: more than half of it is gone; zero URLs are called what it is, too."""
     judged = judge(make_report(total=total), usual_total=usual)
     assert judged == {"execution_failed": False, "no_urls": total == 0, "sitemap_shrank": shrank}
 
@@ -98,7 +98,7 @@ def fail_at_engine(stage: ServiceStage) -> None:
 
 
 @pytest.mark.thorough
-async def test_many_failures_are_told_once_and_resolved_once(
+async def test_many_failures_are_reported_once_and_resolved_once(
     make_bench: BenchMaker, clock: StageClock, events: Events
 ) -> None:
     """A24: an ERROR line each time it happens, an alert only the first time; then that it is over, once."""
@@ -111,7 +111,7 @@ async def test_many_failures_are_told_once_and_resolved_once(
                 fail_at_engine(stage)
             await stage.run()
             reported.append(
-                [event for event, *condition in await stage.list_told() if condition == ["many_failures", subject]]
+                [event for event, *condition in await stage.list_notices() if condition == ["many_failures", subject]]
             )
         assert reported == [["alert.fired"]] * 2 + [["alert.fired", "alert.resolved"]] * 2
         assert len(pick_events(events, "execution.many_failures", log_level="error")) == 2
@@ -125,11 +125,11 @@ async def test_a_tenth_that_failed_is_no_alert(make_bench: BenchMaker, clock: St
         for number in (3, 7):
             stage.engine.misbehave(Fault(status=REFUSED, matching=stage.web.url(number)))
         assert (await stage.run()).failed == 2
-        assert await stage.list_told() == []
+        assert await stage.list_notices() == []
 
 
 @pytest.mark.thorough
-async def test_a_failed_execution_is_told_once_and_resolved_by_one_that_works(
+async def test_a_failed_execution_is_reported_once_and_resolved_by_one_that_works(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
     """A6: with the reason; twice in a row is one alert, and a second time after it was well is another."""
@@ -141,16 +141,16 @@ async def test_a_failed_execution_is_told_once_and_resolved_by_one_that_works(
             if not works:
                 stage.web.misbehave(Fault(status=404, path=SITEMAP))
             await stage.run()
-            reported.append(len(await stage.list_told()))
+            reported.append(len(await stage.list_notices()))
         assert reported == [0, 1, 1, 2, 2, 3]
-        assert await stage.list_told() == [fired, resolved, fired]
+        assert await stage.list_notices() == [fired, resolved, fired]
         (open_one,) = await stage.service.alerts.list_open()
         assert "404" in open_one.reason
         assert open_one.action
 
 
 @pytest.mark.thorough
-async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_taken(
+async def test_an_engine_that_refuses_the_key_is_reported_once_until_another_key_is_taken(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
     """A22: the channel is marked broken, with an alert that says to rotate the key."""
@@ -159,7 +159,7 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
         stage.engine.misbehave(FORBIDDEN)
         for _ in range(2):
             await stage.run()
-        broken = [reported for reported in await stage.list_told() if reported[1] == "channel_broken"]
+        broken = [reported for reported in await stage.list_notices() if reported[1] == "channel_broken"]
         (condition,) = (each for each in await stage.service.alerts.list_open() if each.kind == "channel_broken")
         assert broken == [("alert.fired", "channel_broken", subject)]
         assert "key" in condition.action
@@ -168,7 +168,7 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
         stage = await stage.change(key=Secret(stage.web.key), key_location=stage.web.key_location)
         for _ in range(2):
             assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
-        reported = await stage.list_told()
+        reported = await stage.list_notices()
         assert reported.count(("alert.resolved", "channel_broken", subject)) == 1
         assert [event for event, *_ in reported].count("alert.fired") == [event for event, *_ in reported].count(
             "alert.resolved"
@@ -177,7 +177,7 @@ async def test_an_engine_that_refuses_the_key_is_told_once_until_another_key_is_
 
 
 @pytest.mark.thorough
-async def test_bing_switched_off_is_told_once_until_it_takes_something(
+async def test_bing_switched_off_is_reported_once_until_it_takes_something(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
     """A31: channel off with the reason shown, alert."""
@@ -191,7 +191,7 @@ async def test_bing_switched_off_is_told_once_until_it_takes_something(
         stage = await stage.change(bing=good)
         for _ in range(2):
             assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
-        reported = [each for each in await stage.list_told() if each[1] == "channel_off"]
+        reported = [each for each in await stage.list_notices() if each[1] == "channel_off"]
         assert reported == [("alert.fired", "channel_off", subject), ("alert.resolved", "channel_off", subject)]
         assert await stage.list_open() == set()
 
@@ -219,7 +219,7 @@ def list_pages(stage: ServiceStage, count: int) -> None:
         ),
     ],
 )
-async def test_a_sitemap_that_shrank_or_is_empty_is_told_once_and_resolved_once(
+async def test_a_sitemap_that_shrank_or_is_empty_is_reported_once_and_resolved_once(
     make_bench: BenchMaker, clock: StageClock, counts: list[int], expected: list[str]
 ) -> None:
     """A40: found zero URLs, or shrank by more than half."""
@@ -228,7 +228,7 @@ async def test_a_sitemap_that_shrank_or_is_empty_is_told_once_and_resolved_once(
             list_pages(stage, count)
             clock.advance(timedelta(days=1))
             assert (await stage.run()).total == count
-        reported = [f"{event.removeprefix('alert.')} {kind}" for event, kind, _ in await stage.list_told()]
+        reported = [f"{event.removeprefix('alert.')} {kind}" for event, kind, _ in await stage.list_notices()]
         assert reported == expected
 
 
@@ -240,7 +240,7 @@ async def test_given_urls_say_nothing_of_the_sitemaps_size(make_bench: BenchMake
         await stage.announce(stage.web.url(1))
         await stage.announce(*(f"{stage.web.origin}/unlisted/{number}" for number in range(100)))
         await stage.run()
-        assert await stage.list_told() == []
+        assert await stage.list_notices() == []
 
 
 async def test_a_child_that_cannot_be_read_is_no_shrinking(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -264,7 +264,7 @@ async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clo
         stage.web.misbehave(Fault(status=404, path=SITEMAP))
         await stage.run()
         holding = await stage.list_open()
-        reported = await stage.list_told()
+        reported = await stage.list_notices()
         stage.web.recover()
         list_pages(stage, 20)
         await stage.worker.end()
@@ -274,10 +274,10 @@ async def test_an_interrupted_execution_ends_nothing(make_bench: BenchMaker, clo
         assert (await stage.finish(started)).status is ExecutionStatus.INTERRUPTED
         assert {kind for kind, _ in holding} == {"no_urls", "sitemap_shrank", "execution_failed"}
         assert await stage.list_open() == holding
-        assert await stage.list_told() == reported
+        assert await stage.list_notices() == reported
         assert (await stage.run()).status is ExecutionStatus.SUCCEEDED
         assert await stage.list_open() == set()
-        assert len(await stage.list_told()) == 2 * len(reported)
+        assert len(await stage.list_notices()) == 2 * len(reported)
 
 
 async def test_two_sites_have_conditions_of_their_own(make_bench: BenchMaker, clock: StageClock) -> None:
@@ -295,7 +295,7 @@ async def test_two_sites_have_conditions_of_their_own(make_bench: BenchMaker, cl
         for _ in range(2):
             await stage.run(other)
             await stage.run()
-        assert await stage.list_told() == [("alert.fired", "execution_failed", "other")]
+        assert await stage.list_notices() == [("alert.fired", "execution_failed", "other")]
 
 
 @pytest.mark.both_databases
@@ -308,4 +308,4 @@ async def test_an_alert_is_written_in_the_transaction_that_ends_the_execution(
         await stage.run()
         assert not stage.sink.requests
         assert await stage.list_open() == {("execution_failed", stage.site.id)}
-        assert await stage.list_told() == [("alert.fired", "execution_failed", stage.site.id)]
+        assert await stage.list_notices() == [("alert.fired", "execution_failed", stage.site.id)]

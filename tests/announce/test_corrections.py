@@ -46,7 +46,7 @@ async def count_entered(stage: BingStage) -> dict[Channel, int]:
         (ChannelChoice.BING, 20, {Channel.INDEXNOW: 20, Channel.BING: 40}),
     ],
 )
-async def test_a_bad_run_is_undone_on_the_channels_that_are_named(
+async def test_a_bad_execution_is_undone_on_the_channels_that_are_named(
     make_bench: BenchMaker, channel: ChannelChoice, forgotten: int, sent: dict[Channel, int]
 ) -> None:
     """A10, A36, A41: all of it is due again there, also from sitemap files that have not changed since."""
@@ -62,7 +62,7 @@ async def test_a_bad_run_is_undone_on_the_channels_that_are_named(
         assert await count_entered(stage) == {Channel.INDEXNOW: 20, Channel.BING: 20, **none}
 
 
-async def test_what_was_announced_before_the_moment_stays(make_bench: BenchMaker) -> None:
+async def test_what_was_announced_before_that_time_stays(make_bench: BenchMaker) -> None:
     """A36: only the bad run is undone, to the moment; undoing it again finds nothing."""
     async with open_bing_stage(make_bench) as stage:
         await stage.announce()

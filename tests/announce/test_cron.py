@@ -37,7 +37,7 @@ NUMBERS = [1, 2, 3, 999, 10_000, 2**31, 2**63 - 1]
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize("timestamp", TIMESTAMPS)
 def test_each_cron_time_has_one_start_soon_after_it(cron: str, timestamp: datetime) -> None:
-    """A38: planning each run from the start before meets every cron time once, late by less than the bound."""
+    """A38: planning each execution from the start before meets every cron time once, late by less than the bound."""
     expected = list(islice(CronSim(cron, timestamp), 11))
     for site in NUMBERS:
         start = timestamp

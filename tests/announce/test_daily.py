@@ -1,5 +1,5 @@
-"""The figures of each day: a page counts once a day and channel, however often and at however many engines it is tried.
-Counted by real executions, on both databases."""
+"""The statistics of each day: a page counts once a day and channel, however often and at however many engines it is
+tried. Counted by real executions, on both databases."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time, timedelta
@@ -98,7 +98,7 @@ async def test_a_failure_is_an_attempt_and_its_retry_on_the_same_day_is_not_anot
 
 @pytest.mark.thorough
 async def test_a_retry_on_the_next_day_is_an_attempt_of_that_day(open_engines: Opener, clock: StageClock) -> None:
-    """A34: each day has its own figures, and yesterday's stay as they were."""
+    """A34: each day has its own statistics, and yesterday's stay as they were."""
     stage = await open_engines(1)
     stage.engines[0].misbehave(Fault(status=REFUSED, matching=stage.web.url(7)))
     await stage.announce()
@@ -203,7 +203,7 @@ async def test_a_page_of_several_engines_with_midnight_between_them_counts_once_
 
 @pytest.mark.thorough
 async def test_bing_is_counted_by_itself_and_within_its_quota(make_bench: BenchMaker) -> None:
-    """A10, A34: the other channel's figures are its own; what waits for quota was not tried."""
+    """A10, A34: the other channel's statistics are its own; what waits for quota was not tried."""
     async with open_bing_stage(make_bench, quota=12) as stage:
         for _ in range(2):
             await stage.announce()
@@ -255,7 +255,7 @@ async def test_every_day_is_listed_the_oldest_first_also_those_without_work(
 
 
 async def test_sites_are_summed_up_unless_one_is_asked_for(open_stage: StageMaker, make_bench: BenchMaker) -> None:
-    """A34: the figures of all sites together, or of one."""
+    """A34: the statistics of all sites together, or of one."""
     bench = make_bench(clock=StageClock(MORNING), retry_scale=1)
     stages = [await open_stage(SandboxSite(pages=pages), bench=bench) for pages in (3, 4)]
     for stage in stages:

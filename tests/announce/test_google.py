@@ -122,7 +122,7 @@ async def test_a_sitemap_is_submitted_when_it_changed_and_only_then(make_bench: 
         assert stage.list_published() == []
 
 
-async def test_another_property_or_account_is_told_again_and_robots_names_its_sitemaps(
+async def test_another_property_or_account_is_reported_again_and_robots_names_its_sitemaps(
     make_bench: BenchMaker,
 ) -> None:
     """A43: `googleProperty` goes out as it is set; a robots.txt is never submitted itself."""
@@ -164,7 +164,7 @@ SITEMAP_ROWS = {
 async def test_each_answer_about_a_sitemap(
     make_bench: BenchMaker, events: Events, row: tuple[Fault, str, bool]
 ) -> None:
-    """A27, A43: IndexNow is complete, the reason is shown, and a person is told where one is needed; once Google is
+    """A27, A43: IndexNow is complete, the reason is shown, and a person is notified where one is needed; once Google is
     well again, the sitemap is submitted and the alert ends."""
     fault, says, lasting = row
     async with open_google_stage(make_bench) as stage:
@@ -247,7 +247,7 @@ INDEXING_ROWS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("row", INDEXING_ROWS.values(), ids=INDEXING_ROWS)
 async def test_each_answer_about_a_page(make_bench: BenchMaker, row: IndexingRow) -> None:
-    """A27, A31, A43: requests, waits, quota and ledger; the sitemap is told all the same."""
+    """A27, A31, A43: requests, waits, quota and ledger; the sitemap is submitted all the same."""
     async with open_google_stage(make_bench, content=JOBS) as stage:
         stage.google.misbehave(replace(row.fault, path=faults.PUBLISH_PATH))
         report = await stage.announce(ChannelChoice.GOOGLE)
@@ -303,7 +303,7 @@ def test_the_quotas_day_is_that_of_california(at: datetime, day: date) -> None:
 
 
 def test_pages_that_are_not_declared_are_never_sent_to_the_indexing_api() -> None:
-    """A43: with credentials alone, sitemaps are told and no given page is taken."""
+    """A43: with credentials alone, sitemaps are submitted and no given page is taken."""
     account = {"client_email": "a@b", "private_key": "-----BEGIN", "token_uri": "https://oauth2.googleapis.com/token"}
     google = GoogleSettings.make(key=json.dumps(account))
     site = make_site(sitemap_urls=["https://example.com/sitemap.xml"], key="12345678", google=google)

@@ -130,7 +130,7 @@ def test_a_request_cannot_print_the_key(site: Site) -> None:
         (SubmitMethod.POST, MOST_URLS, SubmitMethod.POST),
     ],
 )
-def test_one_url_goes_by_get_and_more_by_post_unless_told(
+def test_one_url_goes_by_get_and_more_by_post_unless_set_otherwise(
     method: SubmitMethod, count: int, chosen: SubmitMethod
 ) -> None:
     """A16: auto decides by the count, get and post do not."""
@@ -183,7 +183,9 @@ def test_every_other_answer_has_its_meaning(status: int, body: bytes, verdict: V
 
 @pytest.mark.parametrize(("body", "verdict"), [(NOT_VERIFIED, Verdict.UNVERIFIED), (FORBIDDEN, Verdict.FORBIDDEN)])
 @pytest.mark.parametrize("padding", [0, 250, 1_000])
-def test_both_kinds_of_403_are_told_apart_wherever_the_code_stands(body: bytes, verdict: Verdict, padding: int) -> None:
+def test_both_kinds_of_403_are_distinguished_wherever_the_code_stands(
+    body: bytes, verdict: Verdict, padding: int
+) -> None:
     """A22: behind a long message too; the spelling is the engines' own, and one of them clears by itself."""
     document = {"detail": "d" * padding, **json.loads(body)}
     assert judge(403, json.dumps(document).encode()).verdict is verdict

@@ -33,7 +33,7 @@ class Till:
             return await getattr(self.quota, change)(connection, *values, **options)
 
     async def describe(self) -> tuple[int, int, bool]:
-        """The limit, what was used of it, and whether the channel told the limit of this day."""
+        """The limit, what was used of it, and whether the channel named the limit of this day."""
         state = await self.quota.read()
         return state.limit, state.used, state.learned
 
@@ -49,8 +49,8 @@ async def test_the_first_request_of_a_day_carries_one_page_and_its_answer_counts
     assert await till.describe() == (LIMIT, 1, False)
     await till.do("confirm", 1, remaining=6)
     assert await till.describe() == (7, 1, True)
-    [told] = pick_events(events, "baidu.quota_learned", log_level="info")
-    assert (told["site_number"], told["day"], told["used"], told["quota"]) == (1, str(till.quota.day), 1, 7)
+    [said] = pick_events(events, "baidu.quota_learned", log_level="info")
+    assert (said["site_number"], said["day"], said["used"], said["quota"]) == (1, str(till.quota.day), 1, 7)
     assert await till.do("reserve", 50) == 6
     await till.do("confirm", 6, remaining=0)
     assert await till.describe() == (7, 7, True)
@@ -142,8 +142,8 @@ async def test_a_limit_that_was_asked_for_counts_if_the_site_wants_it(
     assert await asking.describe() == (250, 0, True)
     assert await asking.do("reserve", 300) == 250
     assert (await Till(database, clock, terms=BING).describe())[0] == LIMIT
-    [told] = pick_events(events, "bing.quota_learned", log_level="info")
-    assert (told["site_number"], told["day"], told["quota"]) == (1, "2026-11-15", 250)
+    [said] = pick_events(events, "bing.quota_learned", log_level="info")
+    assert (said["site_number"], said["day"], said["quota"]) == (1, "2026-11-15", 250)
 
 
 async def test_rejected_pages_are_not_charged(database: Database, clock: FakeClock) -> None:

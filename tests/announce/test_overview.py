@@ -1,4 +1,4 @@
-"""How a site stands, in one look: the state and its reason, the last execution and the one at work, the next run, Bing.
+"""The status of a site: the state and its reason, the last execution and the one at work, the next execution, Bing.
 On both databases, after real executions."""
 
 from datetime import timedelta
@@ -207,7 +207,7 @@ async def test_bing_switched_off_breaks_a_site_until_it_has_another_key_or_no_bi
         assert set(stage.engine.accepted) == set(stage.web.urls())
 
 
-async def test_a_key_that_rests_is_told_and_does_not_break_the_site(make_bench: BenchMaker, clock: StageClock) -> None:
+async def test_a_key_that_rests_is_shown_and_does_not_break_the_site(make_bench: BenchMaker, clock: StageClock) -> None:
     """A31, A33: an hour later it is over by itself."""
     async with open_service(make_bench, clock=clock, quota=12) as stage:
         stage.bing.throttle()

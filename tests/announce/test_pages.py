@@ -234,7 +234,7 @@ def test_hashes_are_the_same_64_bits_with_a_sign() -> None:
 
 
 def test_pages_are_picked_from_a_listing_with_their_lastmods_read() -> None:
-    """A8: the latest moment that a stamp can mean; a wrong one counts as missing."""
+    """A8: the latest time that a lastmod can mean; a wrong one counts as missing."""
     urls = [b"https://example.com/a", b"https://example.com/b", b"https://example.com/c"]
     listing = Listing()
     listing.extend(Listing(urls, hash_urls(urls), [b"2026-11-15", b"soon", b""]))

@@ -63,7 +63,7 @@ async def test_every_execution_is_kept_with_times_counts_engines_and_errors(open
 
 
 async def test_only_one_of_two_executions_at_once_runs(open_stage: StageMaker) -> None:
-    """A39: the other is told which one is running; nothing is sent twice."""
+    """A39: the other learns which one is running; nothing is sent twice."""
     stage = await open_stage()
     outcomes = await asyncio.gather(stage.announce(), stage.announce(), return_exceptions=True)
     [report] = [outcome for outcome in outcomes if isinstance(outcome, Report)]

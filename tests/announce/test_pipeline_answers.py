@@ -153,8 +153,8 @@ async def test_an_engine_that_forbids_the_key_is_left_alone_until_there_is_a_new
 async def test_a_site_whose_key_every_engine_forbids_fails_and_asks_nobody(
     open_stage: StageMaker, events: Events
 ) -> None:
-    """A22, A24: the execution fails without a single request; people are told once, and once more when a new key has
-    ended it."""
+    """A22, A24: the execution fails without a single request; people are notified once, and once more when a new key
+    has ended it."""
     stage = await open_stage()
     engine = stage.engines[0]
     engine.misbehave(FORBIDDEN)

@@ -56,7 +56,7 @@ async def test_a_stop_saves_what_was_done_and_the_next_execution_sends_just_the_
     report = await stage.announce(stop=stop)
     assert report.status is INTERRUPTED
     assert 0 < len(alpha.accepted) < 40
-    # A37: the figures add up: each engine's part, and the pages as a whole.
+    # A37: the counts add up: each engine's part, and the pages as a whole.
     assert {line.succeeded + line.failed + line.left for line in report.engines.values()} == {report.new}
     assert (report.new + report.cached, report.submitted) == (report.total, len({*alpha.accepted, *beta.accepted}))
     [warning] = [warning for warning in report.warnings if "stopped early" in warning]

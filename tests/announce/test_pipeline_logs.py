@@ -25,7 +25,7 @@ def keep(event: Any, *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-async def test_each_batch_and_each_engine_is_told_with_its_figures(open_stage: StageMaker, events: Events) -> None:
+async def test_each_batch_and_each_engine_is_reported_with_its_counts(open_stage: StageMaker, events: Events) -> None:
     """A23: batch number, URLs, engine, status and time; total, succeeded, failed and mean time; all of it INFO."""
     stage = await open_stage(SandboxSite(pages=102, layout=Layout.URLSET), submit_method=SubmitMethod.GET)
     await stage.announce()
@@ -82,7 +82,7 @@ async def test_more_than_a_tenth_failed_alerts_with_reason_count_and_action(
         assert alert["action"]
 
 
-async def test_what_failed_for_good_is_told_with_full_detail_and_what_to_check(
+async def test_what_failed_for_good_is_reported_with_full_detail_and_what_to_check(
     open_stage: StageMaker, events: Events
 ) -> None:
     """A21, A23: an ERROR with the URL, the status, the engine's words and advice."""

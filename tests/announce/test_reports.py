@@ -1,4 +1,4 @@
-"""The figures of an execution, and the names under which people and scripts read them."""
+"""The counts of an execution, and the names under which people and scripts read them."""
 
 import json
 from dataclasses import fields
@@ -144,7 +144,7 @@ def make_full() -> Report:
 
 
 def test_an_execution_is_reported_under_fixed_names() -> None:
-    """A37: total, new, cached, submitted, failed, per engine figures and errors, as scripts rely on them."""
+    """A37: total, new, cached, submitted, failed, per engine counts and errors, as scripts rely on them."""
     shown = dict(make_full().to_json())
     assert shown.pop("engines") == [EngineReport(ALPHA).to_json()]
     assert shown == {
@@ -198,6 +198,6 @@ def test_every_figure_of_a_report_is_shown_and_is_plain_json() -> None:
 
 
 def test_an_execution_that_runs_is_shown_as_running() -> None:
-    """A36, A37: the same figures are its live progress."""
+    """A36, A37: the same counts are its live progress."""
     shown = Report(site="example.com").to_json()
     assert (shown["status"], shown["total"], shown["engines"], shown["errors"]) == ("running", 0, [], [])

@@ -127,7 +127,7 @@ async def open_several(url: str, count: int) -> AsyncIterator[list[Database]]:
 async def test_what_was_missed_for_a_week_is_made_up_once(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
-    """A38: the machine was off over seven due times; one run, and then the next day's."""
+    """A38: the machine was off over seven due times; one execution, and then the next day's."""
     site = await desk.add(DAILY)
     clock.advance(7 * DAY)
     assert await run_due(database, planned) == [site.number]
@@ -191,7 +191,7 @@ async def test_a_site_that_does_not_run_by_itself_cannot_be_paused(planned: Sche
 
 
 async def test_only_a_change_of_cron_plans_anew(desk: Desk, clock: FakeClock) -> None:
-    """A38: saving a site again must not lose a run that is due; a new cron counts from now."""
+    """A38: saving a site again must not lose an execution that is due; a new cron counts from now."""
     site = await desk.add(HOURLY)
     due = await desk.find_next(site)
     clock.advance(5 * HOUR)
@@ -410,10 +410,10 @@ async def test_a_begin_that_is_rolled_back_leaves_the_run_due(
     assert not await begin(database, planned, site.number)
 
 
-async def test_a_clock_that_was_set_back_does_not_repeat_a_run(
+async def test_a_clock_that_was_set_back_does_not_repeat_an_execution(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock
 ) -> None:
-    """A38: after the run, the clock jumps to before the cron time that was run."""
+    """A38: after the execution, the clock jumps to before the cron time that was run."""
     site = await desk.add(HOURLY)
     clock.advance(HOUR + timedelta(minutes=5))
     assert await run_due(database, planned) == [site.number]
@@ -428,7 +428,7 @@ async def test_a_clock_that_was_set_back_does_not_repeat_a_run(
 async def test_a_site_that_runs_when_it_is_due_is_never_late(
     database: Database, planned: Schedules, desk: Desk, clock: FakeClock, cron: str
 ) -> None:
-    """A40: looked at in the last moment before each of its runs, which is when most time has passed."""
+    """A40: looked at just before each of its due times, which is when most time has passed."""
     site = await desk.add(cron)
     for _ in range(8):
         due = await desk.find_next(site)
@@ -445,7 +445,7 @@ async def test_a_site_that_runs_when_it_is_due_is_never_late(
         # Made up long after its time: two whole periods from then.
         (HOURLY, "2026-11-16T09:54", "2026-11-16T11:54"),
         ("0 9,17 * * *", "2026-11-16T09:00", "2026-11-17T09:00"),
-        # The last run of the week is followed by a long period and a short one.
+        # The last execution of the week is followed by a long period and a short one.
         ("*/15 6-22 * * 1-5", "2026-11-20T22:45", "2026-11-23T06:15"),
     ],
 )

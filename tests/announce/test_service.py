@@ -101,7 +101,7 @@ async def test_a_site_that_runs_cannot_be_triggered_and_bing_only_where_it_is_on
 
 @pytest.mark.both_databases
 async def test_of_fifty_triggers_at_once_one_begins(make_bench: BenchMaker, clock: StageClock) -> None:
-    """A39: the others are told its id."""
+    """A39: the others learn its id."""
     async with open_service(make_bench, clock=clock) as stage:
         held = stage.hold_back()
         outcomes = await asyncio.gather(*(stage.service.trigger(stage.site) for _ in range(50)), return_exceptions=True)
@@ -115,7 +115,7 @@ async def test_of_fifty_triggers_at_once_one_begins(make_bench: BenchMaker, cloc
 
 
 @pytest.mark.both_databases
-async def test_a_due_run_is_done_once_and_the_next_is_planned(make_bench: BenchMaker, clock: StageClock) -> None:
+async def test_a_due_execution_is_done_once_and_the_next_is_planned(make_bench: BenchMaker, clock: StageClock) -> None:
     """A38: what is due is sent, and the schedule goes on from there."""
     async with open_service(make_bench, clock=clock) as stage:
         clock.set(NOON)
@@ -167,7 +167,7 @@ async def test_a_due_run_of_a_site_that_is_busy_is_done_once_it_is_free(
 async def test_a_job_whose_work_is_gone_leaves_no_trace_of_an_execution(
     make_bench: BenchMaker, clock: StageClock, loss: str
 ) -> None:
-    """A38, A39: a job is a wake-up call; of two that come for one run, one runs it."""
+    """A38, A39: a job is a wake-up call; of two that come for one execution, one runs it."""
     async with open_service(make_bench, clock=clock) as stage:
         clock.set(NOON)
         (number,) = await stage.list_due()
@@ -248,7 +248,7 @@ async def test_a_given_url_is_not_sent_again_within_ten_minutes(make_bench: Benc
 async def test_no_urls_or_too_many_are_refused_before_anything_begins(
     make_bench: BenchMaker, clock: StageClock, count: int
 ) -> None:
-    """A36: the rule is told, and the site is free."""
+    """A36: the rule is reported, and the site is free."""
     async with open_service(make_bench, clock=clock) as stage:
         with pytest.raises(SiteError, match="1 to 10,000 URLs"):
             await stage.service.announce_urls(stage.site, [stage.web.url(1)] * count)
@@ -288,23 +288,23 @@ async def test_given_urls_go_to_bing_within_its_quota(make_bench: BenchMaker, cl
         assert not stage.list_crawled()
 
 
-async def test_a_site_that_did_not_run_is_told_once_and_resolved_by_its_next_run(
+async def test_a_site_that_did_not_run_is_reported_once_and_resolved_by_its_next_execution(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
     """A40: not run for two periods."""
     async with open_service(make_bench, clock=clock) as stage:
-        told = []
+        said = []
         for days in (1, 1, 1, 0):
             clock.advance(days * DAY)
             await stage.service.watch_over()
-            told.append(len(await stage.list_told()))
+            said.append(len(await stage.list_notices()))
         fired = ("alert.fired", "not_run", stage.site.id)
-        assert told == [0, 1, 1, 1]
-        assert await stage.list_told() == [fired]
+        assert said == [0, 1, 1, 1]
+        assert await stage.list_notices() == [fired]
         assert await stage.list_open() == {("not_run", stage.site.id)}
         await stage.run_due()
         await stage.service.watch_over()
-        assert await stage.list_told() == [fired, ("alert.resolved", "not_run", stage.site.id)]
+        assert await stage.list_notices() == [fired, ("alert.resolved", "not_run", stage.site.id)]
         assert await stage.list_open() == set()
 
 
@@ -320,7 +320,7 @@ async def test_a_paused_site_is_not_missed(make_bench: BenchMaker, clock: StageC
 async def test_a_site_takes_its_own_conditions_along_when_it_is_removed_and_nobody_elses(
     make_bench: BenchMaker, clock: StageClock
 ) -> None:
-    """A40, C24: a platform may have the name of a site; what is told of it goes on."""
+    """A40, C24: a platform may have the name of a site; its alerts go on."""
     async with open_service(make_bench, clock=clock) as stage:
         name, alerts = stage.site.id, stage.service.alerts
         own = [(AnnounceAlert.NOT_RUN, name), (AnnounceAlert.CHANNEL_BROKEN, f"{name} at api.example")]

@@ -66,7 +66,7 @@ async def test_a_key_file_may_have_white_space_and_a_byte_order_mark(
         (KEY[:-1], "another key"),
     ],
 )
-async def test_a_key_file_with_anything_else_in_it_is_told_apart(
+async def test_a_key_file_with_anything_else_in_it_is_distinguished(
     web: SandboxSite, site: Site, client: GuardedClient, body: str, words: str
 ) -> None:
     """A25: the message says what is there instead, and what to do."""
@@ -85,7 +85,7 @@ async def test_a_key_file_that_is_not_served_is_named_with_its_status(
     assert_bad(await check_key_file(site, client=client), words)
 
 
-async def test_a_key_file_on_a_server_that_gives_no_answer_is_told(
+async def test_a_key_file_on_a_server_that_gives_no_answer_is_reported(
     web: SandboxSite, site: Site, client: GuardedClient
 ) -> None:
     """A25: the network's failure is the finding; nothing is raised."""
@@ -133,7 +133,7 @@ async def test_a_key_file_of_endless_length_is_not_read_to_its_end(
         ("<!doctype html><title>Home</title>", "an HTML page"),
     ],
 )
-async def test_a_sitemap_that_lists_none_of_the_sites_pages_is_told(
+async def test_a_sitemap_that_lists_none_of_the_sites_pages_is_reported(
     web: SandboxSite, site: Site, client: GuardedClient, body: str, words: str
 ) -> None:
     """A25, A7: foreign, empty, or not a sitemap at all."""
@@ -141,7 +141,7 @@ async def test_a_sitemap_that_lists_none_of_the_sites_pages_is_told(
     assert_bad(await check_sitemap(site, client=client, clock=SystemClock()), words)
 
 
-async def test_a_sitemap_outside_the_key_files_folder_is_told(web: SandboxSite, client: GuardedClient) -> None:
+async def test_a_sitemap_outside_the_key_files_folder_is_reported(web: SandboxSite, client: GuardedClient) -> None:
     """A25, A7: the key does not vouch for any of its pages, which is not the same as having none."""
     web.serve("/blog/key.txt", KEY)
     site = make_site(sitemap_urls=[web.sitemap_url], key=KEY, key_location=f"{web.origin}/blog/key.txt")

@@ -70,7 +70,7 @@ async def installation(database_url: str, tmp_path: Path) -> AsyncIterator[Insta
         yield opened
 
 
-async def test_every_condition_is_told_and_the_urgent_ones_come_first(installation: Installation) -> None:
+async def test_every_condition_is_shown_and_the_urgent_ones_come_first(installation: Installation) -> None:
     page = await list_sites(installation.database, clock=installation.clock)
     assert [(site.id.partition(".")[0], site.condition.value) for site in page.sites] == [
         ("g-broken", "broken"),
@@ -128,7 +128,7 @@ async def test_pages_hold_every_site_once(installation: Installation) -> None:
     assert sorted(seen) == sorted(SITES)
 
 
-async def test_one_site_is_told_as_in_the_list(installation: Installation) -> None:
+async def test_one_site_is_reported_as_in_the_list(installation: Installation) -> None:
     page = await list_sites(installation.database, clock=installation.clock)
     for site in page.sites:
         assert await find_summary(installation.database, site.number, clock=installation.clock) == site

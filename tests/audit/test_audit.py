@@ -376,7 +376,7 @@ async def test_row_of_an_older_key_is_pointed_out(planted: Planted) -> None:
 
 
 async def test_database_that_cannot_be_looked_into_does_not_pass(planted: Planted) -> None:
-    """C25: a broken file, and a server that is not there; the password in its address is not told."""
+    """C25: a broken file, and a server that is not there; the password in its address is not shown."""
     broken = planted.data_dir / "broken.db"
     broken.write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
     broken.chmod(0o600)
@@ -452,15 +452,15 @@ async def test_many_findings_are_counted_and_not_all_listed(planted: Planted) ->
     assert check.findings[-1].what == "450 more that are not listed"
 
 
-async def test_secret_in_the_name_of_a_file_is_not_told(planted: Planted) -> None:
-    """C7: `Planted.audit` looks for it in everything that is told."""
+async def test_secret_in_the_name_of_a_file_is_not_reported(planted: Planted) -> None:
+    """C7: `Planted.audit` looks for it in everything that is shown."""
     planted.write(f"{BING_KEY}.log", BING_KEY).chmod(0o644)
     check = await planted.fail(CheckName.LOGS, also={CheckName.FILE_MODES})
     assert tell(check) == [(f"{planted.data_dir}/***REDACTED***.log, line 1", "the Bing key of mine")]
 
 
-async def test_secret_in_the_name_of_a_row_is_not_told(planted: Planted) -> None:
-    """C7: the row is named before the key that its name repeats is opened, and told only after."""
+async def test_secret_in_the_name_of_a_row_is_not_reported(planted: Planted) -> None:
+    """C7: the row is named before the key that its name repeats is opened, and shown only after."""
     await planted.execute("UPDATE tbl_cookie SET cookie_name = :value", {"value": BING_KEY})
     also = {CheckName.DATABASE, CheckName.DATABASE_FILES}
     (found,) = tell(await planted.fail(CheckName.ENCRYPTION, also=also))

@@ -54,7 +54,7 @@ async def test_the_first_site_goes_from_nothing_to_accepted_pages(visit: Visit) 
 
 
 async def test_progress_moves_without_a_reload(visit: Visit) -> None:
-    """The running site names its worker; the stream brings the engine's figures into the same page, up to the end."""
+    """The running site names its worker; the stream brings the engine's counts into the same page, up to the end."""
     await sign_in(visit)
     path = await add_site(visit)
     [worker] = await visit.api.installation.dispatcher.list_workers()

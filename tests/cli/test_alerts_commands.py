@@ -1,4 +1,4 @@
-"""`tidings alerts`: what is open, and whether messages arrive. A monitor outside is told after good runs."""
+"""`tidings alerts`: what is open, and whether messages arrive. A monitor outside hears of good executions."""
 
 import pytest
 

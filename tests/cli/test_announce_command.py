@@ -1,5 +1,5 @@
-"""`tidings announce` as a person or a cron job meets it: exit codes, what is said where, signals, a second run beside
-the first, a full disk. What an execution does in detail is tested on the pipeline."""
+"""`tidings announce` as a person or a cron job meets it: exit codes, what is said where, signals, a second execution
+beside the first, a full disk. What an execution does in detail is tested on the pipeline."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ GRACE_MS = 5_000
 
 
 async def test_all_sent_ends_with_0_and_a_line_for_each_engine(terminal: Terminal) -> None:
-    """A18, A23: the summary names every engine with its figures; a second run has nothing to send."""
+    """A18, A23: the summary names every engine with its counts; a second execution has nothing to send."""
     async with make_sandbox(engines=2) as sandbox:
         first = await terminal.run(*announce_words(sandbox))
         second = await terminal.run(*announce_words(sandbox, "--json"))
@@ -39,7 +39,7 @@ async def test_all_sent_ends_with_0_and_a_line_for_each_engine(terminal: Termina
 
 
 async def test_some_refused_ends_with_1_and_says_what_becomes_of_them(terminal: Terminal) -> None:
-    """A13, A18, A22: one bad URL costs the others nothing, is told with its reason, and is sent again next time."""
+    """A13, A18, A22: one bad URL costs the others nothing, is shown with its reason, and is sent again next time."""
     async with make_sandbox(engines=2) as sandbox:
         bad = sandbox.site.url(7)
         sandbox.engine("beta").misbehave(Fault(status=422, body="not welcome here", matching=bad))
@@ -259,7 +259,7 @@ async def test_key_is_never_shown_in_full(terminal: Terminal) -> None:
 
 
 async def test_data_is_for_its_owner_alone_under_any_umask(terminal: Terminal) -> None:
-    """A4, design decision 6: 0700 and 0600, also of what is there only while it runs; the new master key is told of."""
+    """A4, design decision 6: 0700 and 0600, also of what is there only while it runs; the new master key is named."""
     open_to_others: dict[str, str] = {}
     async with make_sandbox(pages=3) as sandbox:
         sandbox.engines[0].on_request = lambda _: open_to_others.update(_find_open(terminal.data_dir))
@@ -328,7 +328,7 @@ def _fill_disk_at(sandbox: Sandbox, count: int, *, pid: int) -> None:
 
 @pytest.mark.thorough
 async def test_a_dry_run_and_a_check_leave_nothing_behind_and_the_first_execution_says_so(terminal: Terminal) -> None:
-    """A12, A25: no database, no key, no folder; a run in a new place says that every page counts as new, once."""
+    """A12, A25: no database, no key, no folder; an execution in a new place says once that every page is new."""
     async with make_sandbox(pages=3) as sandbox:
         dry = await terminal.run(*announce_words(sandbox, "--dry-run"))
         checked = await terminal.run("check", sandbox.site.sitemap_url, "--key", sandbox.site.key)

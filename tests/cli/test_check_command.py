@@ -80,7 +80,7 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
 
 
 @pytest.mark.thorough
-async def test_google_is_asked_about_the_sitemap_and_told_of_it(terminal: Terminal, tmp_path: Path) -> None:
+async def test_google_is_asked_about_the_sitemap_and_reported_of_it(terminal: Terminal, tmp_path: Path) -> None:
     """A43: credentials from a file; check, run, status and forget know the channel, and show no key."""
     google, site = SandboxGoogle(), SandboxSite(pages=3)
     async with Sandbox(site=site, engines=[SandboxEngine("alpha")], google=google) as sandbox:

@@ -175,7 +175,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
 
 
 @pytest.mark.thorough
-async def test_without_a_cookie_a_person_is_told_what_to_do(terminal: Terminal, weibo: SandboxWeibo) -> None:
+async def test_without_a_cookie_a_person_is_reported_what_to_do(terminal: Terminal, weibo: SandboxWeibo) -> None:
     """C24: on the terminal, and at the destination of alerts, also where no service runs."""
     async with SandboxSink() as sink:
         terminal.variables["TIDINGS_WEBHOOK_URL"] = sink.url
@@ -240,7 +240,7 @@ async def test_what_a_killed_process_held_is_recovered(terminal: Terminal, weibo
 
 @pytest.mark.thorough
 async def test_two_discoveries_at_once_are_one(terminal: Terminal, weibo: SandboxWeibo) -> None:
-    """C3: the other is told who has the right to run, and ends with 1."""
+    """C3: the other learns who has the right to run, and ends with 1."""
     await prepare(terminal, discover=False)
     weibo.misbehave(Fault(FaultKind.HANG))
     first = await terminal.start("collect", "discover")

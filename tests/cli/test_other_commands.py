@@ -21,7 +21,7 @@ MASK = "****...****"
 
 @pytest.mark.thorough
 async def test_site_is_stored_shown_masked_run_and_removed(terminal: Terminal) -> None:
-    """A2, A4, A37: from `sites add` to `sites remove`, with a run and its record in between."""
+    """A2, A4, A37: from `sites add` to `sites remove`, with an execution and its record in between."""
     async with make_sandbox() as sandbox:
         site, engine = sandbox.site, sandbox.engines[0]
         added = await terminal.run(
@@ -87,7 +87,7 @@ async def test_environment_alone_sets_a_site_up(terminal: Terminal) -> None:
             ["ledger", "forget", "mine", "--since", "lately"],
             {},
             "--since: it must be a time such as",
-            id="no moment",
+            id="no timestamp",
         ),
         pytest.param(["database", "downgrade", "tomorrow", "--yes"], {}, "tomorrow", id="no revision"),
         pytest.param(["status"], {"TIDINGS_DATABASE_URL": "mysql://a:b@c/d"}, "mysql is not supported", id="database"),
@@ -227,7 +227,7 @@ async def test_sandbox_says_what_to_try_and_ends_by_ctrl_c(terminal: Terminal) -
 
 
 async def test_sandbox_on_a_taken_port_ends_with_one_line(terminal: Terminal) -> None:
-    """Two sandboxes started by mistake are told apart from a broken installation."""
+    """Two sandboxes started by mistake are distinguished from a broken installation."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = await terminal.run("sandbox", "--port", str(taken.getsockname()[1]))
     assert ended.code == 1

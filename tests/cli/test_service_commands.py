@@ -410,7 +410,7 @@ async def test_status_says_why_bing_is_switched_off_and_nothing_of_it_where_it_i
 
 
 @pytest.mark.parametrize(("channel", "forgotten", "sent"), [([], 10, (10, 10)), (["bing"], 5, (5, 10))])
-async def test_a_bad_run_is_undone_on_one_channel_or_both(
+async def test_a_bad_execution_is_undone_on_one_channel_or_both(
     terminal: Terminal, channel: list[str], forgotten: int, sent: tuple[int, int]
 ) -> None:
     """A36, A41: what is forgotten is sent again by the next run, and nothing else."""

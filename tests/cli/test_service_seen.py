@@ -12,8 +12,8 @@ pytestmark = pytest.mark.one_database
 
 @pytest.mark.thorough
 async def test_status_promises_a_run_only_while_a_service_was_seen(terminal: Terminal) -> None:
-    """A33, A38: before a service ever ran, nobody runs the site; a living one is seen, and its next run is named. One
-    that was stopped is known at once."""
+    """A33, A38: before a service ever ran, nobody runs the site; a living one is seen, and its next execution is named.
+    One that was stopped is known at once."""
     async with make_sandbox(pages=1) as sandbox:
         words = ("sites", "add", sandbox.site.sitemap_url, "--id", "mine", "--key", sandbox.site.key)
         assert (await terminal.run(*words)).code == 0

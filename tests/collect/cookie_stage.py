@@ -49,7 +49,7 @@ async def find_cookie(records: CookieRecords, name: str) -> Cookie:
 
 
 def make_pool(database: ReadableDatabase, *, keys: KeyRing, clock: Clock | None = None, **options: Any) -> CookiePool:
-    """A pool that reads the table for every lease, unless told otherwise."""
+    """A pool that reads the table for every lease, by default."""
     chosen = {"reread_after": timedelta(0), "redactor": Redactor(), **options}
     return CookiePool(database, keys=keys, clock=clock or SystemClock(), **chosen)
 

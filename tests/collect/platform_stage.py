@@ -44,7 +44,7 @@ def refer_to(hit: Hit) -> NoteReference:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way to be refused, and what it must be told as."""
+    """One way to be refused, and what it must be reported as."""
 
     name: str
     fault: Fault

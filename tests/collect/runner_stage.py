@@ -149,7 +149,7 @@ class RunnerStage:
         return await read_sources(self.database)
 
     async def list_notified(self) -> list[tuple[str, str, str]]:
-        """What people were told so far, of what kind, about what, in order."""
+        """What people were notified of so far, of what kind, about what, in order."""
         while await self.alerts.deliver():
             pass
         documents: list[Any] = [recorded.fields["document"] for recorded in self.sink.taken]

@@ -208,7 +208,7 @@ async def test_a_job_that_fails_is_reported_and_tried_the_next_time(
 
 
 async def test_where_others_drive_only_recovery_and_alerts_go_on(stage: RunnerStage, process_lock: ProcessLock) -> None:
-    """C19: TIDINGS_COLLECT_RUNNER=off; what the other one left behind is freed, and people are told."""
+    """C19: TIDINGS_COLLECT_RUNNER=off; what the other one left behind is freed, and people are notified."""
     await stage.watch_keyword("weibo")
     await leave_leased(stage)
     process = Process(stage, process_lock, drives=False)

@@ -123,7 +123,7 @@ async def test_the_highest_priority_is_lent_first_and_then_the_least_used(
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "shown"),
     [
         pytest.param({"status": "invalid"}, "1 invalid", id="invalid"),
         pytest.param({"status": "banned"}, "1 banned", id="banned"),
@@ -133,14 +133,14 @@ async def test_the_highest_priority_is_lent_first_and_then_the_least_used(
     ],
 )
 async def test_a_cookie_that_cannot_be_used_is_not_lent_until_it_can(
-    cookie_records: CookieRecords, pool_of: PoolMaker, database: Database, values: dict[str, Any], told: str
+    cookie_records: CookieRecords, pool_of: PoolMaker, database: Database, values: dict[str, Any], shown: str
 ) -> None:
     """C15, C18: COOKIE_EXHAUSTED says why; one that is added a moment later is seen at once, however fresh the read."""
     await add_cookies(cookie_records, "one")
     await change_row(database, "one", **values)
     pool = pool_of(reread_after=timedelta(hours=1))
     message = await refuse(use(pool), ErrorCode.COOKIE_EXHAUSTED)
-    assert message == f"no cookie for bilibili can be used: {told}"
+    assert message == f"no cookie for bilibili can be used: {shown}"
     await add_cookies(cookie_records, "two")
     assert await use(pool) == "two"
     assert "1 excluded" in await refuse(use(pool, exclude=("two",)), ErrorCode.COOKIE_EXHAUSTED)
@@ -201,7 +201,7 @@ async def test_what_is_reported_is_not_counted_twice_and_what_others_used_is_cou
 async def test_200_leases_at_once_never_share_a_cookie_and_keep_the_limits(
     cookie_records: CookieRecords, pool_of: PoolMaker, limit: int
 ) -> None:
-    """C18: over five cookies; where the limit is met, the rest is told so and nothing more is used."""
+    """C18: over five cookies; where the limit is met, the rest learns it and nothing more is used."""
     await add_cookies(cookie_records, *NAMES, daily_limit=limit)
     pool = pool_of(clock=SystemClock(), patience=timedelta(seconds=SOON), reread_after=timedelta(milliseconds=20))
     held: set[str] = set()
@@ -344,15 +344,15 @@ async def test_what_another_process_had_is_forgotten_when_it_is_time_to_ask_agai
 async def test_a_row_with_a_broken_value_keeps_no_other_cookie_from_use(
     cookie_records: CookieRecords, pool_of: PoolMaker, database: Database, log: StringIO, values: dict[str, Any]
 ) -> None:
-    """C18: it is left out and told once, however often the table is read; when it is mended, it is lent."""
+    """C18: it is left out and reported once, however often the table is read; when it is mended, it is lent."""
     await add_cookies(cookie_records, "broken", priority=9)
     await add_cookies(cookie_records, "good")
     before = await find_row(database, "broken")
     await change_row(database, "broken", **values)
     pool = pool_of()
     assert [await use(pool) for _ in range(3)] == ["good"] * 3
-    told = await refuse(use(pool, exclude=("good",)), ErrorCode.COOKIE_EXHAUSTED)
-    assert told.endswith("1 unreadable, 1 excluded")
+    said = await refuse(use(pool, exclude=("good",)), ErrorCode.COOKIE_EXHAUSTED)
+    assert said.endswith("1 unreadable, 1 excluded")
     lines = [line for line in map(json.loads, log.getvalue().splitlines()) if line["event"] == "cookie.unreadable"]
     assert [line["cookie_name"] for line in lines] == ["broken"]
     await change_row(database, "broken", **{name: before[name] for name in values})

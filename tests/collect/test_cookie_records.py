@@ -103,7 +103,7 @@ async def test_a_cookie_that_is_added_again_is_replaced_and_its_uses_still_count
 async def test_a_cookie_that_a_person_enables_is_active_with_no_errors(
     cookie_records: CookieRecords, database: Database, clock: FakeClock, status: CookieStatus
 ) -> None:
-    """C9: from every state there is a way back, by hand; a name that is not there is told."""
+    """C9: from every state there is a way back, by hand; a name that is not there is reported."""
     await add_cookies(cookie_records, "one")
     await change_row(
         database,
@@ -123,7 +123,7 @@ async def test_a_cookie_that_a_person_enables_is_active_with_no_errors(
 
 
 async def test_a_removed_cookie_is_gone(cookie_records: CookieRecords) -> None:
-    """C9: the row with its ciphertext; removing it again is told."""
+    """C9: the row with its ciphertext; removing it again is reported."""
     await add_cookies(cookie_records, "one", "two")
     assert [await cookie_records.remove("one"), await cookie_records.remove("one")] == [True, False]
     assert [cookie.name for cookie in await cookie_records.list_all()] == ["two"]
@@ -250,7 +250,7 @@ async def test_a_fernet_token_is_read_and_rotated_into_a_blob(
 async def test_one_unreadable_cookie_does_not_keep_the_others_from_a_new_key(
     database: Database, clock: FakeClock
 ) -> None:
-    """C22: it is told in the end, and stays as it was."""
+    """C22: it is reported in the end, and stays as it was."""
     old, new = new_master_key(), new_master_key()
     await add_cookies(CookieRecords(database, keys=KeyRing.parse(f"k1:{old}"), clock=clock), "one", "two", "three")
     await change_row(database, "one", encryption_key_id="lost")

@@ -89,7 +89,7 @@ async def live_a_life(database: Database, pool: CookiePool, records: CookieRecor
 
 
 async def fail(pool: CookiePool, error: Exception) -> str:
-    """What the log would be told of a request that ends like this."""
+    """What the log would get of a request that ends like this."""
     try:
         async with pool.lease(PLATFORM):
             raise error

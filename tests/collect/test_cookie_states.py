@@ -85,7 +85,7 @@ def test_a_life_from_the_first_error_to_the_last() -> None:
     ("minutes", "status"), [(-31, COOLING), (-1, COOLING), (0, ACTIVE), (1, ACTIVE), (600, ACTIVE)]
 )
 def test_a_cookie_whose_cooling_time_has_passed_counts_as_active(minutes: int, status: CookieStatus) -> None:
-    """C9: at that moment exactly, without anybody writing it; its next errors are counted from one."""
+    """C9: at that time exactly, without anybody writing it; its next errors are counted from one."""
     state = CookieState(TODAY, COOLING, 3, 4, cooling_until=NOW)
     settled = settle_state(state, at=NOW + timedelta(minutes=minutes))
     assert (settled.status, settled.cooling_until is None) == (status, status is ACTIVE)
@@ -98,7 +98,7 @@ def test_a_cookie_whose_cooling_time_has_passed_counts_as_active(minutes: int, s
         pytest.param(datetime(2026, 11, 15, 23, 59, 59, tzinfo=UTC), date(2026, 11, 15), 8, id="the same day"),
         pytest.param(datetime(2026, 11, 16, tzinfo=UTC), date(2026, 11, 16), 1, id="midnight"),
         pytest.param(datetime(2027, 1, 1, tzinfo=UTC), date(2027, 1, 1), 1, id="long after"),
-        pytest.param(datetime(2026, 11, 14, 23, 59, tzinfo=UTC), date(2026, 11, 15), 7, id="told late"),
+        pytest.param(datetime(2026, 11, 14, 23, 59, tzinfo=UTC), date(2026, 11, 15), 7, id="reported late"),
         pytest.param(
             datetime(2026, 11, 16, 7, 59, tzinfo=timezone(timedelta(hours=8))), date(2026, 11, 15), 8, id="in Beijing"
         ),

@@ -247,7 +247,7 @@ async def test_a_bad_rate_is_not_over_because_nothing_is_tried(stage: RunnerStag
     clock.advance(HOUR)
     assert await look(stage, "success_rate") == [(FIRED, "collect")]
     clock.advance(24 * HOUR)
-    # The first look forgets the figures, the second finds none.
+    # The first look forgets the statistics, the second finds none.
     assert await look(stage, "success_rate") == [(FIRED, "collect"), (RESOLVED, "collect")]
 
 

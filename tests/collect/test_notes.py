@@ -19,7 +19,7 @@ from tidings.collect.notes import (
     shorten_title,
 )
 
-MOMENT = datetime(2026, 9, 22, 2, 0, tzinfo=UTC)
+TIME = datetime(2026, 9, 22, 2, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def test_a_count_becomes_a_number_or_nothing(written: object, meant: int | None)
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        (1_790_042_400, MOMENT),
-        (1_790_042_400_000, MOMENT),
-        ("1790042400", MOMENT),
-        ("1790042400000", MOMENT),
-        (1_790_042_400.5, MOMENT + timedelta(seconds=0.5)),
-        ("Tue Sep 22 10:00:00 +0800 2026", MOMENT),
-        ("Tue, 22 Sep 2026 10:00:00 +0800", MOMENT),
-        ("Tue, 22 Sep 2026 02:00:00 GMT", MOMENT),
-        ("22 Sep 2026 02:00:00 -0000", MOMENT),
-        ("2026-09-22T10:00:00+08:00", MOMENT),
-        ("2026-09-22T02:00:00Z", MOMENT),
-        ("2026-09-22T02:00Z", MOMENT),
-        ("2026-09-22 02:00:00", MOMENT),
+        (1_790_042_400, TIME),
+        (1_790_042_400_000, TIME),
+        ("1790042400", TIME),
+        ("1790042400000", TIME),
+        (1_790_042_400.5, TIME + timedelta(seconds=0.5)),
+        ("Tue Sep 22 10:00:00 +0800 2026", TIME),
+        ("Tue, 22 Sep 2026 10:00:00 +0800", TIME),
+        ("Tue, 22 Sep 2026 02:00:00 GMT", TIME),
+        ("22 Sep 2026 02:00:00 -0000", TIME),
+        ("2026-09-22T10:00:00+08:00", TIME),
+        ("2026-09-22T02:00:00Z", TIME),
+        ("2026-09-22T02:00Z", TIME),
+        ("2026-09-22 02:00:00", TIME),
         ("2026-09-22", datetime(2026, 9, 22, tzinfo=UTC)),
         ("2026-09", datetime(2026, 9, 1, tzinfo=UTC)),
         ("2026", datetime(2026, 1, 1, tzinfo=UTC)),
@@ -107,7 +107,7 @@ def test_a_count_becomes_a_number_or_nothing(written: object, meant: int | None)
         ({}, None),
     ],
 )
-def test_a_date_becomes_a_moment_in_utc_or_nothing(written: object, meant: datetime | None) -> None:
+def test_a_date_becomes_a_time_in_utc_or_nothing(written: object, meant: datetime | None) -> None:
     """C17: milliseconds, seconds, Weibo's format, RFC 822 and W3C."""
     timestamp = parse_platform_timestamp(written)
     assert timestamp == meant
@@ -204,8 +204,8 @@ def test_a_note_is_reported_as_json_with_nothing_left_out() -> None:
             title="茶 😀",
             text="one\n\ntwo",
             author=Author(author_id="7", name="名"),
-            published_at=MOMENT + timedelta(milliseconds=5),
-            updated_at=MOMENT + timedelta(days=1),
+            published_at=TIME + timedelta(milliseconds=5),
+            updated_at=TIME + timedelta(days=1),
             counts=Counts(**{name: number for number, name in enumerate(Counts.__slots__)}),
             tags=("a", "b"),
             images=("https://example.org/1.jpg", "https://example.org/2.jpg"),

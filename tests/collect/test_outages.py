@@ -165,7 +165,7 @@ async def test_a_batch_that_fails_as_a_whole_pauses_its_platform_for_1_5_15_and_
 async def test_a_block_of_this_address_costs_few_requests_and_no_cookie(
     stage: RunnerStage, platform: MoodyPlatform, clock: StageClock
 ) -> None:
-    """C34: Bilibili's −412 for ten minutes. The cookie's day is not spent, and nobody is told to log in again."""
+    """C34: Bilibili's −412 for ten minutes. The cookie's day is not spent, and nobody is asked to log in again."""
     await stage.cookies.add(make_cookie("one", platform="bilibili", secret=Secret("SESSDATA=a-long-session")))
     await seed(stage, *(name_video(number) for number in range(1, 11)), platform="bilibili")
     await stage.watch_keyword("bilibili")

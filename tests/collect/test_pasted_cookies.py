@@ -105,7 +105,7 @@ def test_what_is_no_cookie_is_refused_and_never_repeated(pasted: str, rule: str)
 async def test_a_check_says_who_is_logged_in_and_requests_name_browser_and_page(
     database_url: str, keys: KeyRing, process_lock: ProcessLock
 ) -> None:
-    """C31: for three platforms, against the sandbox; a session that has ended is told as such. No use is counted."""
+    """C31: for three platforms, against the sandbox; an ended session is called so. No use is counted."""
     pages = {
         "bilibili": "https://www.bilibili.com",
         "weibo": "https://m.weibo.cn",

@@ -516,7 +516,7 @@ def _aim(fault: Fault, note_id: str) -> Fault:
 
 @pytest.mark.both_databases
 async def test_what_was_given_up_is_due_again_as_if_it_had_never_failed(writer: Writer, database: Database) -> None:
-    """C10: of one platform or of all; the mirror is told, and nothing else is touched."""
+    """C10: of one platform or of all; the mirror learns of it, and nothing else is touched."""
     execution = await begin(writer)
     for platform in ("bilibili", "weibo"):
         await writer.add_candidates(execution, make_candidates(f"{platform}-1", f"{platform}-2", platform=platform))

@@ -150,7 +150,7 @@ async def test_a_named_platform_is_the_only_one_leased_from(writer: Writer) -> N
 async def test_a_note_is_written_and_its_candidate_marked_together(
     writer: Writer, database: Database, executions: Executions, clock: FakeClock
 ) -> None:
-    """C6, C12, C20: with the idempotency key, the request id and the execution; the figures are counted."""
+    """C6, C12, C20: with the idempotency key, the request id and the execution; the counts are counted."""
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a"))
     leased = await writer.lease(execution)
@@ -170,7 +170,7 @@ async def test_a_note_is_written_and_its_candidate_marked_together(
 
 
 async def test_the_same_write_twice_is_one_record(writer: Writer, database: Database) -> None:
-    """C2, C20, C27: whoever repeats it, because its answer was lost, is told `skipped` and which record it is."""
+    """C2, C20, C27: whoever repeats it, because its answer was lost, gets `skipped` and which record it is."""
     execution = await begin(writer)
     await writer.add_candidates(execution, make_candidates("a", "b"))
     leased = await writer.lease(execution)

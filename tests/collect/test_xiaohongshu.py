@@ -184,7 +184,7 @@ async def test_an_answer_about_another_note_is_not_taken(service: SandboxXiaohon
         assert raised.value.code == ErrorCode.PLATFORM_ERROR
 
 
-async def test_the_signature_is_of_the_moment_it_is_sent(client: GuardedClient, clock: FakeClock) -> None:
+async def test_the_signature_is_of_the_time_it_is_sent(client: GuardedClient, clock: FakeClock) -> None:
     """C17: time comes from the clock that was given; the sandbox refuses an old signature."""
     async with SandboxXiaohongshu(now=clock.now) as service:
         platform = Xiaohongshu(make_tools(client, service.origin, clock=clock))

@@ -77,7 +77,7 @@ async def read_sources(database: Database) -> list[Any]:
 
 
 async def read_outbox(database: Database) -> list[tuple[str, str]]:
-    """Table and note id of what the mirror has yet to be told, in order."""
+    """Table and note id of what the mirror has yet to learn, in order."""
     async with database.read() as connection:
         rows = await connection.execute(select(mirror_outbox).order_by(mirror_outbox.c.id))
         return [(row.table_name, row.note_id) for row in rows]

@@ -238,7 +238,7 @@ async def test_what_is_rolled_back_leaves_nothing(database: Database, alerts: Al
 async def test_processes_that_hold_fire_and_end_at_once_tell_it_once(
     databases: list[Database], clock: FakeClock
 ) -> None:
-    """Alerts: the database decides who fires and who resolves; each condition is told once."""
+    """Alerts: the database decides who fires and who resolves; each condition is notified once."""
     everyone = [Alerts(each, clock=clock, destinations=[Recorder()]) for each in databases]
     conditions = [
         (Alert(AnnounceAlert.NOT_RUN, f"site {number}", reason="", action=""), number % 2) for number in range(8)
@@ -429,7 +429,7 @@ async def test_what_a_failure_says_decides_when_it_is_tried_again(
     state: str,
     wait: timedelta | None,
 ) -> None:
-    """Alerts: at the destination's wish, within reason; one that raises anything else is retried, its text not told."""
+    """Alerts: at the destination's wish, within reason; any other error is retried, its text not shown."""
     first.failure = failure
     await hold(alerts, database)
     await alerts.deliver()

@@ -141,7 +141,7 @@ async def test_what_a_receiver_answers_decides_about_trying_again(
 
 
 async def test_a_webhook_goes_through_the_gate_for_addresses(sink: SandboxSink, secret: Secret) -> None:
-    """Alerts: a private address is not asked unless the operator allows it; the rule is told, the URL is not."""
+    """Alerts: a private address is not asked unless the operator allows it; the rule is shown, the URL is not."""
     async with GuardedClient(user_agent="tests") as guarded:
         webhook = WebhookDestination(f"{sink.origin}/path-token", secret=secret, client=guarded, clock=SystemClock())
         with pytest.raises(DeliveryError, match="TIDINGS_ALLOW_NETWORKS") as caught:

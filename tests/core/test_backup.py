@@ -142,7 +142,7 @@ def make_row(table: Table, number: int) -> dict[str, Any]:
 
 
 async def fill(database: Database, *, rows: int = 5) -> None:
-    """Some rows in every table, with what can be told apart in a bad copy."""
+    """Some rows in every table, with what can be distinguished in a bad copy."""
     async with database.write() as connection:
         for table in metadata.sorted_tables:
             await connection.execute(insert(table), [make_row(table, number) for number in range(rows)])
@@ -212,7 +212,7 @@ async def test_a_restore_puts_everything_back_as_it_was(database: Database, desk
 
 
 @pytest.mark.thorough
-async def test_a_backup_is_one_moment_although_others_write_meanwhile(
+async def test_a_backup_is_one_point_in_time_although_others_write_meanwhile(
     database: Database, database_url: str, desk: Desk
 ) -> None:
     """A41: what is written after its first row is not in it, be it in a table that it has yet to come to."""

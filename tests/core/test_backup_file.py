@@ -139,7 +139,7 @@ def test_another_file_is_refused_in_one_line(path: Path, content: bytes) -> None
 
 
 def test_a_newer_format_is_refused_as_such(path: Path) -> None:
-    """A41: the reader is told to use the newer release."""
+    """A41: the reader is asked to use the newer release."""
     path.write_bytes(gzip.compress(json.dumps({"tidings": "backup", "format": 2}).encode()))
     with pytest.raises(NewerBackupError, match="newer release"), open_backup(path):
         pass

@@ -179,15 +179,15 @@ async def test_a_request_is_kept_only_for_an_execution_that_was_cut_off(
     assert row.request == ('{"urls": 3}' if cut_off else None)
 
 
-async def test_whoever_lost_an_execution_is_told_what_was_asked_for(
+async def test_whoever_lost_an_execution_is_reported_what_was_asked_for(
     database: Database, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """A38: in the transaction that ends it. One that somebody stopped is not wanted again."""
-    told: list[LostExecution] = []
+    lost_ones: list[LostExecution] = []
 
     async def remember(connection: AsyncConnection, lost: LostExecution) -> None:
         assert (await connection.execute(select(executions.c.id))).all()
-        told.append(lost)
+        lost_ones.append(lost)
 
     running = Executions(database, clock=clock, process_lock=process_lock, on_lost=remember)
     ids = []
@@ -200,7 +200,7 @@ async def test_whoever_lost_an_execution_is_told_what_was_asked_for(
     clock.advance(SILENT_FOR + MINUTE)
     with capture_logs() as events:
         assert sorted(await running.recover()) == sorted(ids)
-    assert sorted(told, key=lambda lost: lost.workflow_name) == [
+    assert sorted(lost_ones, key=lambda lost: lost.workflow_name) == [
         LostExecution(ids[0], "asked", KIND, {"urls": 3}),
         LostExecution(ids[2], "plain", KIND, None),
     ]

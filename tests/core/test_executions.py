@@ -90,7 +90,7 @@ async def write_guarded(running: Executions, execution: Execution) -> None:
 async def test_of_two_that_acquire_at_once_one_wins_and_the_other_learns_who_holds_it(
     database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
-    """A39, C3: one gets it, the other is told the holder's id and since when."""
+    """A39, C3: one gets it, the other learns the holder's id and since when."""
     async with open_several(database_url, 2) as databases:
         workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         answers = await asyncio.gather(*(worker.acquire(NAME, kind=KIND) for worker in workers), return_exceptions=True)
@@ -107,10 +107,10 @@ async def test_workflows_do_not_wait_for_each_other(running: Executions) -> None
 
 
 @pytest.mark.thorough
-async def test_acquiring_while_the_holder_finishes_gets_it_or_is_told_who_holds_it(
+async def test_acquiring_while_the_holder_finishes_gets_it_or_is_reported_who_holds_it(
     database_url: str, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
-    """A39, C3: at whatever moment the holder ends, there is one of the two answers and never another error."""
+    """A39, C3: whenever the holder ends, there is one of the two answers and never another error."""
     async with open_several(database_url, 4) as databases:
         workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         wins = await asyncio.gather(*(acquire_and_finish(worker, rounds=40) for worker in workers))
@@ -142,7 +142,7 @@ async def test_the_id_increases_even_when_rows_were_deleted(running: Executions,
     assert ids == sorted(set(ids))
 
 
-async def test_the_public_id_tells_the_moment_and_is_not_repeated(running: Executions, clock: FakeClock) -> None:
+async def test_the_public_id_tells_the_time_and_is_not_repeated(running: Executions, clock: FakeClock) -> None:
     """C11, decision 4: exec-{milliseconds}-{random}."""
     clock.set(datetime(2026, 11, 15, 12, 0, 0, 123_000, tzinfo=UTC))
     made = [await running.acquire(f"announce:{number}", kind=KIND) for number in range(3)]
@@ -316,7 +316,7 @@ async def test_the_task_that_lost_its_execution_can_go_on(running: Executions, d
         assert await asyncio.create_task(work()) == 0
 
 
-async def test_a_cancelled_holder_is_cancelled_and_not_told_that_it_lost(running: Executions) -> None:
+async def test_a_cancelled_holder_is_cancelled_and_not_reported_that_it_lost(running: Executions) -> None:
     """Decision 4: only a lost execution is reported as lost."""
     execution = await running.acquire(NAME, kind=KIND)
     inside = asyncio.Event()
@@ -371,7 +371,7 @@ async def rename_table(database: Database, old: str, new: str) -> None:
 async def test_silence_of_more_than_thirty_minutes_is_a_timeout(
     running: Executions, clock: FakeClock, silent_for: timedelta, status: ExecutionStatus
 ) -> None:
-    """C5, A37: counted from the last heartbeat, and written with its moment and its reason."""
+    """C5, A37: counted from the last heartbeat, and written with its time and its reason."""
     execution = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=20))
     await running.heartbeat(execution)
@@ -408,7 +408,7 @@ async def test_acquiring_takes_over_from_the_silent(running: Executions, databas
 async def test_what_a_dead_execution_had_saved_is_in_its_result(
     running: Executions, database: Database, clock: FakeClock, tmp_path: Path
 ) -> None:
-    """A37: the figures of its last progress are kept, beside the reason of its end."""
+    """A37: the counts of its last progress are kept, beside the reason of its end."""
     gone = ProcessLock(tmp_path)
     dying = Executions(database, clock=clock, process_lock=gone)
     execution = await dying.acquire(NAME, kind=KIND)
@@ -509,7 +509,7 @@ async def test_a_process_does_not_recover_what_it_holds_itself(running: Executio
 
 
 async def test_progress_is_kept_while_it_runs_and_is_a_sign_of_life(running: Executions, clock: FakeClock) -> None:
-    """A36, A37: counts and figures, live."""
+    """A36, A37: counts and counts, live."""
     execution = await running.acquire(NAME, kind=KIND)
     clock.advance(timedelta(minutes=5))
     async with running.guard(execution) as connection:

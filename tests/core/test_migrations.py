@@ -213,7 +213,7 @@ async def test_a_start_brings_an_older_database_up_to_date(make_empty: Callable[
 
 
 async def test_executions_of_older_releases_get_their_kind(make_empty: Callable[[], str]) -> None:
-    """A33, C11: a correction of the ledger is told from an execution of the site, and collect's from both."""
+    """A33, C11: a correction of the ledger is distinguished from an execution of the site, and collect's from both."""
     rows = {
         "announce:shop": (None, "announce"),
         "announce:blog": ('{"status": "succeeded", "forgotten": 1}', "announce"),

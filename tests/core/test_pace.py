@@ -1,6 +1,6 @@
 """Pace: the distance between two requests to a host holds over all workers, and so do rests and slower times.
 
-Moments are taken with the monotonic clock inside a turn. What must not be undercut is asserted strictly; how long a
+Times are taken with the monotonic clock inside a turn. What must not be undercut is asserted strictly; how long a
 turn may take at most is asserted generously, because the machine may be busy.
 """
 
@@ -297,7 +297,7 @@ class FrozenClock(SystemClock):
         return super().monotonic() + (300 if self._looks > 1 else 0)
 
 
-async def test_one_frozen_moment_does_not_slow_the_host_down(postgres_url: str) -> None:
+async def test_one_short_freeze_does_not_slow_the_host_down(postgres_url: str) -> None:
     """A17: PostgreSQL's answer reaches a frozen process late. That says nothing of how late the next answers come."""
     database = open_database(postgres_url)
     worker = Pace(database, clock=FrozenClock(), interval=INTERVAL, concurrency=1)

@@ -1,4 +1,4 @@
-"""Who is alive: told by a lock that the operating system drops, for processes that share a data directory."""
+"""Who is alive: shown by a lock that the operating system drops, for processes that share a data directory."""
 
 import stat
 import subprocess
@@ -13,7 +13,7 @@ from tidings.core.process_lock import ProcessLock
 
 SOON = 20.0
 
-# Says its holder's id and its process id; told to, it becomes another program under the same process id.
+# Says its holder's id and its process id; on request it becomes another program under the same process id.
 PROGRAM = """
 import os, sys
 from pathlib import Path

@@ -19,7 +19,7 @@ from tidings.core.stop import Stop
 pytestmark = pytest.mark.one_database
 
 
-async def test_a_queue_without_a_worker_is_told_after_ten_minutes_until_there_is_one(
+async def test_a_queue_without_a_worker_is_reported_after_ten_minutes_until_there_is_one(
     database: Database, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """C24: also in Chinese; the queue that has a worker is not named."""

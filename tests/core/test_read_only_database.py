@@ -87,7 +87,7 @@ async def test_the_transaction_itself_is_read_only_on_postgresql(postgres_url: s
 
 
 def test_nothing_is_created_where_no_database_is(tmp_path: Path) -> None:
-    """C1: whoever may only read makes no file, and is told that there is none."""
+    """C1: whoever may only read makes no file, and learns that there is none."""
     with pytest.raises(DatabaseUrlError, match="no SQLite file"):
         open_read_only_database(f"sqlite:///{tmp_path}/none.db")
     assert [*tmp_path.iterdir()] == []

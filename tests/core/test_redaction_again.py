@@ -16,7 +16,7 @@ def test_a_text_that_was_harmless_is_not_once_it_holds_a_new_secret() -> None:
     assert redactor.redact("site abcd-1234-efgh") == f"site {MARKER}"
 
 
-def test_a_secret_that_is_told_again_changes_nothing() -> None:
+def test_a_secret_that_is_reported_again_changes_nothing() -> None:
     """A4: a site's keys are made known whenever it is loaded."""
     redactor = Redactor(["abcd-1234-efgh"])
     for _ in range(3):

@@ -116,7 +116,7 @@ def test_masked_tells_not_even_the_length() -> None:
 
 
 def test_fingerprint_identifies_without_revealing() -> None:
-    """C7: two secrets can be told apart in a report; the digest is short and the same on every machine."""
+    """C7: two secrets can be distinguished in a report; the digest is short and the same on every machine."""
     fingerprint = Secret(CANARY).fingerprint
     assert fingerprint == Secret(CANARY).fingerprint == "625c53cad88f"
     assert fingerprint != Secret(CANARY + "x").fingerprint

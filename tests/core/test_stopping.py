@@ -146,7 +146,7 @@ async def test_cancelling_the_waiter_cancels_the_work() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_everybody_who_waits_is_told() -> None:
+async def test_everybody_who_waits_is_reported() -> None:
     """A20: one wish, shared by everything that belongs to the execution."""
     stop = Stop(clock=SystemClock())
     waiting = [asyncio.create_task(stop.wait()) for _ in range(5)]

@@ -25,7 +25,7 @@ KEYWORD = "tea"
 
 @dataclass(slots=True)
 class Outside:
-    """A proxy that n8n is told to go out by. It lets nobody out, and notes who wanted to."""
+    """A proxy that n8n must go out by. It lets nobody out, and notes who wanted to."""
 
     port: int = 0
     wanted: list[str] = field(default_factory=list)

@@ -55,7 +55,7 @@ async def test_lost_answers_are_asked_for_again_and_nothing_is_done_twice(stage:
 
 
 async def test_what_would_be_counted_twice_is_asked_once(stage: Stage) -> None:
-    """C2: the run fails and tells it; the use is counted once, and the next run goes on."""
+    """C2: the execution fails and says so; the use is counted once, and the next execution goes on."""
     stage.wire.lose("/workflow/candidates")
     run = await stage.execute(DISCOVER)
     [ended] = await stage.read_executions("discover")
@@ -125,7 +125,7 @@ async def test_a_note_over_the_limit_fails_alone(
 
 
 async def test_a_hit_that_is_refused_costs_no_other_hit_and_no_other_keyword(stage: Stage) -> None:
-    """C19: each hit is told by itself then, and the keyword says what was refused."""
+    """C19: each hit is reported by itself then, and the keyword says what was refused."""
     await watch(stage, OTHER)
     stage.wire.change("/crawler/search", spoil)
     run = await stage.execute(DISCOVER)

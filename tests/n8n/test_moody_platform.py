@@ -144,7 +144,7 @@ async def test_a_broken_connection_is_tried_three_times_more_after_growing_waits
 
 
 async def test_a_platform_that_limits_is_asked_once_and_left_alone(stage: Stage, moody: MoodyPlatform) -> None:
-    """C15, C34: 429 with Retry-After; the next run asks nothing, and people are told."""
+    """C15, C34: 429 with Retry-After; the next execution asks nothing, and people are notified."""
     await add_cookies(stage, "one", "two")
     await seed(stage, *moody.note_ids)
     moody.mood = answer_json({}, status=429, **{"Retry-After": str(RETRY_AFTER)})

@@ -128,7 +128,7 @@ async def test_what_fails_is_tried_again_by_rule_and_then_counted(stage: Stage) 
     assert run.status == "success"
     assert {row["status"] for note_id, row in candidates.items() if note_id != down} == {"collected"}
     failed = candidates[down]
-    # It is due again after five seconds, which may be within this run.
+    # It is due again after five seconds, which may be within this execution.
     leases = failed["retry_count"]
     assert (failed["status"], leases in (1, 2, 3)) == ("failed" if leases == 3 else "pending", True)
     assert (failed["last_error_code"], failed["processing_lock"]) == ("PLATFORM_ERROR", None)
@@ -141,7 +141,7 @@ async def test_what_fails_is_tried_again_by_rule_and_then_counted(stage: Stage) 
 
 
 async def test_without_a_cookie_everything_is_given_back_uncounted(stage: Stage) -> None:
-    """C15: COOKIE_EXHAUSTED pauses the platform; the run ends instead of asking for ever."""
+    """C15: COOKIE_EXHAUSTED pauses the platform; the execution ends instead of asking for ever."""
     await stage.execute(DISCOVER)
     await stage.change("DELETE FROM tbl_cookie")
     run = await stage.execute(COLLECT)
@@ -169,7 +169,7 @@ async def test_a_lock_that_another_holds_ends_the_run_quietly(stage: Stage) -> N
 
 
 async def test_recover_frees_what_a_silent_run_held(stage: Stage) -> None:
-    """C5: the run is over, its records are due again, and it counts as a failed try."""
+    """C5: the execution is over, its records are due again, and it counts as a failed try."""
     await stage.execute(DISCOVER)
     held = await stage.ask("/workflow/executions", {"workflow_name": "collect"})
     await stage.ask("/workflow/candidates/lease", {"execution_id": held["execution_id"], "limit": 5})
@@ -190,7 +190,7 @@ async def test_recover_frees_what_a_silent_run_held(stage: Stage) -> None:
 
 
 async def test_a_run_that_loses_its_lock_gives_up_and_tells_why(stage: Stage) -> None:
-    """C4, C5: what it crawled is not written, and n8n shows the run as failed."""
+    """C4, C5: what it crawled is not written, and n8n shows the execution as failed."""
     await stage.execute(DISCOVER)
     take_away(stage)
     run = await stage.execute(COLLECT)

@@ -166,7 +166,7 @@ async def test_a_site_can_join_and_a_key_can_go(client: ClientSession, service: 
 
 @pytest.mark.parametrize("site", ["example.org", f"{SITE}/blog", f"{SITE}?a=1", f"{SITE}#a", ""])
 def test_an_account_holds_origins_only(site: str) -> None:
-    """A26: a test that names a site wrongly is told so, instead of being refused by Bing for ever."""
+    """A26: a test that names a site wrongly learns it, instead of being refused by Bing for ever."""
     with pytest.raises(ValueError, match="not the origin of a site"):
         SandboxBing(keys={KEY: [site]})
     with pytest.raises(ValueError, match="not the origin of a site"):
@@ -186,7 +186,7 @@ def test_an_account_holds_origins_only(site: str) -> None:
 async def test_what_is_missing_or_of_the_wrong_kind_is_refused(
     client: ClientSession, service: SandboxBing, document: object
 ) -> None:
-    """A31: 8 InvalidParameter; but whoever has no key is told that first."""
+    """A31: 8 InvalidParameter; but whoever has no key learns that first."""
     assert await post(client, service, document) == reported(8, "ERROR!!! InvalidParameter")
     assert await post(client, service, document, key="wrong") == reported(3, "ERROR!!! InvalidApiKey")
     assert not service.accepted
@@ -279,7 +279,7 @@ async def test_others_can_spend_the_quota_even_beyond_it(
         (False, (100, 3_000), (100, 3_000), (100, 3_000)),
     ],
 )
-async def test_the_quota_is_told_as_what_remains_or_as_the_total(
+async def test_the_quota_is_reported_as_what_remains_or_as_the_total(
     client: ClientSession,
     clock: FakeClock,
     remaining: bool,

@@ -202,10 +202,10 @@ async def test_another_key_in_the_file_is_forbidden(
 
 
 @pytest.mark.parametrize(("check", "fetches"), [(KeyCheck.ONCE, 1), (KeyCheck.ALWAYS, 3), (KeyCheck.NEVER, 0)])
-async def test_key_file_is_fetched_as_often_as_told(
+async def test_key_file_is_fetched_as_often_as_reported(
     client: ClientSession, site: SandboxSite, check: KeyCheck, fetches: int
 ) -> None:
-    """A15: a key that was right once is remembered, unless told otherwise."""
+    """A15: a key that was right once is remembered, by default."""
     async with SandboxEngine("alpha", key_check=check) as engine:
         for number in (1, 2, 3):
             assert (await submit(client, engine, url=site.url(number), key=site.key))[0] == 200

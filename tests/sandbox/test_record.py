@@ -119,7 +119,7 @@ async def test_hooks_see_a_request_before_and_after_it_is_judged(
 
 
 async def test_the_site_has_the_same_hooks(client: ClientSession, site: SandboxSite) -> None:
-    """A6: a test can act at the moment a sitemap is asked for, and what it changes is in the answer."""
+    """A6: a test can act at the hook a sitemap is asked for, and what it changes is in the answer."""
     site.on_request = lambda _: site.serve("/robots.txt", "changed in time")
     answered: list[int | None] = []
     site.on_answer = lambda entry: answered.append(entry.status)
@@ -128,9 +128,9 @@ async def test_the_site_has_the_same_hooks(client: ClientSession, site: SandboxS
     assert answered == [200]
 
 
-@pytest.mark.parametrize("moment", ["on_request", "on_answer"])
+@pytest.mark.parametrize("hook", ["on_request", "on_answer"])
 async def test_a_client_killed_at_an_exact_moment_was_still_judged(
-    client: ClientSession, site: SandboxSite, engine: SandboxEngine, moment: str
+    client: ClientSession, site: SandboxSite, engine: SandboxEngine, hook: str
 ) -> None:
     """A20: what arrived completely is taken, also where nobody is left to hear the answer; an awaiting hook is not
     cut short by the client's end."""
@@ -141,11 +141,11 @@ async def test_a_client_killed_at_an_exact_moment_was_still_judged(
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         hook_ended.set()
-        if moment == "on_answer":
+        if hook == "on_answer":
             judged.set()
 
     engine.on_answer = lambda _: judged.set()
-    setattr(engine, moment, kill)
+    setattr(engine, hook, kill)
     waiting = asyncio.create_task(status_of(client, submission(site, engine)))
     async with asyncio.timeout(5):
         await hook_ended.wait()

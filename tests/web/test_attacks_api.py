@@ -209,7 +209,7 @@ async def test_wrong_types_in_bodies_are_refused_everywhere(api: ApiStage) -> No
 
 @pytest.mark.thorough
 async def test_body_of_100_mb_is_refused_before_it_is_read(api: ApiStage) -> None:
-    """Attack cases "API": 413 over a socket, whether its length is told or not."""
+    """Attack cases "API": 413 over a socket, whether its length is given or not."""
     head = f"POST /api/sites HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
     too_much = LARGEST_BODY + 1
     async with serve(api) as port:

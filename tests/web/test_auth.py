@@ -162,7 +162,7 @@ def test_forwarded_addresses_are_believed_only_from_trusted_proxies(
 
 
 async def test_a_forged_forwarded_address_does_not_renew_the_tries(make_stage: StageMaker) -> None:
-    """Attack cases "API": not trusted unless told; behind a trusted proxy the clients are told apart."""
+    """Attack cases "API": not trusted by default; behind a trusted proxy the clients are distinguished."""
 
     async def flood(stage: Stage, peer: str) -> int:
         statuses = [

@@ -34,7 +34,7 @@ FEW_EXAMPLES: Final = 3
 SITE: Final = "example.com"
 AUTHORIZED: Final = {"Authorization": f"Bearer {ADMIN}"}
 _LONGEST_LINE: Final = 500
-# What a good address, schedule or moment is cannot be told in a schema, nor that `bingApiKey` is required where
+# What a good address, schedule or timestamp is cannot be said in a schema, nor that `bingApiKey` is required where
 # `bingEnabled` is true, nor that a channel has to be on, nor that a note is of its batch's platform: of these, a
 # request of the right shape may still be refused.
 RULES_BEYOND_SHAPE: Final = frozenset(

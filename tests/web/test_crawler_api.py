@@ -160,7 +160,7 @@ async def test_an_error_of_the_crawl_has_its_status(
     assert weibo.host not in envelope["error"]["message"] + batch.json["items"][0]["error"]["message"]
 
 
-async def test_a_captcha_is_told_beside_the_code(stage: Stage, crawl: CrawlStage, weibo: SandboxWeibo) -> None:
+async def test_a_captcha_is_reported_beside_the_code(stage: Stage, crawl: CrawlStage, weibo: SandboxWeibo) -> None:
     """C17: for whoever counts what became of the cookie; an answer that says nothing of one says false."""
     await crawl.add(ACCOUNT)
     weibo.misbehave(sandbox.EMPTY_DATA)
@@ -240,7 +240,7 @@ async def test_bad_input_is_a_422_that_says_what_is_allowed_and_repeats_nothing(
         ("POST", "/workflow/candidates/fail", FIXED[Scope.WORKFLOW].reveal(), 500, "INTERNAL_ERROR", None),
     ],
 )
-async def test_what_never_reaches_a_platform_is_told_in_the_envelope_too(
+async def test_what_never_reaches_a_platform_is_reported_in_the_envelope_too(
     stage: Stage, method: str, target: str, token: str | None, status: int, code: str, header: str | None
 ) -> None:
     """C13: whoever refuses it, middleware, router or handler; HTTP's own headers stay."""
@@ -261,7 +261,7 @@ async def test_what_never_reaches_a_platform_is_told_in_the_envelope_too(
         (b" " * (LARGEST_BODY + 1), "application/json", 413),
     ],
 )
-async def test_a_body_that_cannot_be_taken_is_told_in_the_envelope(
+async def test_a_body_that_cannot_be_taken_is_reported_in_the_envelope(
     stage: Stage, body: bytes, content_type: str, status: int
 ) -> None:
     """C13: 413, 415, and 422 for what is no JSON."""

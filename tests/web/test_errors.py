@@ -49,7 +49,7 @@ async def test_every_problem_has_one_shape(
     assert ProblemBody.model_validate(answer.json).detail
 
 
-async def test_a_wrong_method_is_told_every_right_one(stage: Stage) -> None:
+async def test_a_wrong_method_is_reported_every_right_one(stage: Stage) -> None:
     """RFC 9110: Allow names the methods of all routes at this path."""
     answer = await stage.ask("PATCH", "/things/one")
     assert (answer.status, answer.headers["allow"]) == (405, "DELETE, GET")

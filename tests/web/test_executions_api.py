@@ -15,12 +15,12 @@ from tidings.sandbox.wire.faults import Fault
 pytestmark = pytest.mark.one_database
 
 HEADERS = {"Authorization": f"Bearer {ADMIN}"}
-FIGURES = {"total", "new", "cached", "submitted", "failed", "engines", "bingStats", "errors", "durationMs"}
+COUNTS = {"total", "new", "cached", "submitted", "failed", "engines", "bingStats", "errors", "durationMs"}
 
 
 @pytest.mark.thorough
 @pytest.mark.both_databases
-async def test_history_is_told_page_by_page_the_newest_first(api: ApiStage) -> None:
+async def test_history_is_reported_page_by_page_the_newest_first(api: ApiStage) -> None:
     """A36, A37: each execution once; the last page says that it is the last."""
     name = (await api.add_site())["id"]
     made = [(await api.run())["executionId"] for _ in range(5)]
@@ -36,7 +36,7 @@ async def test_history_is_told_page_by_page_the_newest_first(api: ApiStage) -> N
 
 
 async def test_execution_is_kept_with_its_times_and_figures(api: ApiStage) -> None:
-    """A37: counts, each engine's figures, Bing's, and errors; the list has the same as the one."""
+    """A37: counts, each engine's counts, Bing's, and errors; the list has the same as the one."""
     name = (await api.add_site(bingEnabled=True, bingApiKey=BING_KEY))["id"]
     result = await api.run()
     execution = await api.read_execution(name, result["executionId"])
@@ -44,7 +44,7 @@ async def test_execution_is_kept_with_its_times_and_figures(api: ApiStage) -> No
     assert (execution["site"], execution["status"]) == (name, "succeeded")
     assert execution["startedAt"] <= execution["completedAt"]
     assert execution["result"] == result
-    assert result.keys() >= FIGURES
+    assert result.keys() >= COUNTS
     assert {field: result[field] for field in ("total", "new", "cached", "submitted", "failed", "errors")} == {
         "total": 20,
         "new": 20,

@@ -1,4 +1,4 @@
-"""Figures: those that the pipelines tell are asked for at each scrape."""
+"""Metrics: those of the pipelines are collected at each scrape."""
 
 from collections.abc import Iterable
 
@@ -37,7 +37,7 @@ async def test_collectors_are_asked_at_each_scrape_and_one_that_fails_costs_only
 
 
 async def test_each_application_counts_for_itself(make_stage: StageMaker) -> None:
-    """No figures are shared through the process."""
+    """No metrics are shared through the process."""
     one, other = make_stage(), make_stage()
     await one.ask("GET", "/health/live")
     assert "tidings_http_requests_total" in await read_figures(one)

@@ -32,7 +32,7 @@ MADE = re.compile(r"req-[0-9a-f]{16}")
 async def test_every_answer_keeps_browsers_careful(
     stage: Stage, method: str, target: str, token: str | None, body: bytes | None
 ) -> None:
-    """Attack cases "Dashboard": nothing is sniffed, stored, framed, run or told to the next page."""
+    """Attack cases "Dashboard": nothing is sniffed, stored, framed, run or passed to the next page."""
     answer = await stage.ask(method, target, token=token, body=body)
     headers = {name: answer.headers.get(name) for name in ("x-content-type-options", "cache-control")}
     assert headers == {"x-content-type-options": "nosniff", "cache-control": "no-store"}
@@ -95,7 +95,7 @@ async def test_each_request_is_one_line_with_its_route_and_not_its_path(
 
 
 async def test_the_figures_count_requests_by_route_and_status(stage: Stage) -> None:
-    """Total and duration; odd methods and unknown paths cannot make figures without end."""
+    """Total and duration; odd methods and unknown paths cannot make metrics without end."""
     for number in range(50):
         await stage.ask(f"ODD{number}", f"/nowhere/{number}")
         await stage.ask("GET", f"/things/{number}", token=FIXED[Scope.CRAWL].reveal())

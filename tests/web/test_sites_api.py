@@ -362,7 +362,7 @@ async def test_changes_at_once_lose_nothing(api: ApiStage) -> None:
 
 @pytest.mark.both_databases
 async def test_of_sites_set_up_at_once_under_one_id_one_is_stored(api: ApiStage) -> None:
-    """A2: the others are told that there is one; none of them replaces it unseen."""
+    """A2: the others learn that there is one; none of them replaces it unseen."""
     answers = await asyncio.gather(
         *(api.ask("POST", "/api/sites", api.describe(id="same", schedule=f"{n} 1 * * *")) for n in range(8))
     )

@@ -22,7 +22,7 @@ WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
 
 
 async def count_today(api: ApiStage, channel: str = "indexnow") -> tuple[int, int]:
-    """Total and successful of the last day told."""
+    """Total and successful of the last day."""
     numbers = (await api.read("/api/stats/daily?days=1"))["daily"][-1][channel]
     return numbers["total"], numbers["successful"]
 
@@ -108,7 +108,7 @@ async def test_status_is_broken_while_bing_refuses_its_key(api: ApiStage) -> Non
 
 
 async def test_pause_and_resume_of_one_site(api: ApiStage) -> None:
-    """A33, A41: a site that is paused says so and has no next run; the others go on."""
+    """A33, A41: a site that is paused says so and has no next execution; the others go on."""
     await api.add_site(id="one")
     await api.add_site(id="two")
     assert (await api.ask("POST", "/api/sites/one/pause")).json == {"paused": True, "freed": 0}
@@ -153,7 +153,7 @@ async def test_site_has_to_be_named_where_there_are_several_or_none(api: ApiStag
 
 
 @pytest.mark.both_databases
-async def test_days_without_work_are_told_too_the_oldest_first(api: ApiStage) -> None:
+async def test_days_without_work_are_reported_too_the_oldest_first(api: ApiStage) -> None:
     """A34: exactly this shape; of all sites together, or of one."""
     one = await api.add_site(id="one")
     await api.add_site(id="two")

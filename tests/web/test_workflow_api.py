@@ -152,7 +152,7 @@ async def test_the_pages_of_a_search_are_added_up_on_its_keyword(driver: Driver)
 @pytest.mark.thorough
 @pytest.mark.both_databases
 async def test_of_many_that_acquire_at_once_one_gets_the_lock(driver: Driver) -> None:
-    """C3, C20: the others are told who holds it, and may come back when it is free."""
+    """C3, C20: the others learn who holds it, and may come back when it is free."""
     asked = [acquire(driver, request_id=f"n8n-{number}") for number in range(8)]
     answers = await asyncio.gather(*asked)
     assert sorted(answer["locked"] for answer in answers) == [False] * 7 + [True]
@@ -399,7 +399,7 @@ async def test_a_lease_is_as_large_as_is_set_unless_it_says_more(sqlite_url: str
 
 @pytest.mark.thorough
 async def test_cookies_that_were_used_in_vain_are_counted(small: Driver) -> None:
-    """C9, C15: after three errors in a row, all told at once, the cookie rests; an unknown cookie is no error."""
+    """C9, C15: after three errors in a row, all reported at once, the cookie rests; an unknown cookie is no error."""
     await small.add_account()
     execution = await small.begin()
     uses = [{"cookie_name": ACCOUNT, "code": "COOKIE_INVALID"}] * 3 + [{"cookie_name": "gone"}]
@@ -408,7 +408,7 @@ async def test_cookies_that_were_used_in_vain_are_counted(small: Driver) -> None
 
 
 @pytest.mark.thorough
-async def test_a_failed_workflow_is_told_once_and_is_over_when_it_works_again(driver: Driver) -> None:
+async def test_a_failed_workflow_is_reported_once_and_is_over_when_it_works_again(driver: Driver) -> None:
     """C24: `partial` is about candidates; an end as `failed` is none; recovery has no end but its own answer."""
     alerts = driver.api.installation.alerts
 

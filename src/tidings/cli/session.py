@@ -155,7 +155,7 @@ def command(
             code = asyncio.run(run(*args, **kwargs))
         except (BrokenPipeError, typer.Exit, typer.Abort, KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - a person must be told of any error
+        except BaseException as error:  # noqa: BLE001 - a person must see any error
             message, code = _explain(error)
             fail(message, code=code)
         raise typer.Exit(code or Exit.DONE)

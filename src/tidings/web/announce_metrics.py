@@ -62,7 +62,7 @@ _COUNTERS: Final = (
     _CounterSpec("failed", "tidings_announce_pages_failed", "Pages that an engine did not take.", (*_ENGINE, "reason")),
     _CounterSpec("requests", "tidings_announce_requests", "Requests to engines.", (*_ENGINE, "outcome")),
     _CounterSpec("timeouts", "tidings_announce_timeouts", "Requests without an answer in time.", _ENGINE),
-    _CounterSpec("sitemaps", "tidings_announce_sitemaps", "Sitemaps told to Google.", ("outcome",)),
+    _CounterSpec("sitemaps", "tidings_announce_sitemaps", "Sitemaps submitted to Google.", ("outcome",)),
 )
 
 _QUOTA_GAUGES: Final = (

@@ -92,7 +92,7 @@ def test_limit_holds_for_the_uncompressed_size_to_the_byte(pack: type[bytes]) ->
     assert read_body(pack(BODY), limit=len(BODY) - 1).refusal == f"larger than {len(BODY) - 1} bytes"
 
 
-def test_limit_is_50_mib_unless_told_otherwise() -> None:
+def test_limit_is_50_mib_by_default() -> None:
     """A5: white space counts like everything else."""
     spaces = b" " * 1_048_576
     reader = SitemapReader()

@@ -97,10 +97,10 @@ def test_entities_and_cdata_are_decoded(written: bytes, meant: bytes, fast: bool
     assert read_body(wrap(b"<url><loc>%b</loc></url>" % written), fast=fast).pairs == [(meant, b"")]
 
 
-@pytest.mark.parametrize("stamp", ["2" * 65, "am 3. März"], ids=["long", "not ASCII"])
-def test_lastmod_that_cannot_be_one_is_given_as_none(stamp: str, fast: bool) -> None:
+@pytest.mark.parametrize("lastmod", ["2" * 65, "am 3. März"], ids=["long", "not ASCII"])
+def test_lastmod_that_cannot_be_one_is_given_as_none(lastmod: str, fast: bool) -> None:
     """A8: a wrong timestamp counts as missing."""
-    body = wrap(b"<url><loc>%b</loc><lastmod>%b</lastmod></url>" % (A, stamp.encode()))
+    body = wrap(b"<url><loc>%b</loc><lastmod>%b</lastmod></url>" % (A, lastmod.encode()))
     assert read_body(body, fast=fast).pairs == [(A, b"")]
 
 

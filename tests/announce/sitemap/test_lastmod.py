@@ -13,7 +13,7 @@ def to_ms(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("stamp", "earliest", "latest"),
+    ("lastmod", "earliest", "latest"),
     [
         ("2026", "2026-01-01T00:00:00.000Z", "2026-12-31T23:59:59.999Z"),
         ("2024-02", "2024-02-01T00:00:00.000Z", "2024-02-29T23:59:59.999Z"),
@@ -31,19 +31,19 @@ def to_ms(text: str) -> int:
         ("9999", "9999-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"),
     ],
 )
-def test_every_w3c_form_gives_its_span(stamp: str, earliest: str, latest: str) -> None:
+def test_every_w3c_form_gives_its_span(lastmod: str, earliest: str, latest: str) -> None:
     """A8: year, month, day, minute, second, fraction, with any offset."""
-    assert parse_lastmod(stamp.encode()) == (to_ms(earliest), to_ms(latest))
+    assert parse_lastmod(lastmod.encode()) == (to_ms(earliest), to_ms(latest))
 
 
 def test_edges_of_the_calendar_do_not_overflow() -> None:
-    """A8: the first and the last moment of the calendar, moved out of it by their offset."""
+    """A8: the first and the last second of the calendar, moved out of it by their offset."""
     assert parse_lastmod(b"0001-01-01T00:00:00+23:59") is not None
     assert parse_lastmod(b"9999-12-31T23:59:59.999-23:59") is not None
 
 
 @pytest.mark.parametrize(
-    "stamp",
+    "lastmod",
     [
         "26",
         "202",
@@ -87,26 +87,26 @@ def test_edges_of_the_calendar_do_not_overflow() -> None:
         "-2026",
     ],
 )
-def test_anything_else_counts_as_missing(stamp: str) -> None:
+def test_anything_else_counts_as_missing(lastmod: str) -> None:
     """A8: no zone, hour 24, month 13, 30 February, week dates, basic forms."""
-    assert parse_lastmod(stamp.encode()) is None
+    assert parse_lastmod(lastmod.encode()) is None
 
 
-@pytest.mark.parametrize("stamp", ["", " 2026", "2026\n", "2026-11-15 10:00:00", "２０２６", "2026-11-15T10:00Z\0"])
-def test_white_space_and_foreign_digits_count_as_missing(stamp: str) -> None:
+@pytest.mark.parametrize("lastmod", ["", " 2026", "2026\n", "2026-11-15 10:00:00", "２０２６", "2026-11-15T10:00Z\0"])
+def test_white_space_and_foreign_digits_count_as_missing(lastmod: str) -> None:
     """A8: the reader strips what stands around a timestamp; what is left is taken as it is."""
-    assert parse_lastmod(stamp.encode()) is None
+    assert parse_lastmod(lastmod.encode()) is None
 
 
-def test_random_moments_agree_with_the_standard_library() -> None:
-    """A8: a thousand moments in random zones, read by two readers."""
+def test_random_times_agree_with_the_standard_library() -> None:
+    """A8: a thousand times in random zones, read by two readers."""
     chance = random.Random(8)
     for _ in range(1_000):
         zone = timezone(timedelta(minutes=chance.randint(-1_439, 1_439)))
-        moment = datetime.fromtimestamp(chance.randint(-(10**10), 10**11), zone).replace(microsecond=0)
-        start = round(moment.timestamp()) * 1_000
-        assert parse_lastmod(moment.isoformat().encode()) == (start, start + 999)
-        assert parse_lastmod(moment.isoformat(timespec="milliseconds").encode()) == (start, start)
+        time = datetime.fromtimestamp(chance.randint(-(10**10), 10**11), zone).replace(microsecond=0)
+        start = round(time.timestamp()) * 1_000
+        assert parse_lastmod(time.isoformat().encode()) == (start, start + 999)
+        assert parse_lastmod(time.isoformat(timespec="milliseconds").encode()) == (start, start)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_dates_of_feeds_are_written_in_the_w3c_form(written: str, meant: str) ->
     assert not meant or parse_lastmod(meant.encode()) is not None
 
 
-def test_w3c_form_of_a_feed_date_is_the_same_moment() -> None:
+def test_w3c_form_of_a_feed_date_is_the_same_time() -> None:
     """A8: checked against the standard library's clock."""
     span = parse_lastmod(write_w3c("Sun, 15 Nov 2026 10:00:00 +0800").encode())
     assert span is not None
@@ -145,9 +145,9 @@ def test_a_column_of_timestamps_is_read_as_each_of_them_is() -> None:
         (datetime(1, 1, 1, tzinfo=UTC) + timedelta(seconds=rng.randrange(9_998 * 365 * 86_400))).isoformat().encode()
         for _ in range(300)
     ]
-    short = [stamp.replace(b"+00:00", b"Z") for stamp in usual]
+    short = [lastmod.replace(b"+00:00", b"Z") for lastmod in usual]
     odd = [b"", b"2026", b"2026-11-15T24:00:00Z", b"2026-02-30T10:00:00Z", b"0000-01-01T00:00:00Z", b"\xff", b"T24"]
-    columns = [[], usual, short, [*usual, *short], *([*short, stamp] for stamp in odd), odd]
+    columns = [[], usual, short, [*usual, *short], *([*short, lastmod] for lastmod in odd), odd]
     for column in columns:
         spans = map(parse_lastmod, column)
         assert list(parse_latest(column, missing=-7)) == [-7 if span is None else span[1] for span in spans]

@@ -128,7 +128,7 @@ class Recorder:
     ) -> int:
         """An engine did not take these pages in so many attempts. Returns how many no engine has taken yet.
 
-        `verdict` is the name of the engine's verdict, so that a person can be told what to do.
+        `verdict` is the name of the engine's verdict, so that people see what to do.
         """
         counts, day, untaken = DayCounts(), name_day(at), 0
         for segment, first in claimed.locate(start, stop):

@@ -230,7 +230,7 @@ class Crawl:
             self.result.add_trouble(f"{file} is an index more than {DEEPEST} levels deep; its sitemaps were not read")
             return []
         urls = [loc.decode(errors="replace") for loc, _ in children[:MOST_CHILDREN]]
-        # A robots.txt is no sitemap: those that it names are told of, each by itself.
+        # A robots.txt is no sitemap: those that it names are submitted, each by itself.
         return [SitemapFile(url, depth=file.depth + 1, feed=file.feed or url) for url in urls]
 
 

@@ -60,7 +60,7 @@ class SitemapFile:
     url: str
     # 0 for a sitemap of the site, 1 for a child of it, and so on.
     depth: int = 0
-    # The sitemap that it belongs to, as a search engine is told of it: the index at the top, or the file itself.
+    # The sitemap that it belongs to, as it is submitted to a search engine: the index at the top, or the file itself.
     feed: str = ""
     # Milliseconds since the epoch.
     fetched_at: int = 0
@@ -126,7 +126,7 @@ class CrawlResult:
     files: int = 0
     # Files that the server answered with 304.
     unchanged: int = 0
-    # By sitemap that a search engine can be told of: changes when one of its files does.
+    # By sitemap that can be submitted to a search engine: changes when one of its files does.
     fingerprints: dict[str, int] = field(default_factory=dict)
     # Sitemaps of the site that were read, themselves or through a backup.
     roots_read: int = 0

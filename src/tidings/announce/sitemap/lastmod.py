@@ -15,7 +15,7 @@ _W3C = re.compile(
     rb"(\d{4}(?:-\d\d(?:-\d\d)?)?)"
     rb"(?:(?<=-\d\d-\d\d)T([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d))?"
 )
-# The form that most programs write, in UTC. It has a short cut, because a first run parses a million of them.
+# The form that most programs write, in UTC. It has a short cut, because a first execution parses a million of them.
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _USUAL = b"0000-00-00T00:00:00"
 _EPOCH = date(1970, 1, 1).toordinal()

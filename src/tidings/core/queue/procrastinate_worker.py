@@ -31,7 +31,7 @@ from tidings.core.queue.dispatcher import Call, Task, run_call
 from tidings.core.queue.postgresql import BEAT_EVERY, FORGET_AFTER
 from tidings.core.stop import Stop
 
-# How often a worker looks for jobs and aborts that no notification told of.
+# How often a worker looks for jobs and aborts that no notification named.
 _POLL_EVERY: Final = timedelta(seconds=5)
 _AGAIN_AFTER: Final = timedelta(seconds=1)
 # After the stop signal, a statement is repeated for so long: the end of a job must not outlast the drain.

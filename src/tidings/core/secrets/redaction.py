@@ -157,7 +157,7 @@ def _unescape_fully(text: str) -> str:
 
 
 def _compose_origins(views: list[str]) -> list[int]:
-    """Places in the next view, told as places in the first one."""
+    """Places in the next view, given as places in the first one."""
     origins = locate_origins(views[0])
     for view in views[1:]:
         origins = [origins[place] for place in locate_origins(view)]

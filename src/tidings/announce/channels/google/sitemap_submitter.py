@@ -56,7 +56,7 @@ class SitemapSubmitter:
         self._pace = pace
         self._clock = clock
         self._emit = emit
-        # Another account or property has to be told again.
+        # Another account or property has to get it again.
         self._identity = f"{site.google.account.email} {name_property(site)}"
         self._host = find_origin(console.access.base).partition("://")[2]
 

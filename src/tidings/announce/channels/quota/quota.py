@@ -109,7 +109,7 @@ class QuotaState:
     # The last success.
     submitted_at: datetime | None = None
     zone: tzinfo = UTC
-    # The channel itself told the limit of this day.
+    # The channel itself named the limit of this day.
     learned: bool = False
 
     @property
@@ -165,7 +165,7 @@ class Quota:
         await connection.execute(update(channel_quota).where(*self._ours).values(in_flight=0))
 
     async def learn(self, connection: AsyncConnection, allowed: int) -> None:
-        """The channel told how many URLs it takes on this day."""
+        """The channel said how many URLs it takes on this day."""
         await self._lock(connection)
         await self._write(connection, allowed=allowed)
         self._log_event(_log.info, "quota_learned", quota=allowed)
@@ -314,7 +314,7 @@ class Quota:
 
 
 def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
-    """The limit that the channel told last, on this day or before."""
+    """The limit that the channel named last, on this day or before."""
     return (
         select(_columns.allowed)
         .where(
@@ -326,7 +326,7 @@ def select_allowed(site: Any, channel: Channel, *, day: Any) -> Any:
 
 
 def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) -> tuple[Label[int], Label[int]]:
-    """What the other sites of a project used on this day, and whether one of them was told that it is full (1 or 0)."""
+    """What the other sites of a project used on this day, and whether one of them heard that it is full (1 or 0)."""
     used_name, full_name = f"{terms.channel}_used_elsewhere", f"{terms.channel}_full_elsewhere"
     if not terms.shared:
         return literal(0).label(used_name), literal(0).label(full_name)
@@ -346,5 +346,5 @@ def select_elsewhere(terms: QuotaTerms, *, site: Any, project: Any, day: Any) ->
 
 
 def read_limit(allowed: int | None, *, configured: int) -> int:
-    """The limit of a day. A day may have been told to have none; the next one is tried all the same."""
+    """The limit of a day. The channel may have said that a day has none; the next one is tried all the same."""
     return configured if allowed is None else max(1, allowed)

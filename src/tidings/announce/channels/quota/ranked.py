@@ -52,11 +52,11 @@ class RankedKind:
 
     @property
     def tells_limit(self) -> bool:
-        """Whether the limit that the channel told may count."""
+        """Whether the limit that the channel named may count."""
         return self.terms.learns or self.fields.asks
 
     def find_limit(self, settings: Mapping[str, Any], *, allowed: int | None) -> int:
-        """The limit of a day, by the site's stored settings and by what the channel told last."""
+        """The limit of a day, by the site's stored settings and by what the channel named last."""
         configured = settings.get(self.fields.daily_quota, self.fields.default_quota)
         if configured == AUTO:
             return read_limit(allowed, configured=self.fields.default_quota)

@@ -1,4 +1,4 @@
-"""The figures of an execution tell the truth: each page once, each refusal by name, nothing called a success that is
+"""The counts of an execution tell the truth: each page once, each refusal by name, nothing called a success that is
 none, and a quota that somebody else overran is on record."""
 
 from datetime import timedelta
@@ -99,10 +99,10 @@ async def test_pages_that_an_execution_sends_itself_do_not_count_as_announced(op
 
 
 async def test_pages_that_nobody_looked_up_are_not_called_announced(make_bench: BenchMaker) -> None:
-    """A37, A43: Google is told of the sitemap alone; the execution knows nothing of its pages."""
+    """A37, A43: Google gets the sitemap alone; the execution knows nothing of its pages."""
     async with open_google_stage(make_bench, pages=5) as stage:
-        told = await stage.announce(ChannelChoice.GOOGLE)
-        assert (told.status, told.total, told.new, told.cached) == (SUCCEEDED, 5, 0, 0)
+        report = await stage.announce(ChannelChoice.GOOGLE)
+        assert (report.status, report.total, report.new, report.cached) == (SUCCEEDED, 5, 0, 0)
         assert (await stage.announce()).new == 5
         assert (await stage.announce()).cached == 5
 
