@@ -111,7 +111,7 @@ class RankedPlan:
             self._emit(checked)
 
     async def plan_more(self) -> bool:
-        """After sending: plan more, if an answer told of more quota than was known. Returns whether it did."""
+        """After sending: plan more, if an answer named more quota than was known. Returns whether it did."""
         if not self.can_send or not self._chosen:
             return False
         return await self._write((await self.channel.quota.read()).remaining)

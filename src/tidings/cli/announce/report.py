@@ -144,7 +144,7 @@ def _describe(report: Report) -> Iterator[str]:
     yield from _describe_quotas(report)
     for sitemap in report.sitemaps:
         if sitemap.submitted:
-            yield say("Google was told that {sitemap} changed.", sitemap=escape(sitemap.sitemap))
+            yield say("Submitted {sitemap} to Google: it changed.", sitemap=escape(sitemap.sitemap))
         if sitemap.failure:
             failure = say("Google did not take the sitemap: {failure}", failure=translate(sitemap.failure))
             yield f"[red]{escape(failure)}[/]"
