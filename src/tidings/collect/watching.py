@@ -1,5 +1,5 @@
-"""What is checked when a keyword is watched, for the commands, the API and the dashboard alike: whether the platform
-can search for it as things are, and whether the platform's cookies suffice for all its searches."""
+"""The checks of a keyword before it is watched, for commands, API and dashboard. Can the platform search for it as
+things are? Do the platform's cookies suffice for all its searches?"""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,6 +1,6 @@
-"""Controls a running sandbox over HTTP: reads the recorded requests, sets and clears faults of every stand-in, changes
-pages of the site and records of Feishu, and ends sessions of a platform. Answers below /__sandbox/ on the port of the
-site. Control requests are not recorded.
+"""Controls a running sandbox over HTTP, below /__sandbox/ on the port of the site. It shows the recorded requests, sets
+and clears faults of every stand-in, changes pages and records of Feishu, and ends sessions of a platform. Control
+requests are not recorded.
 
     ValueError
     └── ControlError    an invalid control request

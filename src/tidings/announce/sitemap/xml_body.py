@@ -1,5 +1,5 @@
-"""Sitemaps and feeds in XML, streamed through expat. Every resource of a document is bounded: no DOCTYPE (and so no
-entities of its own), limited nesting, limited length of tags and comments, a limited number of names, no long URL.
+"""Sitemaps and feeds in XML, streamed through expat. Every resource of a document is bounded: nesting, the length of
+tags, comments and URLs, the number of names. A DOCTYPE is refused, and so a document has no entities of its own.
 `fast_xml` avoids the parser for plain sitemaps.
 """
 

@@ -1,5 +1,5 @@
-"""Further sites of the demo's dashboard, so that each state can be seen: one with three channels that keeps changing,
-one that is paused, one with URLs that an engine refuses, one whose key is refused.
+"""Further sites of the demo's dashboard, which show the other states. One has three channels and keeps changing, one is
+paused, one has URLs that an engine refuses, and one has a key that is refused.
 """
 
 from collections.abc import AsyncIterator

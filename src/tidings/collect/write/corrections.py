@@ -1,5 +1,5 @@
-"""Changes that a person asks for, on the command line, over HTTP, in the dashboard or in Feishu: try failed candidates
-again, add a note by its address, delete a note. They need no execution.
+"""Changes that people ask for in commands, the API, the dashboard or Feishu: try failed candidates again, add a note by
+its address, delete a note. They need no execution.
 
 A deleted note is gone everywhere: all versions, the counts over time, the comments, the full-text index and the
 candidate's text. The candidate's key stays with the status `deleted`, so that no search brings the note back. An

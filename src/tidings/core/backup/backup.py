@@ -1,13 +1,12 @@
 """Everything in the database into a file, and back: into the same database, or into one of the other kind.
 
-A backup is one consistent view, made while others work. A restore is one transaction: the tables are emptied, taken to
-the revision of the backup, filled, read back and compared with the file row by row, and brought up to date; an error
-before its end changes nothing. The
-numbers that tables give go on after the highest that was ever given, in the backup or in what it replaces: the id of an
-execution is a fencing token, and must not come twice. How the file looks is in `backup_file`. Master keys are not in
-the database, and so not in a backup.
+A backup is one consistent view, made while others work. A restore is one transaction, so an error changes nothing. It
+empties the tables, takes them to the revision of the backup and fills them. It reads every row back, compares it with
+the file, and brings the tables up to date. New row ids go on after the highest that was ever given, in the backup or in
+what it replaces: the id of an execution is a fencing token, and must not come twice. `file` has the format of the file.
+Master keys are not in the database, and so not in a backup.
 
-    BackupError (backup_file)
+    BackupError (file)
     ├── InUseError      Tidings runs on this database
     └── OccupiedError   the database holds something that may not be replaced
 """

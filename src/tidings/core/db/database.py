@@ -1,9 +1,9 @@
 """Engines and transactions for SQLite and PostgreSQL.
 
 `Database.write()` is a transaction that may write. The database itself refuses writes in `Database.read()`. Code that
-must never write gets a `ReadableDatabase`, which has `read` alone. On SQLite a process has one writing connection, and
-its transactions begin IMMEDIATE, so that nothing comes between a check and its write; reads continue (WAL). Modules
-define their tables on the `metadata` of this module; `migrations/` has their history.
+must never write gets a `ReadableDatabase`, which has `read` alone. On SQLite a process has one writing connection. Its
+transactions begin IMMEDIATE, so nothing comes between a check and its write; reads continue (WAL). Modules define their
+tables on the `metadata` of this module; `migrations/` has their history.
 """
 
 import json

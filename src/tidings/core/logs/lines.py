@@ -1,8 +1,8 @@
 """How one log event becomes text: its values made safe, rendered for people or as JSON, and the whole redacted at the
-end. Where lines go, and who may write them, is in `logs`.
+end. Where lines go, and who may write them, is in `logger`.
 
-Values are redacted one by one first, because there a header ends where its value ends; the rendered line is redacted
-again as the last step, so that nothing passes that came by another way.
+Values are redacted one by one first: there a header ends where its value ends. The rendered line is redacted again as
+the last step, so that nothing passes that came another way.
 """
 
 import json

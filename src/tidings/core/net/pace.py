@@ -1,12 +1,14 @@
 """A least interval between two requests to one host, over all workers together.
 
 The table holds, for each host, when the next request may go. One atomic statement reserves the next slot, so every
-process and machine on this database shares one queue. A slot is reserved only by the request that uses it next, never
-after a stop signal, and given back if a stop comes before it. A slot that is used late would bring two requests too
-close together, so slots are a little wider than the interval; one that was missed by more than that is moved or given
-up. Whether it was missed is asked twice: when the wait for it ends, and again right before the bytes go out, because a
-connection may have to be made between the two, or a busy machine may have had other things to do.
-A host that asks for a rest, or answers that it is asked too often, gets that here as well.
+process and machine on this database shares one queue. A request reserves only the slot that it uses next, and never
+after a stop signal. If a stop comes first, it gives the slot back.
+
+A slot that is used late would bring two requests too close together, so slots are a little wider than the interval. A
+slot that was missed by more than that is moved or given up. `Turn` checks that twice: when the wait ends, and right
+before the bytes go out. A connection may have to be made in between, or the machine may be busy.
+
+A host that asks for a rest, or says that requests come too often, gets that here as well.
 """
 
 import asyncio

@@ -1,13 +1,12 @@
-"""The key ring: every secret at rest is encrypted and decrypted here, with AES-256-GCM under keys derived from the
-master keys, one for each purpose. The place of a value (table, column, row) and its key's id are authenticated with
-it, so that a ciphertext moved to another row does not open. Where the master keys come from is not known here; how one
-is made and judged, and the tree of errors, is in `master_key`.
+"""The key ring encrypts and decrypts every secret at rest, with AES-256-GCM. It derives one key for each purpose from the
+master keys. The place of a value (table, column, row) and its key's id are authenticated with it: a ciphertext that was
+moved to another row does not open. `master_key` makes and judges master keys, and has the tree of errors.
 
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 
 Random nonces are safe for about 2^32 values under one key and purpose. Fernet tokens (AES-128) are read for cookies
-only, which another program may have stored, and never written: under the master key itself, its SHA-256, or its PBKDF2
-with a given salt. They carry no place, so `needs_rotation` asks to encrypt them again.
+that another program stored, and never written. Their key is the master key itself, its SHA-256, or its PBKDF2 with a
+given salt. They carry no place, so `needs_rotation` asks to encrypt them again.
 """
 
 import base64

@@ -3,8 +3,8 @@
 
 Known secrets are found through an index of four-letter pieces, not by one regular expression: Python's alternation
 tries every branch at every position, so its cost grows with the number of secrets. The index holds the pieces that
-begin at the first few places of a secret, as many as the stride is long; one of them falls on every stride-th
-position of the text, wherever the secret stands, so only those positions are looked up, however many secrets there are.
+begin at the first few places of a secret, as many as the stride is long. Wherever a secret stands, one of these pieces
+falls on a multiple of the stride. So only those positions of the text are looked up, for any number of secrets.
 """
 
 import base64

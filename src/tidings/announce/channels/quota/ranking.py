@@ -1,8 +1,8 @@
 """Which pages go to a channel, where more are due than its quota allows.
 
-Every page gets a rank: the later its lastmod the higher, and below all of those a random one for pages without.
-(`random` gives all of them random ranks.) Only the best are kept, so a site of millions takes no more memory than a
-small one, and most pages are passed over by a look at the text of their lastmod.
+Every page gets a rank: the later its lastmod, the higher. Pages without one have random ranks below all others. The
+priority `random` gives every page a random rank. Only the best are kept, so a site of millions takes no more memory
+than a small one. A look at the text of the lastmod passes over most pages.
 """
 
 import heapq

@@ -1,6 +1,6 @@
-"""Bilibili: search for videos, list those of an author, read one and its comments, over the web client's API. All but
-the video are signed (`wbi`) with keys that are fetched with the caller's cookie, kept for an hour, and fetched again
-when a signature is refused.
+"""Bilibili: search for videos, list those of an author, read one and its comments, over the web client's API. All
+requests but that for a video are signed (`wbi`). The keys for it are fetched with the caller's cookie and kept for an
+hour; after a refused signature they are fetched again.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Turns that all processes on one PostgreSQL share: advisory locks that their holder keeps for the interval.
 
-They need no right to write. A process that dies loses its connection, and with it the locks.
-A platform is asked all the time, so each of its turns waits for the lock on a connection of its own, first come, first
-served. Hosts of the open web and cookies are many and seldom contended: the locks of all of them are on one connection,
-and a process that does not get one asks again after a moment.
+They need no right to write. A process that dies loses its connection, and with it the locks. A platform is asked all
+the time, so each of its turns waits for the lock on a connection of its own, first come, first served. Hosts of the
+open web and cookies are many and seldom contended. One connection has the locks of all of them, and a process that does
+not get one asks again soon.
 """
 
 import asyncio

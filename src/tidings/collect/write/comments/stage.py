@@ -1,5 +1,5 @@
-"""Leases and results of comment threads. A lease is for one page: its comments and the mark of the next page are
-stored in one guarded transaction, so an execution that dies costs at most the page that it was reading.
+"""Leases and results of comment threads. A lease is for one page. One guarded transaction stores its comments and the
+mark of the next page, so an execution that dies costs at most the page that it was reading.
 
 Same locks, fencing, retries, pauses and recovery as for candidates; the rules are in `leases`, `values` and `pauses`.
 """
