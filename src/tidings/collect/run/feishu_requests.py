@@ -1,5 +1,5 @@
-"""What people ask for in Feishu. New rows of the keyword table become watched keywords if they can be searched. A failed
-candidate whose status a person set to `pending` is tried again. No other change there has an effect.
+"""What people ask for in Feishu. New rows of the keyword table become watched keywords if they can be searched. A
+failed candidate that a person set to `pending` is tried again. No other change there has an effect.
 
 The mirror calls `FeishuRequests.read` every few minutes while it holds its lock, so no delivery runs meanwhile.
 """

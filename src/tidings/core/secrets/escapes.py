@@ -1,5 +1,5 @@
 """Characters written in another way, and back. One half undoes percent, JSON and repr escapes, so that `redaction`
-finds a secret in any spelling. The other half escapes characters that would let a logged value break or disguise a line.
+finds a secret in any spelling. The other half escapes what would let a logged value break or disguise a line.
 """
 
 import re

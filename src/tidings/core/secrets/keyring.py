@@ -1,6 +1,6 @@
-"""The key ring encrypts and decrypts every secret at rest, with AES-256-GCM. It derives one key for each purpose from the
-master keys. The place of a value (table, column, row) and its key's id are authenticated with it: a ciphertext that was
-moved to another row does not open. `master_key` makes and judges master keys, and has the tree of errors.
+"""The key ring encrypts and decrypts every secret at rest, with AES-256-GCM. It derives one key for each purpose from
+the master keys. The place of a value (table, column, row) and its key's id are authenticated with it: a ciphertext
+that was moved to another row does not open. `master_key` makes and judges master keys, and has the tree of errors.
 
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 

@@ -1,5 +1,5 @@
-"""The writer's routes of comments, for n8n or another driver of collect. A driver leases threads whose next page is due,
-and reports each page that /crawler/comments answered."""
+"""The writer's routes of comments, for n8n or another driver of collect. A driver leases threads whose next page is
+due, and reports each page that /crawler/comments answered."""
 
 from collections.abc import Callable
 
