@@ -305,32 +305,7 @@ async def test_each_reason_has_its_own_advice_in_both_languages(
 
 
 @pytest.mark.thorough
-<<<<<<< HEAD
-async def test_findings_and_reasons_are_told_in_chinese(api: ApiStage, browser: Browser) -> None:
-=======
-async def test_the_page_of_the_api_lists_every_operation(api: ApiStage, browser: Browser) -> None:
-    """Interfaces: /docs opens in a browser that has signed in."""
-    page = (await browser.get("/docs")).text
-    document = await api.read("/openapi.json")
-    listed = re.findall(r"<code>([A-Z]+ /[^<]*)</code>", page)
-    assert listed == [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
-
-
-@pytest.mark.thorough
-async def test_settings_show_their_source_and_no_secret(api: ApiStage, browser: Browser) -> None:
-    settings = read_settings({"TIDINGS_PORT": "9090", "COOKIE_MASTER_KEY": "k1:" + "A" * 43 + "="})
-    by_name = {source.name: source for source in settings.sources}
-    assert (by_name["TIDINGS_PORT"].value, by_name["TIDINGS_PORT"].source) == ("9090", "environment")
-    assert (by_name["TIDINGS_HOST"].value, by_name["TIDINGS_HOST"].source) == ("127.0.0.1", "default")
-    assert (by_name["CACHE_TTL_DAYS"].value, by_name["SITEMAP_URL"].value) == ("30", None)
-    assert by_name["COOKIE_MASTER_KEY"].secret
-    assert by_name["COOKIE_MASTER_KEY"].value is None
-    assert (await browser.get("/settings")).status == 200
-
-
-@pytest.mark.thorough
 async def test_findings_and_reasons_are_reported_in_chinese(api: ApiStage, browser: Browser) -> None:
->>>>>>> 8e87a46 (One vocabulary in the tests too: report, notice, lastmod, execution, counts)
     browser.cookies["language"] = "zh"
     site = (await api.add_site())["id"]
     page = f"/sites/{site.replace(':', '%3A')}"
