@@ -63,7 +63,7 @@ async def test_a_bad_execution_is_undone_on_the_channels_that_are_named(
 
 
 async def test_what_was_announced_before_that_time_stays(make_bench: BenchMaker) -> None:
-    """A36: only the bad run is undone, to the moment; undoing it again finds nothing."""
+    """A36: only the bad execution is undone, to the millisecond; undoing it again finds nothing."""
     async with open_bing_stage(make_bench) as stage:
         await stage.announce()
         stage.clock.advance(HOUR)

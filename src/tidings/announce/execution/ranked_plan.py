@@ -162,7 +162,7 @@ class RankedPlan:
             return
         allowed = await channel.api.ask_limit(channel.site)
         if allowed is None:
-            _log.warning(f"{channel.channel}.quota_not_told", site=channel.site.id)
+            _log.warning(f"{channel.channel}.quota_not_answered", site=channel.site.id)
             return
         if state.used:
             # Nobody knows whether the answer is the day's total or its rest: this much is safe either way.

@@ -1,6 +1,6 @@
 """Reads one small result from SQLite with one trip to the driver's thread, where a transaction takes about nine.
 
-Use it through `Database.look_up`. docs/decisions.md has the figures.
+Use it through `Database.look_up`. docs/decisions.md has the measurements.
 """
 
 import asyncio
