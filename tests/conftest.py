@@ -151,6 +151,18 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/older.db"
+        return
+    server: Server = request.getfixturevalue("postgres_server")
+    url = server.make_database(empty=True)
+    yield url
+    server.drop_database(url)
+
+
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = open_database(database_url)

@@ -1,13 +1,11 @@
 """The way from a row for each page and engine to the outbox, and back: nothing that was open is lost."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from tests.postgres import Server
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.outbox import Outbox
@@ -20,18 +18,6 @@ NAMES = (
     *("site", "channel", "engine", "url_hash", "url", "lastmod", "removed"),
     *("reason", "attempts", "failed_at", "created_in", "attempted_in", "delivered_in"),
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/older.db"
-        return
-    server: Server = request.getfixturevalue("postgres_server")
-    url = server.make_database(empty=True)
-    yield url
-    server.drop_database(url)
 
 
 @pytest.fixture

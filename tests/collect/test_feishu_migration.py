@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from tests.collect.feishu_stage import (
     read_expected,
     read_mirrored,
 )
-from tests.postgres import Server
 from tidings.core.db.database import Database, downgrade_database, open_database, upgrade_database
 from tidings.core.net.client import GuardedClient
 from tidings.sandbox.feishu.bitable import SandboxBitable
@@ -30,18 +29,6 @@ NOTE = json.dumps({"title": "t", "text": "one", "author": {"author_id": "1", "na
 NOW = 1_800_000_000_000
 TEXT, NUMBER = BitableFieldType.TEXT, BitableFieldType.NUMBER
 FIELDS = {"key": TEXT, "url": TEXT, "keyword": TEXT, "status": TEXT, "created_at": NUMBER, "managed_by": TEXT}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/older.db"
-        return
-    server: Server = request.getfixturevalue("postgres_server")
-    url = server.make_database(empty=True)
-    yield url
-    server.drop_database(url)
 
 
 @pytest.fixture

@@ -30,8 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-import tidings
-import tidings.wiring.opening
+from tests.core.test_migrations import EVERY_REVISION
 from tests.fakes import FakeClock
 from tidings.core.backup.backup import (
     InUseError,
@@ -64,10 +63,6 @@ from tidings.core.executions import Executions, ExecutionStatus, executions
 from tidings.core.net.pace import pace
 from tidings.core.process_lock import ProcessLock
 
-EVERY_REVISION = sorted(
-    path.name.partition("_")[0]
-    for path in (Path(tidings.__file__).parent / "core/db/migrations/versions").glob("[0-9]*.py")
-)
 SOON = 60.0
 
 Content = dict[str, list[tuple[Any, ...]]]
