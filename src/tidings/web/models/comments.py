@@ -1,7 +1,6 @@
 """Request and answer shapes of comments: those of the writer and of the routes of notes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -10,7 +9,7 @@ from tidings.collect.crawl.crawler import MOST_ITEMS
 from tidings.collect.tables import ThreadStatus
 from tidings.collect.write.comments.values import ThreadAction
 from tidings.web.models.crawler import CommentDocument, CommentPageDocument, PlatformName
-from tidings.web.models.workflow import AnsweredItem, ExecutionBody, NoteId
+from tidings.web.models.workflow import AnsweredItem, ExecutionBody, NoteId, RetriedRecord, WriterAnswer
 
 
 class SettleCommentsItem(AnsweredItem[CommentPageDocument]):
@@ -26,24 +25,17 @@ class SettleCommentsBody(ExecutionBody):
     items: Annotated[list[SettleCommentsItem], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettledThreadItem:
+class SettledThreadItem(RetriedRecord):
     """The result of one page; `lost` if this execution no longer held the thread, and nothing was written."""
 
     note_id: str
     action: ThreadAction
-    # None if this execution does not hold the thread.
-    status: ThreadStatus | None
-    # Comments of the page that are stored, and those among them that are new.
-    stored: int
-    created: int
-    retry_count: int | None
-    # UTC, ISO 8601.
-    retry_at: str | None
+    status: ThreadStatus | None = Field(description="Null if this execution does not hold the thread.")
+    stored: int = Field(description="Comments of the page that are stored.")
+    created: int = Field(description="Those among them that are new.")
 
 
-@dataclass(frozen=True, slots=True)
-class SettledThreads:
+class SettledThreads(WriterAnswer):
     items: Sequence[SettledThreadItem]
 
 

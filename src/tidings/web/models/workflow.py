@@ -5,18 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from tidings.collect.crawl.crawler import MOST_ITEMS
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write.next_stage import SettledSource
+from tidings.collect.write.next_stage import SourceAction
 from tidings.collect.write.values import Failed, SettledAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteAddress, NoteDocument, PlatformName
+from tidings.web.models.parts import Timestamp
 
 Data = TypeVar("Data")
 Record = TypeVar("Record")
@@ -170,13 +171,6 @@ class SettleSourcesBody(ExecutionBody):
     items: Annotated[list[SourceItem], Field(min_length=1, max_length=MOST_ITEMS)]
 
 
-@dataclass(frozen=True, slots=True)
-class SettledSources:
-    """The action for each note."""
-
-    items: Sequence[SettledSource]
-
-
 class ItemError(FailureFields):
     """The error of an item, as /crawler/detail/batch answered it."""
 
@@ -288,8 +282,13 @@ class WatchedKeywords:
     keywords: Sequence[WatchedKeyword]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcquiredLock:
+class WriterAnswer(BaseModel):
+    """A part of an answer. `model_validate` takes a value of the writer with these attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class AcquiredLock(WriterAnswer):
     """If refused, `execution_id` is the holder's, and `reason` says since when it runs."""
 
     locked: bool
@@ -320,25 +319,38 @@ class WrittenSource:
     existing_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRecord:
-    """The candidate after its failure; `retry_at` is when it is due again."""
+class RetriedRecord(WriterAnswer):
+    """A record after its result; `retry_at` is when it is due again."""
+
+    retry_count: int | None
+    retry_at: Timestamp | None
+
+
+class FailedRecord(RetriedRecord):
+    """The candidate after its failure."""
 
     action: SettledAction
-    # None if another execution holds the candidate.
-    status: CandidateStatus | None
-    retry_count: int | None
-    # UTC, ISO 8601.
-    retry_at: str | None
+    status: CandidateStatus | None = Field(description="Null if another execution holds the candidate.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettledItem(FailedRecord):
     """The result of one candidate; `lost` if this execution no longer held it, and nothing was written."""
 
     note_id: str
-    # The number of the note's row.
-    existing_id: int | None
+    existing_id: int | None = Field(description="The number of the note's row.")
+
+
+class SettledSourceItem(RetriedRecord):
+    """The result of one note; `lost` if this execution no longer held it, and nothing was written."""
+
+    idempotency_key: str
+    action: SourceAction
+
+
+class SettledSources(WriterAnswer):
+    """The action for each note."""
+
+    items: Sequence[SettledSourceItem]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,15 +380,13 @@ class CountedOutcomes:
     counted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedExecution:
+class FinishedExecution(WriterAnswer):
     """How the execution ended."""
 
     status: ExecutionStatus
     items_processed: int
     items_failed: int
-    # Candidates that were given back untried.
-    released: int
+    released: int = Field(description="Records that were given back untried.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 from tidings.collect.comments import read_comment
 from tidings.collect.write.comments.stage import CommentStage
-from tidings.collect.write.comments.values import LeasedThread, ReadComments, SettledThread, ThreadResult
+from tidings.collect.write.comments.values import LeasedThread, ReadComments, ThreadResult
 from tidings.collect.write.writer import Writer
-from tidings.core.clock import to_text
 from tidings.web.description import problem_answers
 from tidings.web.envelope import EnvelopeRoutes
 from tidings.web.models import comments as shapes
@@ -33,7 +32,7 @@ def add_comment_routes(
         execution = await writer.resume(body.execution_id)
         results = [_read_result(item, redact=redact) for item in body.items]
         settled = await stage.settle(execution, body.platform, results)
-        return shapes.SettledThreads([_describe(each) for each in settled])
+        return shapes.SettledThreads.model_validate({"items": settled})
 
 
 def _read_result(item: shapes.SettleCommentsItem, *, redact: Callable[[str], str]) -> ThreadResult:
@@ -43,15 +42,3 @@ def _read_result(item: shapes.SettleCommentsItem, *, redact: Callable[[str], str
             note_id=item.note_id, comments=comments, cursor=item.data.cursor, cookie_used=item.cookie_used
         )
     return item.to_failure(item.note_id, redact=redact)
-
-
-def _describe(settled: SettledThread) -> shapes.SettledThreadItem:
-    return shapes.SettledThreadItem(
-        note_id=settled.note_id,
-        action=settled.action,
-        status=settled.status,
-        stored=settled.stored,
-        created=settled.created,
-        retry_count=settled.retry_count,
-        retry_at=None if settled.retry_at is None else to_text(settled.retry_at),
-    )

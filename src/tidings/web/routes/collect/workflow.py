@@ -31,7 +31,7 @@ from tidings.collect.write.values import (
 )
 from tidings.collect.write.writer import Writer
 from tidings.core.alerts.service import Alerts
-from tidings.core.clock import Clock, to_text
+from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionStatus
 from tidings.core.logs.request_id import current_request_id
@@ -117,7 +117,7 @@ def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
         `X-Request-ID` gets the same answer while the execution runs."""
         key = _name_idempotency_key(request, grant)
         acquired = await writer.acquire(body.workflow_name, remote=True, idempotency_key=key)
-        return shapes.AcquiredLock(locked=acquired.locked, execution_id=acquired.execution_id, reason=acquired.reason)
+        return shapes.AcquiredLock.model_validate(acquired)
 
     @routes.add("POST", "/executions/heartbeat", "Keep the lock", responses=_LOST)
     async def renew_execution(body: shapes.ExecutionBody) -> shapes.RenewedLeases:
@@ -130,12 +130,7 @@ def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> N
         status = None if body.status is None else ExecutionStatus(body.status)
         ended = await writer.finish_remote(body.execution_id, status=status)
         await record_end(ended.workflow_name, ended.status, database=services.database, alerts=services.alerts)
-        return shapes.FinishedExecution(
-            status=ended.status,
-            items_processed=ended.items_processed,
-            items_failed=ended.items_failed,
-            released=ended.released,
-        )
+        return shapes.FinishedExecution.model_validate(ended)
 
 
 def _add_candidate_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
@@ -189,13 +184,7 @@ def _add_result_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
         """The candidate is retried later, given up, or released uncounted if the fault is not its own."""
         error = body.to_error(body.code, redact=redact)
         failed = Failed.read(error, note_id=body.note_id, cookie_used=body.cookie_used)
-        settled = await settle_one(body, failed)
-        return shapes.FailedRecord(
-            action=settled.action,
-            status=settled.status,
-            retry_count=settled.retry_count,
-            retry_at=_write_retry(settled),
-        )
+        return shapes.FailedRecord.model_validate(await settle_one(body, failed))
 
     @routes.add("POST", "/candidates/settle", "Report a batch of results", responses=_LOST)
     async def settle_candidates(body: shapes.SettleBody) -> shapes.SettledBatch:
@@ -231,7 +220,7 @@ def _add_source_routes(routes: EnvelopeRoutes, services: WriterServices) -> None
             for item in body.items
         ]
         execution = await writer.resume(body.execution_id)
-        return shapes.SettledSources(await stage.settle(execution, body.platform, results))
+        return shapes.SettledSources.model_validate({"items": await stage.settle(execution, body.platform, results)})
 
 
 def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
@@ -293,19 +282,5 @@ def _describe_rule(code: ErrorCode, services: WriterServices) -> shapes.RetryRul
 
 def _describe_batch(settled: Sequence[Settled]) -> shapes.SettledBatch:
     counts = {action.value: sum(each.action is action for each in settled) for action in SettledAction}
-    items = [
-        shapes.SettledItem(
-            note_id=each.note_id,
-            action=each.action,
-            existing_id=each.existing_id,
-            status=each.status,
-            retry_count=each.retry_count,
-            retry_at=_write_retry(each),
-        )
-        for each in settled
-    ]
+    items = [shapes.SettledItem.model_validate(each) for each in settled]
     return shapes.SettledBatch(items=items, summary=shapes.SettledSummary(total=len(items), **counts))
-
-
-def _write_retry(settled: Settled) -> str | None:
-    return None if settled.retry_at is None else to_text(settled.retry_at)
