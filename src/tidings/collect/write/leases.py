@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import (
+    CTE,
     Column,
     ColumnElement,
     Table,
@@ -188,6 +189,11 @@ async def queue_refreshes(connection: AsyncConnection, *, at: datetime, limit: i
         .with_for_update(skip_locked=True, of=candidates)
         .cte("chosen")
     )
+    return await _make_due(connection, chosen, at=at)
+
+
+async def _make_due(connection: AsyncConnection, chosen: CTE, *, at: datetime) -> list[Key]:
+    """Make the chosen candidates pending, as if they had never failed. Returns their keys."""
     statement = (
         update(candidates)
         .where(tuple_(*CANDIDATES.key).in_(select(chosen.c.platform, chosen.c.note_id)))
@@ -265,13 +271,7 @@ async def requeue_failed(
         .with_for_update(skip_locked=True)
         .cte("chosen")
     )
-    statement = (
-        update(candidates)
-        .where(tuple_(*CANDIDATES.key).in_(select(chosen.c.platform, chosen.c.note_id)))
-        .values(status=CandidateStatus.PENDING.value, retry_count=0, **CANDIDATES.describe_release(at))
-        .returning(*CANDIDATES.key)
-    )
-    return [(row.platform, row.note_id) for row in await connection.execute(statement)]
+    return await _make_due(connection, chosen, at=at)
 
 
 async def take_back_records(
