@@ -18,9 +18,9 @@ from tidings.collect.notes import Author
 from tidings.collect.run.report import CollectReport
 from tidings.collect.tables import comment_threads, comments
 from tidings.collect.write.comments.stage import WAITS, CommentStage
-from tidings.collect.write.comments.values import ReadComments, ThreadAction
+from tidings.collect.write.comments.values import ReadComments
 from tidings.collect.write.keywords import Keywords, RefreshPlan
-from tidings.collect.write.values import Failed, WriterLimits
+from tidings.collect.write.values import Failed, StageAction, WriterLimits
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionLostError, Executions
@@ -226,7 +226,7 @@ async def test_a_deleted_note_takes_its_comments_along(stage: tuple[RunnerStage,
     execution = await begin(opened.writer, "mine")
     page = ReadComments(note_id=NOTE, comments=[Comment(comment_id="1", text="late")], cursor=None)
     [settled] = await stage_of.settle(execution, "weibo", [page])
-    assert settled.action is ThreadAction.LOST
+    assert settled.action is StageAction.LOST
     assert await read_rows(opened.database, comments) == []
 
 
@@ -253,9 +253,9 @@ async def test_a_page_is_written_once_and_only_by_its_holder(
     assert await comment_stage.lease(second, limit=5) == []
     page = make_page("a", "b", cursor="next")
     [settled] = await comment_stage.settle(first, PLATFORM, [page])
-    assert (settled.action, settled.stored, settled.created) == (ThreadAction.MORE, 2, 2)
+    assert (settled.action, settled.stored, settled.created) == (StageAction.MORE, 2, 2)
     [again] = await comment_stage.settle(first, PLATFORM, [page])
-    assert again.action is ThreadAction.LOST
+    assert again.action is StageAction.LOST
     [leased] = await comment_stage.lease(first)
     assert (leased.cursor, leased.found) == ("next", 2)
     clock.advance(timedelta(minutes=31))
@@ -266,7 +266,7 @@ async def test_a_page_is_written_once_and_only_by_its_holder(
     [taken] = await comment_stage.lease(third)
     assert (taken.cursor, taken.retry_count) == ("next", 1)
     [done] = await comment_stage.settle(third, PLATFORM, [make_page("b", "c", text="edited")])
-    assert (done.action, done.stored, done.created) == (ThreadAction.DONE, 2, 1)
+    assert (done.action, done.stored, done.created) == (StageAction.DONE, 2, 1)
     rows = {row.comment_id: row.text for row in await read_rows(database, comments)}
     assert rows == {"a": "x", "b": "edited", "c": "edited"}
 
@@ -286,11 +286,11 @@ async def test_a_thread_whose_page_cannot_be_read_ends_as_failed_and_can_be_trie
         actions += [each.action for each in await comment_stage.settle(execution, PLATFORM, [failure])]
         clock.advance(wait)
         await writer.heartbeat(execution)
-    assert actions == [ThreadAction.RETRY] * 3 + [ThreadAction.FAILED]
+    assert actions == [StageAction.RETRY] * 3 + [StageAction.FAILED]
     assert await comment_stage.lease(execution) == []
     assert await writer.corrections.requeue() == 0
     [leased] = await comment_stage.lease(execution)
     assert leased.retry_count == 0
     gone = Failed(note_id="n1", code=ErrorCode.INVALID_INPUT, message="gone")
     [settled] = await comment_stage.settle(execution, PLATFORM, [gone])
-    assert settled.action is ThreadAction.FAILED
+    assert settled.action is StageAction.FAILED

@@ -8,8 +8,8 @@ import pytest
 from tests.collect.writer_stage import begin, make_note, read_outbox, read_sources, store_notes
 from tests.fakes import FakeClock
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write.next_stage import NextStage, SourceAction, SourceResult
-from tidings.collect.write.values import WriterLimits
+from tidings.collect.write.next_stage import NextStage, SourceResult
+from tidings.collect.write.values import StageAction, WriterLimits
 from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionLostError, Executions
@@ -45,8 +45,8 @@ async def test_note_is_leased_once_settled_once_and_shown_in_the_mirror(
     mine, other = (leases[0], leases[1])
     results = [SourceResult(idempotency_key=each.idempotency_key) for each in [*mine, *other]]
     settled = await stage.settle(one, WEIBO, results)
-    assert [each.action for each in settled] == [SourceAction.DONE] * len(mine) + [SourceAction.LOST] * len(other)
-    assert {each.action for each in await stage.settle(one, WEIBO, results)} == {SourceAction.LOST}
+    assert [each.action for each in settled] == [StageAction.DONE] * len(mine) + [StageAction.LOST] * len(other)
+    assert {each.action for each in await stage.settle(one, WEIBO, results)} == {StageAction.LOST}
     assert await stage.lease(one) == []
     assert {name for name, _ in (await read_outbox(database))[before:]} == {"tbl_source"}
     finished = await writer.finish(two)
@@ -64,7 +64,7 @@ async def test_failures_follow_the_table_of_codes(
     assert len(await stage.lease(execution, platform=WEIBO)) == 3
     [bad] = await stage.settle(execution, WEIBO, name_results("a", code=ErrorCode.INVALID_INPUT))
     [free] = await stage.settle(execution, WEIBO, name_results("b", code=ErrorCode.COOKIE_EXHAUSTED))
-    assert (bad.action, free.action, free.retry_count) == (SourceAction.FAILED, SourceAction.RELEASED, 0)
+    assert (bad.action, free.action, free.retry_count) == (StageAction.FAILED, StageAction.RELEASED, 0)
     actions = []
     for _ in range(4):
         [late] = await stage.settle(execution, WEIBO, name_results("c", code=ErrorCode.NETWORK_ERROR))
@@ -74,7 +74,7 @@ async def test_failures_follow_the_table_of_codes(
             clock.advance(late.retry_at - clock.now())
             await stage.settle(execution, WEIBO, name_results("b"))
             assert [each.idempotency_key for each in await stage.lease(execution)] == ["c_v1"]
-    assert actions == [SourceAction.RETRY] * 3 + [SourceAction.FAILED]
+    assert actions == [StageAction.RETRY] * 3 + [StageAction.FAILED]
     rows = {row.note_id: (row.status, row.retry_count, row.last_error_code) for row in await read_sources(database)}
     assert rows == {"a": ("failed", 1, "INVALID_INPUT"), "b": ("done", 0, None), "c": ("failed", 4, "NETWORK_ERROR")}
 

@@ -52,17 +52,8 @@ class CandidateStatus(StrEnum):
     DELETED = "deleted"
 
 
-class SourceStatus(StrEnum):
-    """Where a collected note is in the next stage, which leases sources as collect leases candidates."""
-
-    PENDING = "pending"
-    PROCESSING = "processing"
-    DONE = "done"
-    FAILED = "failed"
-
-
-class ThreadStatus(StrEnum):
-    """Where the reading of a note's comments is."""
+class StageStatus(StrEnum):
+    """Where the work on a collected note is: that of the next stage (sources), or the reading of its comments."""
 
     PENDING = "pending"
     PROCESSING = "processing"

@@ -88,15 +88,15 @@ def _print_candidates(shown: "CollectStatus", *, console: "Console") -> None:
 
 def _print_comments(shown: "CollectStatus", *, console: "Console") -> None:
     """A line for each platform with comments that are not all read."""
-    from tidings.collect.tables import ThreadStatus
+    from tidings.collect.tables import StageStatus
 
     for platform, counts in shown.comments.items():
-        waiting = counts.get(ThreadStatus.PENDING, 0) + counts.get(ThreadStatus.PROCESSING, 0)
+        waiting = counts.get(StageStatus.PENDING, 0) + counts.get(StageStatus.PROCESSING, 0)
         line = say(
             "Comments of {platform}: {waiting} notes wait for theirs, {failed} failed.",
             platform=escape(platform),
             waiting=f"{waiting:,}",
-            failed=f"{counts.get(ThreadStatus.FAILED, 0):,}",
+            failed=f"{counts.get(StageStatus.FAILED, 0):,}",
         )
         console.print(line, highlight=False)
 

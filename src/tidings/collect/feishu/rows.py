@@ -19,7 +19,7 @@ from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.cookies.table import cookies
 from tidings.collect.crawl.platforms.registry import BUILT_IN
 from tidings.collect.notes import Counts, clean_text
-from tidings.collect.tables import COLLECT, CandidateStatus, SourceStatus, candidates, sources
+from tidings.collect.tables import COLLECT, CandidateStatus, StageStatus, candidates, sources
 from tidings.core.clock import to_milliseconds
 from tidings.core.execution_table import ExecutionStatus, executions, is_running
 
@@ -309,7 +309,7 @@ _SOURCE: Final = _mirror_table(
         "platform note_id idempotency_key note_url kind title author_name source_keyword @published_at text tags "
         f"{' '.join(f'#{name}' for name in Counts.__slots__)} #version "
         "status processing_lock @locked_at #retry_count @due_at last_error_code last_error exec_meta @collected_at",
-        statuses=SourceStatus,
+        statuses=StageStatus,
     ),
     read_values=_read_source,
     block=25,

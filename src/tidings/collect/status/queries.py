@@ -15,7 +15,7 @@ from tidings.collect.errors import ErrorCode
 from tidings.collect.tables import (
     COLLECT,
     CandidateStatus,
-    ThreadStatus,
+    StageStatus,
     candidates,
     collect_minutes,
     collect_tries,
@@ -227,13 +227,13 @@ async def count_failed_by(
     return counts
 
 
-async def count_threads(connection: AsyncConnection) -> dict[str, dict[ThreadStatus, int]]:
+async def count_threads(connection: AsyncConnection) -> dict[str, dict[StageStatus, int]]:
     """The number of threads of comments that are not done, by platform and status."""
     columns = (comment_threads.c.platform, comment_threads.c.status)
     statement = select(*columns, func.count()).where(text("comment_threads.status <> 'done'")).group_by(*columns)
-    counts: dict[str, dict[ThreadStatus, int]] = {}
+    counts: dict[str, dict[StageStatus, int]] = {}
     for platform, status, count in await connection.execute(statement.order_by(*columns)):
-        counts.setdefault(platform, {})[ThreadStatus(status)] = count
+        counts.setdefault(platform, {})[StageStatus(status)] = count
     return counts
 
 

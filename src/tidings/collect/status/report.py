@@ -12,7 +12,7 @@ from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.status import MirrorStatus
 from tidings.collect.status.queries import PlatformPause, count_threads, list_executions, list_pauses
-from tidings.collect.tables import CandidateStatus, ThreadStatus
+from tidings.collect.tables import CandidateStatus, StageStatus
 from tidings.collect.write.cookies import CookieRecords
 from tidings.collect.write.keywords import Keyword, Keywords
 from tidings.core.alerts.conditions import OpenCondition
@@ -37,7 +37,7 @@ class CollectStatus:
     alerts: Sequence[OpenCondition]
     keywords: Sequence[Keyword]
     # Notes whose comments are not all read, by platform and status.
-    comments: dict[str, dict[ThreadStatus, int]]
+    comments: dict[str, dict[StageStatus, int]]
     cookies: Sequence[Cookie]
     # The names of the cookies that can be used now.
     usable: frozenset[str]
@@ -90,7 +90,7 @@ class CollectStatusReader:
             alerts=[each for each in await self.alerts.list_open() if each.kind in kinds and each.fired_at],
             keywords=await self.keywords.list_all(),
             comments={
-                platform: {status: counts.get(status, 0) for status in ThreadStatus if status is not ThreadStatus.DONE}
+                platform: {status: counts.get(status, 0) for status in StageStatus if status is not StageStatus.DONE}
                 for platform, counts in threads.items()
             },
             cookies=cookies,

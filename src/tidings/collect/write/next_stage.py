@@ -7,20 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.errors import ErrorCode
-from tidings.collect.tables import SourceStatus, sources
+from tidings.collect.tables import sources
 from tidings.collect.write.leases import SOURCES, find_due_platforms, find_held, lease_records
 from tidings.collect.write.values import (
     BATCH_SIZE,
     LONGEST_ERROR,
     Failed,
     Settled,
+    StageAction,
     WriterLimits,
     judge_failure,
     make_storable,
@@ -81,38 +81,16 @@ class SourceResult:
     message: str = ""
 
 
-class SourceAction(StrEnum):
-    """The writer's action for one note."""
-
-    DONE = "done"
-    # The failure was counted; the note is due again later.
-    RETRY = "retry"
-    # The note failed for good.
-    FAILED = "failed"
-    # The note was given back uncounted, because the failure is not its own.
-    RELEASED = "released"
-    # This execution no longer holds the note; nothing was written.
-    LOST = "lost"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledSource:
     """The result of one note."""
 
     idempotency_key: str
-    action: SourceAction
+    action: StageAction
     # Failed attempts so far.
     retry_count: int | None = None
     # When it is due again.
     retry_at: datetime | None = None
-
-
-_STATUSES: Final = {
-    SourceAction.DONE: SourceStatus.DONE,
-    SourceAction.RETRY: SourceStatus.PENDING,
-    SourceAction.RELEASED: SourceStatus.PENDING,
-    SourceAction.FAILED: SourceStatus.FAILED,
-}
 
 
 class NextStage:
@@ -151,13 +129,13 @@ class NextStage:
         async with self._executions.guard(execution) as connection:
             held = await find_held(connection, execution, platform=platform, note_ids=first, of=SOURCES)
             settled = [self._judge(each, held.get(key), at=at) for key, each in first.items()]
-            mine = [each for each in settled if each.action is not SourceAction.LOST]
+            mine = [each for each in settled if each.action is not StageAction.LOST]
             await self._write(connection, execution, platform, mine, results=first, at=at)
             await self._executions.count_items(
                 connection,
                 execution,
-                processed=sum(each.action is SourceAction.DONE for each in mine),
-                failed=sum(each.action in (SourceAction.RETRY, SourceAction.FAILED) for each in mine),
+                processed=sum(each.action is StageAction.DONE for each in mine),
+                failed=sum(each.action in (StageAction.RETRY, StageAction.FAILED) for each in mine),
             )
         _log.info("sources.settled", platform=platform, count=len(mine), execution=execution.public_id)
         by_key = {each.idempotency_key: each for each in settled}
@@ -166,14 +144,14 @@ class NextStage:
     def _judge(self, result: SourceResult, held: Any, *, at: datetime) -> SettledSource:
         key = result.idempotency_key
         if held is None:
-            return SettledSource(idempotency_key=key, action=SourceAction.LOST)
+            return SettledSource(idempotency_key=key, action=StageAction.LOST)
         if result.code is None:
-            return SettledSource(idempotency_key=key, action=SourceAction.DONE, retry_count=held.retry_count)
+            return SettledSource(idempotency_key=key, action=StageAction.DONE, retry_count=held.retry_count)
         failure = Failed(note_id=key, code=result.code, message=result.message)
         judged: Settled = judge_failure(failure, retry_count=held.retry_count, at=at, limits=self._limits)
         return SettledSource(
             idempotency_key=key,
-            action=SourceAction(judged.action.value),
+            action=StageAction(judged.action.value),
             retry_count=judged.retry_count,
             retry_at=judged.retry_at,
         )
@@ -197,7 +175,7 @@ class NextStage:
                 {
                     "of_platform": platform,
                     "of_key": each.idempotency_key,
-                    "new_status": _STATUSES[each.action].value,
+                    "new_status": each.action.status,
                     "new_count": each.retry_count,
                     "new_due": to_milliseconds(each.retry_at or at),
                     "code": None if result.code is None else result.code.value,

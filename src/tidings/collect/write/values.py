@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.errors import BACKOFF, LONGEST_RETRY_AFTER, RULES, Action, ErrorCode
 from tidings.collect.notes import Note
-from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus
+from tidings.collect.tables import OTHER_WORKFLOWS, CandidateStatus, StageStatus
 from tidings.core.backoff import Backoff
 from tidings.core.executions import Execution, ExecutionStatus
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
@@ -218,6 +218,29 @@ _STATUSES: Final = {
     SettledAction.RELEASED: CandidateStatus.PENDING,
     SettledAction.FAILED: CandidateStatus.FAILED,
 }
+
+
+class StageAction(StrEnum):
+    """The writer's action for one note of a stage after collecting: the next stage, or the reading of comments."""
+
+    # Comments only: the page was stored; the next one is due.
+    MORE = "more"
+    DONE = "done"
+    # The failure was counted; it is due again later.
+    RETRY = "retry"
+    # It failed for good. Comments that were stored stay.
+    FAILED = "failed"
+    # It was given back uncounted, because the failure is not its own.
+    RELEASED = "released"
+    # This execution no longer holds it; nothing was written.
+    LOST = "lost"
+
+    @property
+    def status(self) -> StageStatus | None:
+        """The new status; None if this execution no longer holds it."""
+        if self is StageAction.LOST:
+            return None
+        return StageStatus(self.value) if self in (StageAction.DONE, StageAction.FAILED) else StageStatus.PENDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

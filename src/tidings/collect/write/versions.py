@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.archive.search import make_terms
 from tidings.collect.notes import Counts
-from tidings.collect.tables import SourceStatus, note_snapshots, note_terms, sources
+from tidings.collect.tables import StageStatus, note_snapshots, note_terms, sources
 from tidings.collect.write.values import Collected, make_storable, write_meta
 from tidings.core.clock import from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
@@ -179,7 +179,7 @@ def _describe_source(collected: Collected, *, platform: str, at: datetime) -> di
         "author_name": make_storable(note.author.name),
         "published_at": published_at,
         "dated_at": now if published_at is None else published_at,
-        "status": SourceStatus.PENDING.value,
+        "status": StageStatus.PENDING.value,
         "retry_count": 0,
         "due_at": now,
         "collected_at": now,

@@ -10,7 +10,7 @@ from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.cookies.states import CookieStatus
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.status.queries import PauseCause
-from tidings.collect.tables import CandidateStatus, ThreadStatus
+from tidings.collect.tables import CandidateStatus, StageStatus
 from tidings.collect.write.keywords import MOST_PAGES
 from tidings.core.clock import write_duration
 from tidings.core.execution_table import ExecutionStatus
@@ -152,7 +152,7 @@ class CollectStatusAnswer(AnswerPart):
     executions: Sequence[CollectExecutionDocument]
     alerts: Sequence[AlertDocument]
     keywords: dict[Literal["enabled", "total"], int] = Field(validation_alias="keyword_counts")
-    comments: dict[str, dict[ThreadStatus, int]] = Field(
+    comments: dict[str, dict[StageStatus, int]] = Field(
         description="Notes whose comments are not all read, by platform and status."
     )
     cookies: dict[str, dict[Literal["usable", "total"], int]] = Field(validation_alias="cookie_counts")

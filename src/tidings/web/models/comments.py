@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from tidings.collect.crawl.crawler import MOST_ITEMS
-from tidings.collect.tables import ThreadStatus
-from tidings.collect.write.comments.values import ThreadAction
+from tidings.collect.tables import StageStatus
+from tidings.collect.write.values import StageAction
 from tidings.web.models.crawler import CommentDocument, CommentPageDocument, PlatformName
 from tidings.web.models.workflow import AnsweredItem, ExecutionBody, NoteId, RetriedRecord, WriterAnswer
 
@@ -29,8 +29,8 @@ class SettledThreadItem(RetriedRecord):
     """The result of one page; `lost` if this execution no longer held the thread, and nothing was written."""
 
     note_id: str
-    action: ThreadAction
-    status: ThreadStatus | None = Field(description="Null if this execution does not hold the thread.")
+    action: StageAction
+    status: StageStatus | None = Field(description="Null if this execution does not hold the thread.")
     stored: int = Field(description="Comments of the page that are stored.")
     created: int = Field(description="Those among them that are new.")
 

@@ -12,8 +12,7 @@ from tidings.collect.crawl.envelope import ErrorInfo
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus
-from tidings.collect.write.next_stage import SourceAction
-from tidings.collect.write.values import Failed, SettledAction
+from tidings.collect.write.values import Failed, SettledAction, StageAction
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.addresses import MAX_URL_LENGTH
 from tidings.web.models.crawler import AS_JSON, CollectBody, NamedText, NoteAddress, NoteDocument, PlatformName
@@ -344,7 +343,7 @@ class SettledSourceItem(RetriedRecord):
     """The result of one note; `lost` if this execution no longer held it, and nothing was written."""
 
     idempotency_key: str
-    action: SourceAction
+    action: StageAction
 
 
 class SettledSources(WriterAnswer):

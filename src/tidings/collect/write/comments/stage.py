@@ -22,7 +22,6 @@ from tidings.collect.write.comments.values import (
     LeasedThread,
     ReadComments,
     SettledThread,
-    ThreadAction,
     ThreadResult,
 )
 from tidings.collect.write.leases import THREADS, find_due_platforms, find_held, lease_records
@@ -31,7 +30,7 @@ from tidings.collect.write.values import (
     LONGEST_ERROR,
     LONGEST_NOTE_ID,
     Failed,
-    SettledAction,
+    StageAction,
     WriterLimits,
     judge_failure,
     list_uses,
@@ -47,13 +46,8 @@ from tidings.core.logs.logger import get_logger
 # The waits of a page that could not be read. They are long, because a platform's comments can be out of order for a
 # while although its notes are not, and a page waits for nobody.
 WAITS: Final = (timedelta(minutes=1), timedelta(minutes=15), timedelta(minutes=60))
-_FAILURES: Final = {
-    SettledAction.RETRY: ThreadAction.RETRY,
-    SettledAction.FAILED: ThreadAction.FAILED,
-    SettledAction.RELEASED: ThreadAction.RELEASED,
-}
-_PAGE_READ: Final = frozenset({ThreadAction.MORE, ThreadAction.DONE})
-_PAGE_FAILED: Final = frozenset({ThreadAction.RETRY, ThreadAction.FAILED})
+_PAGE_READ: Final = frozenset({StageAction.MORE, StageAction.DONE})
+_PAGE_FAILED: Final = frozenset({StageAction.RETRY, StageAction.FAILED})
 
 _log = get_logger(__name__)
 
@@ -121,7 +115,7 @@ class CommentStage:
             settled = []
             for note_id, result in first.items():
                 if note_id not in held:
-                    settled.append(SettledThread(note_id=note_id, action=ThreadAction.LOST))
+                    settled.append(SettledThread(note_id=note_id, action=StageAction.LOST))
                 elif isinstance(result, ReadComments):
                     settled.append(await self._store(connection, execution, platform, result, held[note_id], at=at))
                 else:
@@ -152,7 +146,7 @@ class CommentStage:
         created = await self._upsert(connection, execution, platform, page, wanted, at=at)
         found = before.found + len(wanted)
         is_done = page.cursor is None or not wanted or found >= before.wanted
-        action = ThreadAction.DONE if is_done else ThreadAction.MORE
+        action = StageAction.DONE if is_done else StageAction.MORE
         place = {"found": found, "cursor": "" if is_done else make_storable(page.cursor or "")}
         settled = SettledThread(note_id=page.note_id, action=action, stored=len(wanted), created=created, retry_count=0)
         await self._update(connection, execution, platform, settled, at=at, cookie_used=page.cookie_used, **place)
@@ -202,7 +196,7 @@ class CommentStage:
         )
         settled = SettledThread(
             note_id=failure.note_id,
-            action=_FAILURES[verdict.action],
+            action=StageAction(verdict.action.value),
             retry_count=verdict.retry_count,
             retry_at=verdict.retry_at,
         )
@@ -283,7 +277,7 @@ def _describe_comment(comment: Comment, *, at: datetime) -> dict[str, Any]:
 
 
 def _log_settled(execution: Execution, platform: str, settled: Sequence[SettledThread]) -> None:
-    counts = {action.value: sum(each.action is action for each in settled) for action in ThreadAction}
+    counts = {action.value: sum(each.action is action for each in settled) for action in StageAction}
     _log.info(
         "comments.settled",
         platform=platform,

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Integer, Text, bindparam, cast, delete, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.collect.tables import ThreadStatus, candidates, comment_threads, comments
+from tidings.collect.tables import StageStatus, candidates, comment_threads, comments
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -28,7 +28,7 @@ async def begin_threads(
     statement = new.on_conflict_do_update(
         index_elements=["platform", "note_id"],
         set_=begun,
-        where=comment_threads.c.status != ThreadStatus.PROCESSING.value,
+        where=comment_threads.c.status != StageStatus.PROCESSING.value,
     )
     await connection.execute(statement, [{**row, **_describe_beginning(at), "exec_meta": "{}"} for row in rows])
 
@@ -57,7 +57,7 @@ async def begin_threads_of(
     statement = new.on_conflict_do_update(
         index_elements=["platform", "note_id"],
         set_={**beginning, "wanted": new.excluded.wanted},
-        where=(comment_threads.c.status != ThreadStatus.PROCESSING.value)
+        where=(comment_threads.c.status != StageStatus.PROCESSING.value)
         & (comment_threads.c.wanted < new.excluded.wanted),
     )
     await connection.execute(statement)
@@ -66,7 +66,7 @@ async def begin_threads_of(
 async def end_threads_of(connection: AsyncConnection, *, platform: str, keyword: str, at: datetime) -> None:
     """Read no further comments for this keyword. Those that were stored stay."""
     statement = update(comment_threads).where(_is_waiting).filter_by(platform=platform, source_keyword=keyword)
-    await connection.execute(statement.values(status=ThreadStatus.DONE.value, updated_at=to_milliseconds(at)))
+    await connection.execute(statement.values(status=StageStatus.DONE.value, updated_at=to_milliseconds(at)))
 
 
 async def delete_comments(connection: AsyncConnection, *, platform: str, note_id: str) -> None:
@@ -82,14 +82,14 @@ async def requeue_threads(connection: AsyncConnection, *, platform: str | None, 
     if platform is not None:
         statement = statement.where(comment_threads.c.platform == platform)
     now = to_milliseconds(at)
-    due = {"status": ThreadStatus.PENDING.value, "retry_count": 0, "due_at": now, "updated_at": now}
+    due = {"status": StageStatus.PENDING.value, "retry_count": 0, "due_at": now, "updated_at": now}
     return (await connection.execute(statement.values(due))).rowcount
 
 
 def _describe_beginning(at: datetime) -> dict[str, Any]:
     now = to_milliseconds(at)
     return {
-        "status": ThreadStatus.PENDING.value,
+        "status": StageStatus.PENDING.value,
         "found": 0,
         "cursor": "",
         "retry_count": 0,

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import Final
 
 from tidings.collect.comments import Comment
-from tidings.collect.tables import ThreadStatus
-from tidings.collect.write.values import Failed
+from tidings.collect.tables import StageStatus
+from tidings.collect.write.values import Failed, StageAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +41,12 @@ class ReadComments:
 ThreadResult = ReadComments | Failed
 
 
-class ThreadAction(StrEnum):
-    """The writer's action for one thread."""
-
-    # The page was stored; the next one is due.
-    MORE = "more"
-    # The page was stored, and it was the last that is wanted.
-    DONE = "done"
-    # The failure was counted; the page is due again later.
-    RETRY = "retry"
-    # The thread failed for good. Comments that were stored stay.
-    FAILED = "failed"
-    # The thread was given back uncounted, because the failure is not its own.
-    RELEASED = "released"
-    # This execution no longer holds the thread; nothing was written.
-    LOST = "lost"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledThread:
     """The result of one page."""
 
     note_id: str
-    action: ThreadAction
+    action: StageAction
     # Comments of the page that are stored, and those among them that are new.
     stored: int = 0
     created: int = 0
@@ -75,15 +56,6 @@ class SettledThread:
     retry_at: datetime | None = None
 
     @property
-    def status(self) -> ThreadStatus | None:
+    def status(self) -> StageStatus | None:
         """The thread's new status; None if this execution no longer holds it."""
-        return _STATUSES.get(self.action)
-
-
-_STATUSES: Final = {
-    ThreadAction.MORE: ThreadStatus.PENDING,
-    ThreadAction.DONE: ThreadStatus.DONE,
-    ThreadAction.RETRY: ThreadStatus.PENDING,
-    ThreadAction.RELEASED: ThreadStatus.PENDING,
-    ThreadAction.FAILED: ThreadStatus.FAILED,
-}
+        return self.action.status
