@@ -179,7 +179,7 @@ async def test_a_total_beyond_our_count_is_recorded_when_the_day_closes(
 async def test_a_refusal_tells_the_limit_better_than_what_was_asked_for(
     database: Database, clock: FakeClock, events: Events, asked_for: int, counted: int
 ) -> None:
-    """A29, A37: `auto`. Bing told its rest when it was asked, and its total when it refused: all of 100 are used."""
+    """A29, A37: `auto`. Bing named its rest when it was asked, and its total when it refused: all of 100 are used."""
     till = Till(database, clock, terms=BING, asked=True)
     await till.do("learn", asked_for)
     await till.do("record", counted)
