@@ -26,7 +26,7 @@ from tidings.announce.ledger.packing import (
 )
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.ledger.statistics import DayCount, read_days
-from tidings.announce.sitemap.crawl import SitemapFile
+from tidings.announce.sitemap.events import SitemapFile
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database

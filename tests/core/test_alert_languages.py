@@ -14,8 +14,8 @@ from tests.stage import open_stage
 from tidings.announce.channels.google import answers as google_answers
 from tidings.announce.channels.google.search_console import NO_PROPERTY
 from tidings.announce.execution.alerts import CHECK, AnnounceAlert
+from tidings.collect.alerts import conditions
 from tidings.collect.alerts.kinds import CollectAlert
-from tidings.collect.alerts.monitor import conditions
 from tidings.collect.crawl.cookies.states import CookieState, CookieStatus
 from tidings.collect.crawl.cookies.table import Cookie
 from tidings.collect.errors import ErrorCode
