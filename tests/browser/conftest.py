@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from tests.browser.install import find_chromium
 from tests.web.api_stage import ApiStage, open_api, serve
@@ -23,6 +23,9 @@ ARGUMENTS = (
 )
 DESKTOP = (1440, 900)
 PHONE = (390, 844)
+# On a busy machine a page may take this long, and what is expected of it too.
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 # All tests share one browser, so they and their fixtures share its loop.
 MARKS = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -89,7 +92,7 @@ async def visit(request: pytest.FixtureRequest, browser: Browser, origin: str, a
     context = await browser.new_context(viewport={"width": width, "height": height}, locale="en-GB")
     made = Visit(await context.new_page(), origin, api)
     made.watch(context)
-    made.page.set_default_timeout(30_000)
+    made.page.set_default_timeout(PATIENCE_MS)
     yield made
     await context.close()
     assert made.errors == []

@@ -100,7 +100,7 @@ def _describe_whole(record: ExecutionRecord, formats: Formats) -> dict[str, Any]
         "status": record.status,
         "started_at": record.started_at,
         "since": to_text(record.started_at),
-        "figures": figures if "total" in result else [],
+        "figures": figures if "total" in result and ended is not None else [],
         "errors": result.get("errors", ()),
         "warnings": result.get("warnings", ()),
         "engines": engines,

@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.core.executions import ExecutionStatus
 from tidings.web.pages.view.formats import Formats
 
-_WELL: Final = (ExecutionStatus.RUNNING, ExecutionStatus.SUCCEEDED)
-
 
 @dataclass(frozen=True, slots=True)
 class SiteOutcome:
-    """The figures of one execution. None: it did not come so far."""
+    """The figures of one execution. None: it did not come so far, or still runs."""
 
     # Pages that were new or changed, or had left the sitemap.
     due: int | None
@@ -25,11 +23,14 @@ class SiteOutcome:
     failed: int | None
     # Those that no engine has taken at all; None where that says nothing new.
     failed_text: str
-    # Why it did not succeed; empty where it did, or still runs.
+    # Why it did not succeed; empty where it did.
     reason: str
 
 
 def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats: Formats) -> SiteOutcome:
+    if status is ExecutionStatus.RUNNING:
+        # Its progress is told live, and a figure that stands still beside it would contradict it.
+        return SiteOutcome(None, None, "", None, "", "")
     accepted = result.get("submitted")
     due = result["new"] + result.get("removed", 0) if "new" in result else None
     failed = _count_refusals(result) if "engines" in result else result.get("failed")
@@ -41,7 +42,7 @@ def describe_outcome(status: ExecutionStatus, result: Mapping[str, Any], formats
         accepted_text=_explain_accepted(result, formats) if (accepted or 0) > (due or 0) else "",
         failed=failed,
         failed_text=formats.texts("execution.untaken", n=formats.number(untaken)) if is_partly else "",
-        reason="" if status in _WELL else _find_reason(result, formats),
+        reason="" if status is ExecutionStatus.SUCCEEDED else _find_reason(result, formats),
     )
 
 
