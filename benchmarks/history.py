@@ -46,7 +46,9 @@ _STATISTICS = (
 )
 _TOTALS = (
     "INSERT INTO daily_stats (day, site, channel, total, successful) "
-    "SELECT day, 0, channel, sum(total), sum(successful) FROM daily_stats GROUP BY day, channel"
+    "SELECT day, 0, channel, sum(total), sum(successful) FROM daily_stats WHERE site <> 0 GROUP BY day, channel "
+    # The past is made in two steps, and both end with this.
+    "ON CONFLICT (site, day, channel) DO UPDATE SET total = excluded.total, successful = excluded.successful"
 )
 # Not all is well everywhere: of the last executions one in 40 was partial, and one in 200 failed.
 _TROUBLES = (
