@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from tidings.sandbox.wire.request_log import Recorded
 
 SOON = 60.0
-_PAUSE = 0.002
+# Seconds between two questions: the second comes soon, and the more that follow, the more the others get done.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 
 
 class Held:
@@ -33,9 +34,12 @@ class Held:
 
 async def wait_until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Ask until it is so; raises TimeoutError. Between two questions the others get the processor."""
+    pause = _SHORTEST_PAUSE
     async with asyncio.timeout(SOON):
-        while not await is_so():  # noqa: ASYNC110 - there is no event: what is asked is a database or another process
-            await asyncio.sleep(_PAUSE)
+        # There is no event: what is asked is a database or another process.
+        while not await is_so():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class Pulse:

@@ -147,6 +147,15 @@ class AnnounceMachine(WorldMachine):
             self.doubts[name] += 1
             self.allowed.update((name, url) for url in self.pages)
 
+    @precondition(lambda self: len(self.pages) > 1)
+    @rule(name=st.sampled_from(["alpha", "beta"]), data=st.data())
+    def refuse_one_page(self, name: str, data: st.DataObject) -> None:
+        """Several pages change, and an engine refuses one of them: the others are taken, by everybody."""
+        self.change(data)
+        url = data.draw(st.sampled_from(sorted(self.pages)))
+        self.receivers[name].misbehave(Fault(status=422, matching=url))
+        self.announce(ChannelChoice.INDEXNOW, None)
+
     @rule(name=st.sampled_from(["alpha", "beta", "bing"]))
     def heal(self, name: str) -> None:
         self.receivers[name].recover()

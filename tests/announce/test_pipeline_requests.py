@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from tests.announce.stage import Events, StageMaker, pick_events
 from tests.conftest import BenchMaker
+from tests.waiting import SOON
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
@@ -18,6 +19,20 @@ from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
 
 INTERVAL = timedelta(milliseconds=30)
+
+
+class AllTogether:
+    """Holds requests back until so many wait, however long each of them takes to come. Then all go on."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._all_are_there = asyncio.Event()
+
+    async def wait(self, _: Recorded) -> None:
+        self._count -= 1
+        if not self._count:
+            self._all_are_there.set()
+        await self._all_are_there.wait()
 
 
 @pytest.mark.one_database
@@ -144,8 +159,11 @@ async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMake
         SandboxSite(pages=15, layout=Layout.URLSET), engines=first.engines, site_id="second", **form
     )
     for engine in first.engines:
+        engine.on_request = AllTogether(3).wait
+        # A fourth would have the time to come.
         engine.misbehave(Fault(FaultKind.SLOW, latency=timedelta(milliseconds=50)))
-    await asyncio.gather(first.announce(), second.announce())
+    async with asyncio.timeout(SOON):
+        await asyncio.gather(first.announce(), second.announce())
     assert [engine.max_in_flight for engine in first.engines] == [3, 3]
     assert [len(engine.accepted) for engine in first.engines] == [30, 30]
 

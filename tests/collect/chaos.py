@@ -1,9 +1,14 @@
 """Workers in processes of their own, and what happens to them: stopped for longer than a lock holds, killed, and begun
-anew, while somebody recovers. The table of sources has no unique key here: what keeps a note from being written twice
-is the fencing alone. `Unfenced` writes without it, which shows that the harness would see it.
+anew, while somebody recovers. The fencing alone keeps a note from being written twice here: the table of sources has no
+unique key, and every worker reads another text, so a second write is a further version in a row of its own. `Unfenced`
+writes without the fence, which shows that the harness would see it.
+
+No verdict depends on how fast the machine is. All processes read one clock, which `Board` holds. It moves on only
+after every worker that is awake has written something, so a lock expires for those alone that are stopped.
 """
 
 import asyncio
+import multiprocessing
 import os
 import random
 import signal
@@ -12,30 +17,40 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 
 from sqlalchemy import func, select, text
 
-from tests.collect.writer_stage import begin, collect, make_candidates
+from tests.collect.chaos_board import Board, BoardClock, find_number, name_note
+from tests.collect.writer_stage import begin, make_candidates, make_note
 from tests.processes import FORKED
+from tests.waiting import wait_until
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write.results import split_results, write_collected
-from tidings.collect.write.values import Result, Settled, WriterLimits
+from tidings.collect.write.values import Collected, LeasedCandidate, Result, Settled, WriterLimits
 from tidings.collect.write.writer import Writer
-from tidings.core.clock import SystemClock
+from tidings.core.clock import Clock
 from tidings.core.db.database import Database, open_database
 from tidings.core.executions import Execution, ExecutionLostError, Executions
 from tidings.core.process_lock import ProcessLock
 
-LOCK = timedelta(milliseconds=500)
-# A record may meet any number of deaths here.
-LIMITS = WriterLimits(lock_timeout=LOCK, most_retries=1_000_000, backoff=())
+STEP = timedelta(minutes=10)
+# A record may meet any number of deaths here. Locks hold for the usual 30 minutes.
+LIMITS = WriterLimits(most_retries=1_000_000, backoff=())
+STEPS_OF_A_LOCK = LIMITS.lock_timeout // STEP + 1
 PROCESSES = 8
+# They take the notes of those that are stopped.
+LEAST_AWAKE = 4
 BATCH = 2
-PATIENCE = timedelta(seconds=150)
+# Seconds without any write: perhaps somebody was stopped in the middle of one, and the others wait for it.
+STUCK = 2.0
+# Seconds between two looks at the board.
+POLL = 0.003
+# Seconds for a process to end once it is told to.
+PATIENCE = 120
 LOST, BROKEN = "lost", "broken"
 
 
@@ -59,9 +74,8 @@ class Unfenced(Writer):
             )
 
 
-def make_writer(database: Database, *, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:
-    clock = SystemClock()
-    executions = Executions(database, clock=clock, process_lock=process_lock, silent_for=LOCK)
+def make_writer(database: Database, *, clock: Clock, process_lock: ProcessLock, kind: type[Writer] = Writer) -> Writer:
+    executions = Executions(database, clock=clock, process_lock=process_lock, silent_for=LIMITS.lock_timeout)
     return kind(database, executions=executions, clock=clock, limits=LIMITS)
 
 
@@ -75,14 +89,15 @@ def run_worker(url: str, data_dir: str, number: int, *, fenced: bool) -> None:
 
 
 async def _work(url: str, data_dir: Path, number: int, *, kind: type[Writer]) -> None:
-    database, process_lock = open_database(url), ProcessLock(data_dir)
-    writer = make_writer(database, process_lock=process_lock, kind=kind)
+    parent = multiprocessing.parent_process()
+    database, process_lock, board = open_database(url), ProcessLock(data_dir), Board(data_dir)
+    writer = make_writer(database, clock=BoardClock(board), process_lock=process_lock, kind=kind)
     try:
-        while not (data_dir / "done").exists():
+        while not board.is_done and parent is not None and parent.is_alive():
             # Another life of this worker may count as running for a moment.
             with suppress(AssertionError):
                 try:
-                    await _collect(writer, f"collect-{number}-{os.getpid()}")
+                    await _collect(writer, f"collect-{number}-{os.getpid()}", number=number, board=board)
                 except ExecutionLostError:
                     _append(data_dir / LOST, f"{number}\n")
     finally:
@@ -90,25 +105,53 @@ async def _work(url: str, data_dir: Path, number: int, *, kind: type[Writer]) ->
         process_lock.close()
 
 
-async def _collect(writer: Writer, name: str) -> None:
+async def _collect(writer: Writer, name: str, *, number: int, board: Board) -> None:
     execution = await begin(writer, name)
-    # So many that a stop or a kill finds it at work, and a new execution is begun now and then.
+    # A new execution is begun now and then.
     for _ in range(20):
+        # Read before it is counted: the harness may move the clock between the two.
+        wrote_at = board.time
+        board.count_write(number)
         leased = await writer.lease(execution, limit=BATCH)
-        await asyncio.sleep(random.uniform(0.05, 0.15))
+        await _crawl(leased, number=number, board=board, since=wrote_at)
         if leased:
-            await writer.settle(execution, leased[0].platform, collect(leased))
+            await writer.settle(execution, leased[0].platform, _read(leased, name))
+        else:
+            await writer.heartbeat(execution)
+        if board.is_done:
+            break
     await writer.finish(execution)
 
 
+def _read(leased: Sequence[LeasedCandidate], name: str) -> list[Collected]:
+    return [Collected(note_id=each.note_id, note=make_note(each.note_id, title=name)) for each in leased]
+
+
+async def _crawl(leased: Sequence[LeasedCandidate], *, number: int, board: Board, since: datetime) -> None:
+    """Takes until the clock goes on: so a stop or a kill finds many workers with notes in their hands.
+
+    A worker that is told to wait says which note it has, and keeps it until the harness has stopped the process.
+    """
+    while not board.is_done:
+        is_told = bool(leased) and board.is_to_wait(number)
+        if is_told:
+            board.show_held(number, find_number(leased[0].note_id))
+        elif board.time > since:
+            break
+        await asyncio.sleep(POLL)
+
+
 @dataclass(slots=True)
-class CookieOutcome:
+class ChaosOutcome:
     """What was left when all was done."""
 
     written: Counter[str] = field(default_factory=Counter)
     collected: int = 0
+    # Writes that were refused because the execution had been ended.
     lost: int = 0
     stops: int = 0
+    # Of the stops: those with a note in hand that another worker had written before the process went on.
+    overtaken: int = 0
     kills: int = 0
     left_locked: int = 0
     left_running: int = 0
@@ -127,46 +170,109 @@ class Chaos:
         self._data_dir = data_dir
         self._notes = notes
         self._fenced = fenced
+        self._board = Board(data_dir)
         self._workers: dict[int, BaseProcess] = {}
+        # Workers that are stopped, and the step at which they go on.
+        self._stopped: dict[int, int] = {}
+        # Workers that shall be stopped with a note in their hands.
+        self._told: set[int] = set()
+        # Workers that are stopped, and the note in their hands: they go on once another worker has written it.
+        self._holding: dict[int, int] = {}
+        self._steps = 0
+        # How often each worker had written when the clock moved last.
+        self._writes = [0] * PROCESSES
         self._random = random.Random(20261115)
-        self._outcome = CookieOutcome()
+        self._outcome = ChaosOutcome()
 
-    async def run(self) -> CookieOutcome:
+    async def run(self) -> ChaosOutcome:
         """Everything from the first candidate to the last recovery."""
         database, process_lock = open_database(self._url), ProcessLock(self._data_dir)
-        writer = make_writer(database, process_lock=process_lock)
+        writer = make_writer(database, clock=BoardClock(self._board), process_lock=process_lock)
         try:
             await _prepare(database, writer, notes=self._notes)
             for number in range(PROCESSES):
                 self._start(number)
-            async with asyncio.timeout(PATIENCE.total_seconds()):
-                await self._torment(database, writer)
-            await self._end(writer)
+            while await _count(database, CandidateStatus.COLLECTED) < self._notes:
+                await self._let_everybody_write()
+                self._move_clock()
+                await writer.recover()
+                self._stop_who_holds_a_note()
+                await self._wake(database)
+                self._torment()
+            await self._end(database, writer)
             return await self._look(database)
         finally:
             self._kill_all()
             await database.close()
             process_lock.close()
 
-    async def _torment(self, database: Database, writer: Writer) -> None:
-        stopped: list[asyncio.Task[None]] = []
-        while await _count(database, CandidateStatus.COLLECTED) < self._notes:
-            await asyncio.sleep(self._random.uniform(0.05, 0.2))
-            await writer.recover()
-            number = self._random.randrange(PROCESSES)
-            if self._random.random() < 0.6:
-                stopped.append(asyncio.create_task(self._stop_for_a_while(self._workers[number])))
-            else:
-                self._kill(number)
-        await asyncio.gather(*stopped)
+    @property
+    def _awake(self) -> list[int]:
+        return [number for number in self._workers if number not in self._stopped and number not in self._holding]
 
-    async def _stop_for_a_while(self, worker: BaseProcess) -> None:
-        """Longer than a lock holds: whoever wakes up from it has lost everything, and does not know it."""
-        if not _signal(worker, signal.SIGSTOP):
+    def _move_clock(self) -> None:
+        self._writes = self._board.list_writes()
+        self._board.advance(STEP)
+        self._steps += 1
+
+    async def _let_everybody_write(self) -> None:
+        """Return once every worker that is awake has written since the clock moved. Raises TimeoutError."""
+
+        async def has_everybody_written() -> bool:
+            now = self._board.list_writes()
+            return all(now[number] > self._writes[number] or self._board.is_holding(number) for number in self._awake)
+
+        try:
+            async with asyncio.timeout(STUCK):
+                await wait_until(has_everybody_written)
+        except TimeoutError:
+            for number in list(self._stopped):
+                self._let_go_on(number)
+            await wait_until(has_everybody_written)
+
+    def _torment(self) -> None:
+        number = self._random.choice(self._awake)
+        kind = self._random.choice(["stop", "stop with a note", "kill"])
+        if number in self._told:
             return
+        if kind == "kill":
+            self._kill(number)
+        elif len(self._awake) - len(self._told) <= LEAST_AWAKE:
+            return
+        elif kind == "stop":
+            self._stop(number)
+        else:
+            self._told.add(number)
+            self._board.tell_to_wait(number)
+
+    def _stop(self, number: int) -> None:
+        """Anywhere, for longer than a lock holds: the worker has lost everything when it goes on, without knowing."""
+        _signal(self._workers[number], signal.SIGSTOP)
         self._outcome.stops += 1
-        await asyncio.sleep(2 * LOCK.total_seconds() * self._random.uniform(0.8, 1.5))
-        _signal(worker, signal.SIGCONT)
+        self._stopped[number] = self._steps + STEPS_OF_A_LOCK + self._random.randrange(3)
+
+    def _stop_who_holds_a_note(self) -> None:
+        """Between lease and settle: the worker goes on only after another one has written its note."""
+        for number in list(self._told):
+            if self._board.is_holding(number):
+                self._told.remove(number)
+                self._holding[number] = self._board.find_held(number)
+                _signal(self._workers[number], signal.SIGSTOP)
+                self._board.let_go_on(number)
+                self._outcome.stops += 1
+
+    async def _wake(self, database: Database) -> None:
+        for number in [number for number, step in self._stopped.items() if step <= self._steps]:
+            self._let_go_on(number)
+        for number, note in list(self._holding.items()):
+            if await _is_collected(database, note):
+                self._let_go_on(number)
+
+    def _let_go_on(self, number: int) -> None:
+        self._stopped.pop(number, None)
+        if self._holding.pop(number, None) is not None:
+            self._outcome.overtaken += 1
+        _signal(self._workers[number], signal.SIGCONT)
 
     def _start(self, number: int) -> None:
         worker = FORKED.Process(
@@ -182,12 +288,19 @@ class Chaos:
         self._outcome.kills += 1
         self._start(number)
 
-    async def _end(self, writer: Writer) -> None:
-        """The workers end by themselves; what the last dead left is recovered."""
-        (self._data_dir / "done").touch()
+    async def _end(self, database: Database, writer: Writer) -> None:
+        """Everybody goes on, writes once more, and ends by itself; what the last dead left is recovered."""
+        for number in self._told:
+            self._board.let_go_on(number)
+        self._told.clear()
+        await self._wake(database)
+        for number in list(self._stopped):
+            self._let_go_on(number)
+        self._move_clock()
+        await self._let_everybody_write()
+        self._board.end()
         for worker in self._workers.values():
-            _signal(worker, signal.SIGCONT)
-            await asyncio.to_thread(worker.join, 30)
+            await asyncio.to_thread(worker.join, PATIENCE)
         await writer.recover()
 
     def _kill_all(self) -> None:
@@ -196,7 +309,7 @@ class Chaos:
                 worker.kill()
                 worker.join()
 
-    async def _look(self, database: Database) -> CookieOutcome:
+    async def _look(self, database: Database) -> ChaosOutcome:
         outcome = self._outcome
         async with database.read() as connection:
             rows = await connection.execute(select(sources.c.note_id, func.count()).group_by(sources.c.note_id))
@@ -205,8 +318,8 @@ class Chaos:
             outcome.left_running = (await connection.execute(running)).scalar_one()
         outcome.collected = await _count(database, CandidateStatus.COLLECTED)
         outcome.left_locked = await _count(database, CandidateStatus.PROCESSING)
-        outcome.lost = len(_read(self._data_dir / LOST).splitlines())
-        outcome.broken = _read(self._data_dir / BROKEN)
+        outcome.lost = len(_look_into(self._data_dir / LOST).splitlines())
+        outcome.broken = _look_into(self._data_dir / BROKEN)
         return outcome
 
 
@@ -215,15 +328,13 @@ def _append(path: Path, words: str) -> None:
         file.write(words)
 
 
-def _read(path: Path) -> str:
+def _look_into(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _signal(worker: BaseProcess, number: signal.Signals) -> bool:
-    if worker.pid is None or not worker.is_alive():
-        return False
+def _signal(worker: BaseProcess, number: signal.Signals) -> None:
+    assert worker.pid is not None
     os.kill(worker.pid, number)
-    return True
 
 
 async def _prepare(database: Database, writer: Writer, *, notes: int) -> None:
@@ -233,7 +344,7 @@ async def _prepare(database: Database, writer: Writer, *, notes: int) -> None:
         bare.constraints = {each for each in bare.constraints if each is bare.primary_key}
         await connection.run_sync(bare.create)
     execution = await begin(writer, "discover")
-    await writer.add_candidates(execution, make_candidates(*(f"n{number}" for number in range(notes))))
+    await writer.add_candidates(execution, make_candidates(*map(name_note, range(notes))))
     await writer.finish(execution)
 
 
@@ -241,3 +352,9 @@ async def _count(database: Database, status: CandidateStatus) -> int:
     async with database.read() as connection:
         statement = select(func.count()).select_from(candidates).where(candidates.c.status == status.value)
         return int((await connection.execute(statement)).scalar_one())
+
+
+async def _is_collected(database: Database, note: int) -> bool:
+    async with database.read() as connection:
+        statement = select(candidates.c.status).where(candidates.c.note_id == name_note(note))
+        return bool((await connection.execute(statement)).scalar_one() == CandidateStatus.COLLECTED.value)

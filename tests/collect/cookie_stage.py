@@ -19,7 +19,8 @@ from tidings.core.secrets.secret import Secret
 
 PLATFORM = "bilibili"
 SOON = 30.0
-IMPATIENT = timedelta(milliseconds=150)
+# Long enough for a lease of a free cookie on a busy machine.
+IMPATIENT = timedelta(seconds=1)
 
 
 def value_of(name: str) -> str:

@@ -41,8 +41,8 @@ LOCK = timedelta(minutes=30)
 # Failures that belong to the note; PLATFORM_ERROR may also be an outage, which pauses the platform.
 CODES = st.sampled_from([ErrorCode.INVALID_INPUT, ErrorCode.PLATFORM_ERROR, ErrorCode.COOKIE_INVALID])
 ENOUGH_ROUNDS = 400
-COOKIES = ("red", "green", "blue")
-DAILY_LIMIT = 6
+# Cookies and their daily limits. One is so low that it is reached in most orders of events.
+COOKIES = {"red": 2, "green": 6, "blue": 6}
 REPORTS = {
     Use.SUCCESS: (None, False),
     Use.ERROR: (ErrorCode.COOKIE_INVALID, False),
@@ -90,7 +90,9 @@ class CollectMachine(WorldMachine):
         # Uses of today that the table does not count so far.
         self.unreported: Counter[str] = Counter()
         self.today = clock.now().date()
-        self.run(add_cookies(self.records, *self.stored, daily_limit=DAILY_LIMIT))
+        self.limits = {self.prefix + name: limit for name, limit in COOKIES.items()}
+        for name, limit in self.limits.items():
+            self.run(add_cookies(self.records, name, daily_limit=limit))
 
     def is_alive(self, worker: Worker) -> bool:
         """Whether its lock has not expired."""
@@ -195,7 +197,7 @@ class CollectMachine(WorldMachine):
         for model in models:
             model.settle(self.clock.now())
         used = self.stored[name].used + self.unreported[name]
-        return all(model.status == "active" for model in models) and used < DAILY_LIMIT
+        return all(model.status == "active" for model in models) and used < self.limits[name]
 
     @rule()
     def lease_cookie(self) -> None:
@@ -223,17 +225,30 @@ class CollectMachine(WorldMachine):
         error = None if code is None else CrawlError(code, "no", blames_cookie=use is Use.ERROR, captcha=captcha)
         self.run(lease.context.__aexit__(type(error) if error else None, error, None))
         self.seen[lease.name].record(use, self.clock.now())
+        self.report_uses(worker, lease.name, [use])
+
+    @rule(
+        worker=WORKERS,
+        name=st.sampled_from(sorted(COOKIES)),
+        uses=st.lists(st.sampled_from(Use), min_size=2, max_size=3),
+    )
+    def use_cookie_elsewhere(self, worker: str, name: str, uses: list[Use]) -> None:
+        """Another process has used it, whatever its state was here by then, and reports all at once."""
+        self.report_uses(worker, self.prefix + name, uses)
+
+    def report_uses(self, worker: str, name: str, uses: list[Use]) -> None:
         holder = self.workers.get(worker)
         if holder is None:
             return
-        uses = [CookieUse(cookie_name=lease.name, code=code, captcha=captcha)]
-        done, _ = self.attempt(holder, self.writer.count_cookie_uses(holder.execution, uses))
+        reported = [CookieUse(name, code=code, captcha=captcha) for code, captcha in map(REPORTS.__getitem__, uses)]
+        done, _ = self.attempt(holder, self.writer.count_cookie_uses(holder.execution, reported))
         if not done:
             return
-        self.stored[lease.name].record(use, self.clock.now())
-        self.unreported[lease.name] = max(0, self.unreported[lease.name] - 1)
+        for use in uses:
+            self.stored[name].record(use, self.clock.now())
+        self.unreported[name] = max(0, self.unreported[name] - len(uses))
 
-    @rule(name=st.sampled_from(COOKIES))
+    @rule(name=st.sampled_from(sorted(COOKIES)))
     def enable_cookie(self, name: str) -> None:
         # Two times that a cookie is enabled differ.
         self.pass_time(1)

@@ -275,27 +275,31 @@ async def test_running_executions_are_found_and_counted(running: Executions, dat
     assert found is not None
     assert (found.public_id, found.workflow_name, found.kind) == (first.public_id, NAME, KIND)
     await running.finish(first, ExecutionStatus.SUCCEEDED)
+    third = await running.acquire("third", kind=KIND)
     # It has ended: there is nothing to give up.
     await running.abandon(first)
     assert await running.find(first.public_id) is not None
     await running.abandon(second)
     assert await running.find(second.public_id) is None
-    assert (await running.count_running(), await running.find_running(NAME)) == (0, None)
+    found = await running.find_running("third")
+    assert found is not None
+    assert found.public_id == third.public_id
+    assert (await running.count_running(), await running.find_running(NAME)) == (1, None)
 
 
 async def test_the_latest_of_all_workflows_are_listed_page_by_page(running: Executions) -> None:
     """A37: the newest first, and the next page goes on after the last of this one."""
     ids: list[str] = []
     for number in range(25):
-        execution = await running.acquire(f"workflow {number % 2}", kind=KIND)
+        execution = await running.acquire("other" if number in (3, 22) else NAME, kind=KIND)
         await running.finish(execution, ExecutionStatus.SUCCEEDED)
         ids.insert(0, execution.public_id)
     listed = [each.public_id for each in await running.list_latest()]
     assert listed == ids[:20]
     assert [each.public_id for each in await running.list_latest(limit=3, before=ids[4])] == ids[5:8]
-    even = [public_id for at, public_id in enumerate(reversed(ids)) if at % 2 == 0][::-1]
-    assert [each.public_id for each in await running.list_recent("workflow 0")] == even
-    assert [each.public_id for each in await running.list_recent("workflow 0", limit=2, before=even[1])] == even[2:4]
+    own = [*ids[:2], *ids[3:21], *ids[22:]]
+    assert [each.public_id for each in await running.list_recent(NAME)] == own[:20]
+    assert [each.public_id for each in await running.list_recent(NAME, limit=2, before=own[1])] == own[2:4]
 
 
 @pytest.mark.parametrize("ends", ["finished", "lost"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.stage import open_stage
+from tests.waiting import wait_until
 from tests.web.stage import ADMIN, SOON, Answer, Stage
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.service import RUN
@@ -107,10 +108,13 @@ class ApiStage:
 
     async def wait_for_end(self, site: str, execution: str) -> dict[str, Any]:
         """An execution's description, once it has ended."""
-        async with asyncio.timeout(SOON):
-            # Each look lets the execution, which is another task, go on.
-            while (state := await self.read_execution(site, execution))["status"] == "running":
-                pass
+        state: dict[str, Any] = {}
+
+        async def has_ended() -> bool:
+            state.update(await self.read_execution(site, execution))
+            return bool(state["status"] != "running")
+
+        await wait_until(has_ended)
         return state
 
     async def read_execution(self, site: str, execution: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class CookiePool:
                 if leased.is_unused:
                     self._usage[cookie.name].take_back()
                 else:
-                    self._usage[cookie.name].record(outcome, at=self._clock.now(), rules=self._rules)
+                    self._usage[cookie.name].record(outcome, at=self._clock.now())
 
     async def open_named(self, name: str) -> tuple[Cookie, Secret] | None:
         """A cookie of any status and its value; None if there is none of this name. Raises KeyRingError."""
@@ -272,7 +272,7 @@ class CookiePool:
             self._log_broken()
             now = self._clock.now()
             for cookie in self._cookies:
-                usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now))
+                usage = self._usage.setdefault(cookie.name, CookieUsage.begin(cookie, at=now, rules=self._rules))
                 if cookie.name not in self._broken:
                     usage.read(cookie, at=now)
             stored = {cookie.ciphertext for cookie in self._cookies}

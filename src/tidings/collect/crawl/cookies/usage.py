@@ -2,9 +2,9 @@
 forgets them.
 """
 
-from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Self
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Final, Self
 
 from tidings.collect.crawl.cookies.states import (
     CookieOutcome,
@@ -16,6 +16,9 @@ from tidings.collect.crawl.cookies.states import (
     utc_day,
 )
 from tidings.collect.crawl.cookies.table import Cookie
+
+# A read of the table takes less: an outcome of meanwhile is not dropped.
+_RECENT: Final = timedelta(minutes=1)
 
 
 @dataclass(slots=True)
@@ -32,15 +35,18 @@ class CookieUsage:
     enabled_at: datetime
     # The state by the outcomes that this process saw.
     own: CookieState
+    rules: CookieRules
     # Uses of today according to the table.
     counted: int
     # Uses of today by this process that the table does not count yet.
     unreported: int = 0
+    # The outcomes since the last read of the table and shortly before it, with their times.
+    recent: list[tuple[datetime, CookieOutcome]] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, cookie: Cookie, *, at: datetime) -> Self:
-        day = utc_day(at)
-        return cls(day, cookie.enabled_at, CookieState(day=day), counted=settle_state(cookie.state, at=at).daily_used)
+    def begin(cls, cookie: Cookie, *, at: datetime, rules: CookieRules) -> Self:
+        day, counted = utc_day(at), settle_state(cookie.state, at=at).daily_used
+        return cls(day, cookie.enabled_at, CookieState(day=day), rules, counted=counted)
 
     def read(self, cookie: Cookie, *, at: datetime) -> None:
         """Take over a new read of the table. Errors from before a person enabled the cookie are forgotten."""
@@ -50,6 +56,11 @@ class CookieUsage:
         self.counted = counted
         if cookie.enabled_at != self.enabled_at:
             self.enabled_at, self.own = cookie.enabled_at, CookieState(day=self.day)
+            # A request that ended after that says something about the cookie, although the row is read only now.
+            for ended_at, outcome in self.recent:
+                if ended_at >= cookie.enabled_at:
+                    self.own = advance_state(self.own, outcome, at=ended_at, rules=self.rules)
+        self.recent = [each for each in self.recent if each[0] > at - _RECENT]
 
     def count(self, *, at: datetime) -> None:
         """Count one use."""
@@ -60,9 +71,10 @@ class CookieUsage:
         """Uncount a use in which nothing was sent."""
         self.unreported = max(0, self.unreported - 1)
 
-    def record(self, outcome: CookieOutcome, *, at: datetime, rules: CookieRules) -> None:
+    def record(self, outcome: CookieOutcome, *, at: datetime) -> None:
         """Record the outcome of a use. It counts here at once, before the writer stores it."""
-        self.own = advance_state(self.own, outcome, at=at, rules=rules)
+        self.own = advance_state(self.own, outcome, at=at, rules=self.rules)
+        self.recent.append((at, outcome))
 
     def estimate(self, *, at: datetime) -> int:
         """Uses of today that are known here."""
