@@ -14,20 +14,20 @@ import random
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from sqlalchemy import func, select, text
 
 from tests.collect.chaos_board import Board, BoardClock, find_number, name_note
 from tests.collect.writer_stage import begin, make_candidates, make_note
 from tests.processes import FORKED
-from tests.waiting import wait_until
 from tidings.collect.tables import CandidateStatus, candidates, sources
 from tidings.collect.write.results import split_results, write_collected
 from tidings.collect.write.values import Collected, LeasedCandidate, Result, Settled, WriterLimits
@@ -45,12 +45,14 @@ PROCESSES = 8
 # They take the notes of those that are stopped.
 LEAST_AWAKE = 4
 BATCH = 2
+# Candidates that are open at the same time: so few that a note which is taken back soon has its turn again.
+OPEN = 24
 # Seconds without any write: perhaps somebody was stopped in the middle of one, and the others wait for it.
 STUCK = 2.0
 # Seconds between two looks at the board.
 POLL = 0.003
-# Seconds for a process to end once it is told to.
-PATIENCE = 120
+# Seconds after which something is wrong on the slowest machine.
+PATIENCE = 600
 LOST, BROKEN = "lost", "broken"
 
 
@@ -132,10 +134,13 @@ async def _crawl(leased: Sequence[LeasedCandidate], *, number: int, board: Board
 
     A worker that is told to wait says which note it has, and keeps it until the harness has stopped the process.
     """
+    is_shown = False
     while not board.is_done:
-        is_told = bool(leased) and board.is_to_wait(number)
-        if is_told:
-            board.show_held(number, find_number(leased[0].note_id))
+        if leased and board.is_to_wait(number):
+            # Once: the harness may stop the process and take the note off the board at any time after that.
+            if not is_shown:
+                board.show_held(number, find_number(leased[0].note_id))
+            is_shown = True
         elif board.time > since:
             break
         await asyncio.sleep(POLL)
@@ -179,6 +184,7 @@ class Chaos:
         # Workers that are stopped, and the note in their hands: they go on once another worker has written it.
         self._holding: dict[int, int] = {}
         self._steps = 0
+        self._added = 0
         # How often each worker had written when the clock moved last.
         self._writes = [0] * PROCESSES
         self._random = random.Random(20261115)
@@ -189,13 +195,14 @@ class Chaos:
         database, process_lock = open_database(self._url), ProcessLock(self._data_dir)
         writer = make_writer(database, clock=BoardClock(self._board), process_lock=process_lock)
         try:
-            await _prepare(database, writer, notes=self._notes)
+            await _drop_unique_key(database)
             for number in range(PROCESSES):
                 self._start(number)
-            while await _count(database, CandidateStatus.COLLECTED) < self._notes:
-                await self._let_everybody_write()
+            while (collected := await _count(database, CandidateStatus.COLLECTED)) < self._notes:
+                await self._see_to(self._discover(writer, collected=collected))
+                await self._see_to(self._wait_for_writes())
                 self._move_clock()
-                await writer.recover()
+                await self._see_to(writer.recover())
                 self._stop_who_holds_a_note()
                 await self._wake(database)
                 self._torment()
@@ -206,6 +213,14 @@ class Chaos:
             await database.close()
             process_lock.close()
 
+    async def _discover(self, writer: Writer, *, collected: int) -> None:
+        more = range(self._added, min(self._notes, collected + OPEN))
+        if more:
+            execution = await begin(writer, "discover")
+            await writer.add_candidates(execution, make_candidates(*map(name_note, more)))
+            await writer.finish(execution)
+            self._added = more.stop
+
     @property
     def _awake(self) -> list[int]:
         return [number for number in self._workers if number not in self._stopped and number not in self._holding]
@@ -215,20 +230,29 @@ class Chaos:
         self._board.advance(STEP)
         self._steps += 1
 
-    async def _let_everybody_write(self) -> None:
-        """Return once every worker that is awake has written since the clock moved. Raises TimeoutError."""
-
-        async def has_everybody_written() -> bool:
+    async def _wait_for_writes(self) -> None:
+        """Return once every worker that is awake has written since the clock moved."""
+        missing = self._awake
+        while missing:
+            await asyncio.sleep(POLL)
             now = self._board.list_writes()
-            return all(now[number] > self._writes[number] or self._board.is_holding(number) for number in self._awake)
+            missing = [
+                number
+                for number in self._awake
+                if now[number] == self._writes[number] and not self._board.is_holding(number)
+            ]
 
-        try:
-            async with asyncio.timeout(STUCK):
-                await wait_until(has_everybody_written)
-        except TimeoutError:
-            for number in list(self._stopped):
-                self._let_go_on(number)
-            await wait_until(has_everybody_written)
+    async def _see_to(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do this, and let everybody go on who was stopped in the middle of a write, if that is what it waits for."""
+        task = asyncio.create_task(work)
+        async with asyncio.timeout(PATIENCE):
+            while not task.done():
+                before = self._board.list_writes()
+                await asyncio.wait({task}, timeout=STUCK)
+                if not task.done() and self._board.list_writes() == before:
+                    for number in list(self._stopped):
+                        self._let_go_on(number)
+        await task
 
     def _torment(self) -> None:
         number = self._random.choice(self._awake)
@@ -297,7 +321,7 @@ class Chaos:
         for number in list(self._stopped):
             self._let_go_on(number)
         self._move_clock()
-        await self._let_everybody_write()
+        await self._see_to(self._wait_for_writes())
         self._board.end()
         for worker in self._workers.values():
             await asyncio.to_thread(worker.join, PATIENCE)
@@ -337,15 +361,12 @@ def _signal(worker: BaseProcess, number: signal.Signals) -> None:
     os.kill(worker.pid, number)
 
 
-async def _prepare(database: Database, writer: Writer, *, notes: int) -> None:
+async def _drop_unique_key(database: Database) -> None:
     async with database.write() as connection:
         await connection.run_sync(sources.drop)
         bare = sources.to_metadata(sources.metadata.__class__())
         bare.constraints = {each for each in bare.constraints if each is bare.primary_key}
         await connection.run_sync(bare.create)
-    execution = await begin(writer, "discover")
-    await writer.add_candidates(execution, make_candidates(*map(name_note, range(notes))))
-    await writer.finish(execution)
 
 
 async def _count(database: Database, status: CandidateStatus) -> int:

@@ -240,7 +240,9 @@ class CollectMachine(WorldMachine):
         holder = self.workers.get(worker)
         if holder is None:
             return
-        reported = [CookieUse(name, code=code, captcha=captcha) for code, captcha in map(REPORTS.__getitem__, uses)]
+        reported = [
+            CookieUse(cookie_name=name, code=code, captcha=captcha) for code, captcha in map(REPORTS.__getitem__, uses)
+        ]
         done, _ = self.attempt(holder, self.writer.count_cookie_uses(holder.execution, reported))
         if not done:
             return
