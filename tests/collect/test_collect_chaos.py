@@ -1,4 +1,4 @@
-"""Eight processes that are stopped and killed at random collect two thousand candidates."""
+"""Eight processes that are stopped and killed at random collect a thousand candidates."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.collect.chaos import Chaos
 
-NOTES = 2_000
+NOTES = 1_000
 CONTROL_NOTES = 500
 
 pytestmark = pytest.mark.slow
