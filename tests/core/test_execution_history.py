@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from tests.fakes import FakeClock
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
-from tidings.core.execution_table import last_executions
+from tidings.core.execution_table import QUEUED, last_executions
 from tidings.core.executions import (
     REMOTE,
     SILENT_FOR,
@@ -59,6 +59,7 @@ async def test_the_same_key_gets_the_same_execution_and_another_is_refused(
         with pytest.raises(AlreadyRunningError) as refused:
             await running.acquire(NAME, kind=KIND, remote=True, idempotency_key=key)
         assert (refused.value.execution_id, refused.value.since) == (first.public_id, first.started_at)
+        assert NAME in str(refused.value)
     with pytest.raises(AlreadyRunningError):
         await running.acquire(NAME, kind=KIND)
     assert (await read_row(database, first.public_id)).holder == f"{REMOTE}/one"
@@ -223,6 +224,20 @@ async def test_thirty_minutes_of_silence_are_not_too_long(running: Executions, c
     assert await running.recover() == []
     clock.advance(timedelta(milliseconds=1))
     assert await running.recover() == [execution.public_id]
+
+
+async def test_an_execution_that_waits_for_a_worker_is_not_taken_for_dead(
+    running: Executions, database: Database, clock: FakeClock
+) -> None:
+    """A38: however long it waits, for nobody who could give a sign of life has begun it."""
+    async with database.write() as connection:
+        waiting = await running.insert(connection, NAME, kind=KIND, holder=QUEUED)
+    assert waiting is not None
+    clock.advance(2 * SILENT_FOR)
+    assert await running.recover() == []
+    found = await running.find_running(NAME)
+    assert found is not None
+    assert found.public_id == waiting.public_id
 
 
 async def test_a_recovery_keeps_to_its_workflow_and_kinds(running: Executions, clock: FakeClock) -> None:

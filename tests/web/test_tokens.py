@@ -121,6 +121,25 @@ async def test_a_look_that_the_revocation_overtakes_is_not_kept(database: Databa
         slow.reset()
 
 
+async def test_a_token_that_was_just_found_costs_the_database_nothing(database: Database, clock: FakeClock) -> None:
+    """Design 8: for three seconds no request with it waits for a read; after that the table decides again."""
+    slow = SlowReads(database)
+    tokens = Tokens(slow, clock=clock)  # type: ignore[arg-type] # the same methods
+    token = (await tokens.make(Scope.CRAWL, name="n8n")).reveal()
+    slow.may_answer.set()
+    found = await tokens.find(token)
+    assert found is not None
+    slow.reset()
+    clock.advance(timedelta(seconds=2.9))
+    async with asyncio.timeout(SOON):
+        assert await tokens.find(token) == found
+    assert not slow.has_read.is_set()
+    clock.advance(timedelta(seconds=0.2))
+    slow.may_answer.set()
+    assert await tokens.find(token) == found
+    assert slow.has_read.is_set()
+
+
 @pytest.mark.parametrize(
     "token", ["", "tid_", "tid_" + "A" * 43, "tid_" + "A" * 42, "A" * 47, "tid_\x00" + "A" * 42, "\ud800"]
 )
