@@ -135,7 +135,7 @@ async def test_a_keyword_asks_for_comments_and_a_period_as_the_form_says(api: Ap
     ):
         assert re.search(rf'id="hint-{name}">.*{said}', wrong.text), name
     backwards = await browser.post("/keywords", **watch, since="2026-02-01", until="2026-01-01")
-    assert (backwards.status, "the period must begin before it ends" in backwards.text) == (400, True)
+    assert (backwards.status, "The period must begin before it ends" in backwards.text) == (400, True)
     unable = await browser.post("/keywords", **watch | {"platform": "web", "keyword": "a.example"}, comments="5")
     assert unable.status == 400
     assert await keywords.list_all() == []
