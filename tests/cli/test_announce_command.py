@@ -253,7 +253,7 @@ async def test_key_is_never_shown_in_full(terminal: Terminal) -> None:
         shown = await terminal.run("status", sandbox.site.host, "--json")
         assert ended.code == 1
         assert "execution.started" in ended.err
-        assert f'"key": "{key[:4]}****"' in terminal.log
+        assert f'"key_hint": "{key[:4]}****"' in terminal.log
         texts = {"err": ended.err, "log": terminal.log, "out": ended.out, "status": shown.out}
         assert [place for place, text in texts.items() if key in text] == []
 
