@@ -106,20 +106,20 @@ python:
 
 $(VENV)/.runtime: requirements/build.txt requirements/runtime.txt pyproject.toml | python
 	@echo "Installing Tidings into $(VENV) ..."
-	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@$(PIP) install --no-deps --require-hashes -r requirements/build.txt -r requirements/runtime.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.runtime
-	@$(PIP) install --require-hashes -r requirements/test.txt
+	@$(PIP) install --no-deps --require-hashes -r requirements/test.txt
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.runtime
-	@$(PIP) install --require-hashes -r requirements/bench.txt
+	@$(PIP) install --no-deps --require-hashes -r requirements/bench.txt
 	@touch $@
 
 $(VENV)/.mutants: requirements/mutants.txt $(VENV)/.test
-	@$(PIP) install --require-hashes -r requirements/mutants.txt
+	@$(PIP) install --no-deps --require-hashes -r requirements/mutants.txt
 	@touch $@
 
 UV := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
