@@ -14,10 +14,15 @@ from pathlib import Path
 NODE = "24.19.0"
 N8N = "2.41.1"
 PLACE = "TIDINGS_N8N_DIR"
-# n8n takes any later linkedom too, and those ask for a package that cannot be found.
-PACKAGE = {"private": True, "dependencies": {"n8n": N8N}, "overrides": {"linkedom": "0.18.13"}}
+# n8n takes any later release of its dependencies too, and some of those ask for packages that cannot be found. So npm
+# sees only what had been released the day after this n8n.
+RELEASED_BEFORE = "2026-09-24"
+PACKAGE = {"private": True, "dependencies": {"n8n": N8N}}
 # The scripts of the packages would compile what is not used here.
-NPM_OPTIONS = ("--ignore-scripts", "--legacy-peer-deps", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error")
+NPM_OPTIONS = (
+    *("--ignore-scripts", "--legacy-peer-deps", "--omit=dev", "--no-audit", "--no-fund", "--loglevel=error"),
+    f"--before={RELEASED_BEFORE}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ def find_place() -> Place:
 
 
 def describe() -> dict[str, object]:
-    return {"node": NODE, "package": PACKAGE}
+    return {"node": NODE, "package": PACKAGE, "before": RELEASED_BEFORE}
 
 
 def install(place: Place) -> None:
