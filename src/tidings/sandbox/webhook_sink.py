@@ -1,6 +1,5 @@
 """A receiver of webhooks. It accepts every POST and keeps the body unchanged, so that tests can verify signatures."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ from aiohttp import web
 
 from tidings.sandbox.wire.answers import SandboxAnswer
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,7 @@ class SandboxSink(StandIn[Message]):
         return super().describe(full=full) | {"taken": len(self._taken)}
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> Message:
-        text = body.decode("utf-8", "replace")
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError):
-            document = None
-        return Message(text, document if isinstance(document, dict) else {})
+        return Message(body.decode("utf-8", "replace"), read_object(body))
 
     async def judge(self, exchange: SandboxExchange, asked: Message) -> SandboxAnswer:
         if exchange.request.method != "POST":

@@ -15,7 +15,7 @@ from aiohttp import web
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
 
 DEMO_BAIDU_TOKEN = "tidingssandbox16"  # noqa: S105 - the sandbox's own
 PUSH_PATH = "/urls"
@@ -94,13 +94,8 @@ class SandboxBaidu(StandIn[Push]):
         self._used[_find_host(site), self._today()] += count
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        counts = {
-            "acceptedUrls": len(self.accepted),
-            "acceptances": self.accepted.total(),
-            "acceptedTwice": sum(times > 1 for times in self.accepted.values()),
-            "usedToday": {site: count for (site, day), count in self._used.items() if day == self._today()},
-        }
-        return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
+        used = {site: count for (site, day), count in self._used.items() if day == self._today()}
+        return super().describe(full=full) | describe_accepted(self.accepted, full=full) | {"usedToday": used}
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> Push:
         query = parse_qs(request.raw_path.partition("?")[2], keep_blank_values=True)

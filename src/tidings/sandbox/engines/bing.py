@@ -16,7 +16,7 @@ from aiohttp import web
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
 
 DEMO_BING_KEY = "tidings-sandbox-bing-key-5d81c0e2"
 BASE_PATH = "/webmaster/api.svc/json"
@@ -200,13 +200,8 @@ class SandboxBing(StandIn[BingRequest]):
         self._throttles.clear()
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        counts = {
-            "acceptedUrls": len(self.accepted),
-            "acceptances": self.accepted.total(),
-            "acceptedTwice": sum(times > 1 for times in self.accepted.values()),
-            "usedToday": {site: count for (site, day), count in self._used.items() if day == self._today()},
-        }
-        return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
+        used = {site: count for (site, day), count in self._used.items() if day == self._today()}
+        return super().describe(full=full) | describe_accepted(self.accepted, full=full) | {"usedToday": used}
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> BingRequest:
         query = request.raw_path.partition("?")[2]

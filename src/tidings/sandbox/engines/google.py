@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
 
 TOKEN_PATH = "/token"  # noqa: S105 - a path
 # The sandbox's own: what Google offers for download when an account is made.
@@ -176,7 +176,7 @@ class SandboxGoogle(StandIn[GoogleRequest]):
             form = parse_qs(body.decode(errors="replace"))
             return GoogleRequest(grant=form.get("grant_type", [""])[0], claim=form.get("assertion", [""])[0])
         if path == PUBLISH_PATH:
-            return GoogleRequest(urls=tuple(filter(None, [str(_read_json(body).get("url", ""))])))
+            return GoogleRequest(urls=tuple(filter(None, [str(read_object(body).get("url", ""))])))
         site, _, feed = path.removeprefix(_SITES).partition("/sitemaps/")
         return GoogleRequest(site=unquote(site), feed=unquote(feed), urls=(unquote(feed),))
 
@@ -275,24 +275,16 @@ def _read_claim(claim: str) -> dict[str, Any] | None:
     try:
         unsigned, _, signature = claim.rpartition(".")
         head, _, body = unsigned.partition(".")
-        if _read_json(_decode(head)).get("alg") != "RS256":
+        if read_object(_decode(head)).get("alg") != "RS256":
             return None
         _make_key().public_key().verify(_decode(signature), unsigned.encode(), PKCS1v15(), SHA256())
-        return _read_json(_decode(body))
+        return read_object(_decode(body))
     except (ValueError, InvalidSignature):
         return None
 
 
 def _decode(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def _read_json(data: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _covers(name: str, url: str) -> bool:

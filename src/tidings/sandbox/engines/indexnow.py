@@ -15,7 +15,7 @@ from tidings.sandbox.engines.indexnow_rules import Submission, find_fault, key_f
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, describe_accepted
 
 # Both bodies are those of Bing and api.indexnow.org, with their spelling.
 NOT_VERIFIED_BODY = '{"errorCode":"SiteVerificationNotCompleted"}'
@@ -85,12 +85,7 @@ class SandboxEngine(StandIn[Submission]):
         return f"{self.origin}/indexnow"
 
     def describe(self, *, full: bool = False) -> dict[str, object]:
-        counts = {
-            "acceptedUrls": len(self.accepted),
-            "acceptances": self.accepted.total(),
-            "acceptedTwice": sum(times > 1 for times in self.accepted.values()),
-        }
-        return super().describe(full=full) | counts | ({"accepted": dict(self.accepted)} if full else {})
+        return super().describe(full=full) | describe_accepted(self.accepted, full=full)
 
     def read_request(self, request: web.BaseRequest, body: bytes) -> Submission:
         if request.method == "POST":

@@ -22,13 +22,12 @@ from tidings.sandbox.feishu.requests import (
     read_field_types,
     read_fields,
     read_ids,
-    read_object,
     read_records,
 )
 from tidings.sandbox.feishu.tables import BitableFieldType, BitableTable, Fields, RefusalError
 from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn
+from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, read_object
 
 DEMO_APP_ID: Final = "cli_tidings_sandbox"
 DEMO_APP_SECRET: Final = "tidings-sandbox-app-secret-93c1f07a"  # noqa: S105 - opens nothing but this stand-in

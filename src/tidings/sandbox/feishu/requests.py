@@ -1,6 +1,5 @@
 """What a request to Feishu says: its fields, and the readers of its body."""
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,14 +33,6 @@ def is_uuid4(text: str) -> bool:
         return uuid.UUID(text).version == 4 and str(uuid.UUID(text)) == text.lower()
     except ValueError:
         return False
-
-
-def read_object(body: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def read_field_types(fields: Sequence[Any]) -> dict[str, BitableFieldType]:

@@ -4,14 +4,16 @@ video and its comments. Each refusal is a ready fault.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import escape
 from urllib.parse import quote, unquote
 
 from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia
-from tidings.sandbox.media.posts import Post, PostLibrary
-from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.media.posts import Post
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.stand_in import SandboxExchange
 
@@ -64,20 +66,13 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 class SandboxBilibili(SandboxMedia):
     """Bilibili with these sessions (values of SESSDATA). `now` decides whether a signature is fresh."""
 
+    platform = "bilibili"
     session_cookie = "SESSDATA"
+    demo_session = DEMO_BILIBILI_SESSION
 
-    def __init__(
-        self,
-        *,
-        sessions: Iterable[str] = (DEMO_BILIBILI_SESSION,),
-        library: PostLibrary | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
-    ) -> None:
-        super().__init__("bilibili", sessions=sessions, library=library, now=now, port=port)
-        # Whether the web page would renew the sessions now.
-        self.wants_renewal = False
-        self._day = 0
+    # Whether the web page would renew the sessions now.
+    wants_renewal = False
+    _day = 0
 
     def rotate_keys(self) -> None:
         """Start a new day: signatures with the old keys are refused from now on."""
@@ -96,9 +91,11 @@ class SandboxBilibili(SandboxMedia):
             COMMENTS_PATH: self._answer_comments,
         }
         if asked.path not in routes:
-            return _refuse(-404, "啥都木有", status=404)
+            return answer_fault(replace(NO_SUCH_VIDEO, status=404))
         if asked.method != "GET":
-            return _refuse(-405, "Method Not Allowed", status=405)
+            return answer_fault(refuse(-405, "Method Not Allowed", status=405))
+        if asked.path != NAV_PATH and not self.is_logged_in(asked):
+            return answer_fault(NOT_LOGGED_IN)
         return routes[asked.path](asked)
 
     def _answer_nav(self, asked: PlatformRequest) -> SandboxAnswer:
@@ -111,18 +108,14 @@ class SandboxBilibili(SandboxMedia):
         return answer_json({"code": -101, "message": "账号未登录", "ttl": 1, "data": document})
 
     def _answer_renewal(self, asked: PlatformRequest) -> SandboxAnswer:
-        if not self.is_logged_in(asked):
-            return _refuse(-101, "账号未登录")
         return _accept({"refresh": self.wants_renewal, "timestamp": int(self._now().timestamp() * 1000)})
 
     def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
-        if not self.is_logged_in(asked):
-            return _refuse(-101, "账号未登录")
         if not self._is_signed(asked):
             return _accept({"v_voucher": f"voucher_{self._key('voucher')}"})
         page, size = _read_number(asked, "page", 1), _read_number(asked, "page_size", 20)
         if asked.query.get("search_type") != "video" or not asked.about or not 1 <= page <= 50 or not 1 <= size <= 50:
-            return _refuse(-400, "请求错误")
+            return answer_fault(BAD_REQUEST)
         begin, end = _read_number(asked, "pubtime_begin_s", 0), _read_number(asked, "pubtime_end_s", 0)
         found = [
             post for post in self.library.search(asked.about) if not end or begin <= post.published.timestamp() <= end
@@ -133,38 +126,32 @@ class SandboxBilibili(SandboxMedia):
         return _accept(document | results)
 
     def _answer_author(self, asked: PlatformRequest) -> SandboxAnswer:
-        if not self.is_logged_in(asked):
-            return _refuse(-101, "账号未登录")
         # As on the real platform, a bad signature and a missing Referer are refused without a voucher.
         if not self._is_signed(asked) or "space.bilibili.com" not in asked.headers.get("Referer", ""):
-            return _refuse(-403, "访问权限不足")
+            return answer_fault(NO_ACCESS)
         page, size = _read_number(asked, "pn", 1), _read_number(asked, "ps", 30)
         if page < 1 or not 1 <= size <= 30:
-            return _refuse(-400, "请求错误")
+            return answer_fault(BAD_REQUEST)
         found = self.library.list_of(_read_number(asked, "mid", 0))
         shown = [_show_entry(post) for post in found[(page - 1) * size : page * size]]
         return _accept({"list": {"vlist": shown}, "page": {"pn": page, "ps": size, "count": len(found)}})
 
     def _answer_view(self, asked: PlatformRequest) -> SandboxAnswer:
-        if not self.is_logged_in(asked):
-            return _refuse(-101, "账号未登录")
         number = read_bvid(asked.query.get("bvid", "")) or _read_number(asked, "aid", 0) - _FIRST_AID
         if not ("bvid" in asked.query or "aid" in asked.query):
-            return _refuse(-400, "请求错误")
+            return answer_fault(BAD_REQUEST)
         post = self.library.find(number)
-        return _accept(_show_video(post)) if post is not None else _refuse(-404, "啥都木有")
+        return _accept(_show_video(post)) if post is not None else answer_fault(NO_SUCH_VIDEO)
 
     def _answer_comments(self, asked: PlatformRequest) -> SandboxAnswer:
         """A page of comments. The first shows the pinned one in two places; `next_offset` names the next page."""
-        if not self.is_logged_in(asked):
-            return _refuse(-101, "账号未登录")
         if not self._is_signed(asked):
-            return _refuse(-403, "访问权限不足")
+            return answer_fault(NO_ACCESS)
         post, start = self.library.find(_read_number(asked, "oid", 0) - _FIRST_AID), _read_offset(asked)
         if post is None or asked.query.get("type") != "1":
-            return _refuse(-404, "啥都木有")
+            return answer_fault(NO_SUCH_VIDEO)
         if start is None:
-            return _refuse(-400, "请求错误")
+            return answer_fault(BAD_REQUEST)
         found = list_comments(post)
         shown = [_show_comment(each, post) for each in found[start : start + _COMMENTS_IN_PAGE]]
         is_end = start + _COMMENTS_IN_PAGE >= len(found)
@@ -234,16 +221,9 @@ def _accept(data: object) -> SandboxAnswer:
     return answer_json({"code": 0, "message": "0", "ttl": 1, "data": data})
 
 
-def _refuse(code: int, message: str, *, status: int = 200) -> SandboxAnswer:
-    return answer_json({"code": code, "message": message, "ttl": 1}, status=status)
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def _show_result(post: Post, keyword: str) -> dict[str, object]:
-    title = _escape(post.title).replace(_escape(keyword), f'<em class="keyword">{_escape(keyword)}</em>')
+    words = escape(keyword, quote=False)
+    title = escape(post.title, quote=False).replace(words, f'<em class="keyword">{words}</em>')
     return {
         "type": "video",
         "aid": _FIRST_AID + post.number,

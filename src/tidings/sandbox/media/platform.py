@@ -43,22 +43,26 @@ class PlatformRequest:
 
 
 class SandboxMedia(StandIn[PlatformRequest]):
-    """A platform that knows its accounts by the value of one cookie, `session_cookie`."""
+    """A platform that knows its accounts by the value of one cookie, `session_cookie`.
 
+    `sessions`: the values that it knows; by default the one of the platform's demo cookie.
+    """
+
+    platform: str
     session_cookie: str
+    demo_session: str
 
     def __init__(
         self,
-        name: str,
         *,
-        sessions: Iterable[str],
+        sessions: Iterable[str] | None = None,
         library: PostLibrary | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         port: int = 0,
     ) -> None:
-        super().__init__(name, port=port)
+        super().__init__(self.platform, port=port)
         self.library = library or PostLibrary()
-        self._sessions = set(sessions)
+        self._sessions = {self.demo_session} if sessions is None else set(sessions)
         self._ended: set[str] = set()
         self._now = now
 

@@ -2,14 +2,14 @@
 fault."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from html import escape
 
 from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
-from tidings.sandbox.media.posts import Post, PostLibrary
-from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.media.posts import Post
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.stand_in import SandboxExchange
 
@@ -47,6 +47,7 @@ SESSION_REFUSED = Fault(status=432)
 LOGIN_WANTED = refuse(-100, "请先登录", url=_LOGIN_URL)
 LOGIN_REDIRECT = Fault(status=302, headers={"Location": _LOGIN_URL})
 LOGIN_PAGE = Fault(status=200, headers=_HTML, body="<!DOCTYPE html><html><title>Sina Visitor System</title></html>")
+BAD_PARAMETERS = refuse(0, "参数错误")
 NOTHING_FOUND = refuse(0, "这里还没有内容", data={"cards": []})
 NO_SUCH_POST = refuse(0, "微博不存在或暂无查看权限!", errno="20101")
 NO_SUCH_POST_PAGE = Fault(status=200, headers=_HTML, body="<html><p>微博不存在或暂无查看权限!</p></html>")
@@ -65,17 +66,9 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 class SandboxWeibo(SandboxMedia):
     """Weibo with these sessions (values of SUB)."""
 
+    platform = "weibo"
     session_cookie = "SUB"
-
-    def __init__(
-        self,
-        *,
-        sessions: Iterable[str] = (DEMO_WEIBO_SESSION,),
-        library: PostLibrary | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
-    ) -> None:
-        super().__init__("weibo", sessions=sessions, library=library, now=now, port=port)
+    demo_session = DEMO_WEIBO_SESSION
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
         if path in (SHOW_PATH, EXTEND_PATH, COMMENTS_PATH, OLDER_COMMENTS_PATH):
@@ -105,11 +98,11 @@ class SandboxWeibo(SandboxMedia):
         """The posts of an author. `since_id` is there as long as more follow."""
         author, page = asked.query.get("containerid", "").removeprefix(_LIST), asked.query.get("page", "1")
         if not author.isdigit() or not page.isdigit():
-            return answer_json({"ok": 0, "msg": "参数错误"})
+            return answer_fault(BAD_PARAMETERS)
         found, start = self.library.list_of(int(author)), (int(page) - 1) * _PAGE_SIZE
         shown = [_show_card(post) for post in found[start : start + _PAGE_SIZE]]
         if not shown:
-            return answer_json({"ok": 0, "msg": "这里还没有内容", "data": {"cards": []}})
+            return answer_fault(NOTHING_FOUND)
         info: dict[str, object] = {"total": len(found)}
         if start + _PAGE_SIZE < len(found):
             info["since_id"] = _FIRST_ID + start
@@ -118,12 +111,12 @@ class SandboxWeibo(SandboxMedia):
     def _answer_search(self, asked: PlatformRequest) -> SandboxAnswer:
         page = asked.query.get("page", "1")
         if not asked.query.get("containerid", "").startswith("100103type=1") or not page.isdigit():
-            return answer_json({"ok": 0, "msg": "参数错误"})
+            return answer_fault(BAD_PARAMETERS)
         found = self.library.search(asked.about)
         start = (int(page) - 1) * _PAGE_SIZE
         shown = [_show_card(post) for post in found[start : start + _PAGE_SIZE]]
         if not shown:
-            return answer_json({"ok": 0, "msg": "这里还没有内容", "data": {"cards": []}})
+            return answer_fault(NOTHING_FOUND)
         following = int(page) + 1 if start + _PAGE_SIZE < len(found) else None
         # As on the real platform, the first card is a group, and the second is not a post.
         group = {"card_type": 11, "card_group": [shown[0], {"card_type": 4, "desc": "相关搜索"}]}
@@ -138,7 +131,7 @@ class SandboxWeibo(SandboxMedia):
         found = [] if post is None else list_comments(post)
         marks = {name: asked.query.get(name, "0") for name in ("max_id", "max_id_type")}
         if not all(mark.isdecimal() for mark in marks.values()) or asked.query.get("mid") != asked.about:
-            return answer_json({"ok": 0, "msg": "参数错误"})
+            return answer_fault(BAD_PARAMETERS)
         start = int(marks["max_id"])
         shown = [_show_comment(each) for each in found[start : start + _COMMENTS_IN_PAGE]]
         if not shown or bool(start) != (marks["max_id_type"] == "1"):
@@ -160,7 +153,7 @@ class SandboxWeibo(SandboxMedia):
     def _answer_show(self, asked: PlatformRequest) -> SandboxAnswer:
         post = self.library.find(read_post(asked.about))
         if post is None:
-            return answer_json({"ok": 0, "msg": "微博不存在或暂无查看权限!", "errno": "20101"})
+            return answer_fault(NO_SUCH_POST)
         if asked.path == EXTEND_PATH:
             return answer_json({"ok": 1, "data": {"longTextContent": _write_text(post, whole=True)}})
         return answer_json({"ok": 1, "data": _show_post(post)})

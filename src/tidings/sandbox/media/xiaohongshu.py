@@ -4,16 +4,16 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 
 from tidings.sandbox.media.comments import PostComment, list_comments
 from tidings.sandbox.media.platform import PlatformRequest, SandboxMedia, format_count
-from tidings.sandbox.media.posts import Post, PostLibrary
+from tidings.sandbox.media.posts import Post
 from tidings.sandbox.media.xiaohongshu_signature import read_signature
-from tidings.sandbox.wire.answers import SandboxAnswer, answer_json
+from tidings.sandbox.wire.answers import SandboxAnswer, answer_fault, answer_json
 from tidings.sandbox.wire.faults import Fault, FaultKind
-from tidings.sandbox.wire.stand_in import SandboxExchange
+from tidings.sandbox.wire.stand_in import SandboxExchange, read_object
 
 SEARCH_PATH = "/api/sns/web/v1/search/notes"
 ME_PATH = "/api/sns/web/v2/user/me"
@@ -41,10 +41,12 @@ CAPTCHA_461 = Fault(status=461, headers=_VERIFY, body='{"code":0,"success":true,
 CAPTCHA_471 = Fault(status=471, headers=_VERIFY)
 ACCOUNT_ABNORMAL = refuse(300011, "当前账号存在异常，请切换账号后重试")
 ADDRESS_BLOCKED = refuse(300012, "网络连接异常，请检查网络设置或重启试试")
+BAD_PARAMETERS = refuse(-1, "参数错误")
 BAD_SIGNATURE = refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
 SESSION_EXPIRED = refuse(-100, "登录已过期")
 NOT_LOGGED_IN = refuse(-101, "无登录信息，或登录信息为空")
 NO_PERMISSION = refuse(-104, "您当前登录的账号没有权限访问")
+BAD_LINK = refuse(300017, "访问链接异常")
 NOTE_GONE = refuse(-510000, "笔记不存在")
 NOTE_UNAVAILABLE = refuse(-510001, "笔记状态异常")
 EMPTY_DATA = Fault(status=200, body='{"code":0,"success":true,"msg":"成功","data":{}}')
@@ -60,20 +62,12 @@ DRIP = Fault(FaultKind.DRIP, drip_bytes=1, drip_pause=timedelta(seconds=1))
 class SandboxXiaohongshu(SandboxMedia):
     """Xiaohongshu with these sessions (values of web_session). `now` decides whether a signature is fresh."""
 
+    platform = "xiaohongshu"
     session_cookie = "web_session"
-
-    def __init__(
-        self,
-        *,
-        sessions: Iterable[str] = (DEMO_XIAOHONGSHU_SESSION,),
-        library: PostLibrary | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        port: int = 0,
-    ) -> None:
-        super().__init__("xiaohongshu", sessions=sessions, library=library, now=now, port=port)
+    demo_session = DEMO_XIAOHONGSHU_SESSION
 
     def read_subject(self, path: str, query: Mapping[str, str], body: bytes) -> str:
-        document = {**_read_object(body), **query}
+        document = {**read_object(body), **query}
         names = ("keyword", "source_note_id", "note_id", "user_id")
         return next((str(document[name]) for name in names if document.get(name)), "")
 
@@ -84,16 +78,16 @@ class SandboxXiaohongshu(SandboxMedia):
         if asked.method != method:
             return SandboxAnswer(405, headers={"Allow": method})
         if not self._is_signed(asked):
-            return _refuse(300015, "浏览器异常，请尝试更换浏览器后重试")
+            return answer_fault(BAD_SIGNATURE)
         if asked.path == ME_PATH:
             return _accept(_show_account(is_guest=not self.is_logged_in(asked)))
         if self.session_cookie not in asked.cookies:
-            return _refuse(-101, "无登录信息，或登录信息为空")
+            return answer_fault(NOT_LOGGED_IN)
         if not self.is_logged_in(asked):
-            return _refuse(-100, "登录已过期")
+            return answer_fault(SESSION_EXPIRED)
         if asked.path in _GETS:
             return (self._answer_author if asked.path == AUTHOR_PATH else self._answer_comments)(asked.query)
-        document = _read_object(asked.body)
+        document = read_object(asked.body)
         return self._answer_search(document) if asked.path == SEARCH_PATH else self._answer_feed(document)
 
     def _is_signed(self, asked: PlatformRequest) -> bool:
@@ -107,7 +101,7 @@ class SandboxXiaohongshu(SandboxMedia):
     def _answer_search(self, document: Mapping[str, object]) -> SandboxAnswer:
         page, size = document.get("page"), document.get("page_size")
         if type(page) is not int or type(size) is not int or not document.get("search_id") or page < 1:
-            return _refuse(-1, "参数错误")
+            return answer_fault(BAD_PARAMETERS)
         found = self.library.search(str(document.get("keyword", "")))
         start = (page - 1) * size
         items: list[object] = [_show_item(post) for post in found[start : start + size]]
@@ -121,7 +115,7 @@ class SandboxXiaohongshu(SandboxMedia):
         """A page of an author's notes. The cursor is the last note of the page before."""
         number, cursor, size = query.get("user_id", "").removeprefix("5f"), query.get("cursor", ""), query.get("num")
         if size is None or not size.isdecimal() or not number:
-            return _refuse(-1, "参数错误")
+            return answer_fault(BAD_PARAMETERS)
         found = [post for post in self.library if _show_user(post)["user_id"] == query["user_id"]][::-1]
         names = [name_note(post.number) for post in found]
         start = names.index(cursor) + 1 if cursor in names else 0
@@ -134,9 +128,9 @@ class SandboxXiaohongshu(SandboxMedia):
         """A page of comments, with the first reply of each."""
         post, cursor = self.library.find(read_note(query.get("note_id", ""))), query.get("cursor", "")
         if post is None:
-            return _refuse(-510000, "笔记不存在")
+            return answer_fault(NOTE_GONE)
         if query.get("xsec_token") != make_token(post.number):
-            return _refuse(300017, "访问链接异常")
+            return answer_fault(BAD_LINK)
         found = list_comments(post)
         names = [_name_comment(each) for each in found]
         start = names.index(cursor) + 1 if cursor in names else 0
@@ -149,9 +143,9 @@ class SandboxXiaohongshu(SandboxMedia):
         note_id = str(document.get("source_note_id", ""))
         post = self.library.find(read_note(note_id))
         if post is None:
-            return _refuse(-510000, "笔记不存在")
+            return answer_fault(NOTE_GONE)
         if document.get("xsec_token") != make_token(post.number):
-            return _refuse(-510001, "笔记状态异常")
+            return answer_fault(NOTE_UNAVAILABLE)
         item = {"id": note_id, "model_type": "note", "note_card": _show_note(post)}
         return _accept({"cursor_score": "", "items": [item], "current_time": int(self._now().timestamp() * 1000)})
 
@@ -179,20 +173,8 @@ def make_token(number: int) -> str:
     return f"AB{hashlib.blake2b(name_note(number).encode(), digest_size=20).hexdigest()}="
 
 
-def _read_object(body: bytes) -> dict[str, object]:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
 def _accept(data: object) -> SandboxAnswer:
     return answer_json({"code": 0, "success": True, "msg": "成功", "data": data})
-
-
-def _refuse(code: int, message: str) -> SandboxAnswer:
-    return answer_json({"code": code, "success": False, "msg": message})
 
 
 def _tell_type(post: Post) -> str:

@@ -23,8 +23,8 @@ class Recorded:
     query: str
     # Secrets in headers and query are masked.
     headers: Mapping[str, str]
-    # Requests in flight at its arrival, itself included.
-    in_flight: int
+    # Requests in flight at its arrival, itself included. The log counts them.
+    in_flight: int = 0
     # The URLs that it submits or asks for.
     urls: tuple[str, ...] = ()
     # Its other fields, by the names of the protocol.
@@ -73,33 +73,13 @@ class RequestLog:
     def in_flight(self) -> int:
         return len(self._in_flight)
 
-    def arrive(
-        self,
-        *,
-        at: float,
-        received_at: float,
-        wall: datetime,
-        method: str,
-        path: str,
-        query: str,
-        headers: Mapping[str, str],
-    ) -> int:
+    def arrive(self, recorded: Recorded) -> int:
         """Record a request whose head was read. Returns its number."""
         number = len(self._requests)
         self._in_flight.add(number)
         self._idle.clear()
         self.max_in_flight = max(self.max_in_flight, len(self._in_flight))
-        entry = Recorded(
-            at=at,
-            received_at=received_at,
-            wall=wall,
-            method=method,
-            path=path,
-            query=query,
-            headers=headers,
-            in_flight=len(self._in_flight),
-        )
-        self._requests.append(entry)
+        self._requests.append(replace(recorded, in_flight=len(self._in_flight)))
         return number
 
     async def complete(self, number: int, *, urls: tuple[str, ...], fields: Mapping[str, object]) -> Recorded:

@@ -4,12 +4,14 @@ closes at once, even if clients wait. Each stand-in decides its own answers.
 
 import asyncio
 import inspect
+import json
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from aiohttp import web
 from multidict import CIMultiDict
@@ -249,7 +251,7 @@ class StandIn(ABC, Generic[A]):
     def _enter(self, request: TimedRequest) -> int:
         path, _, query = self.mask_path(request.raw_path).partition("?")
         headers = CIMultiDict((name, self.mask_header(name, value)) for name, value in request.headers.items())
-        return self._log.arrive(
+        recorded = Recorded(
             at=request.at,
             received_at=request.received_at,
             wall=request.wall,
@@ -258,6 +260,7 @@ class StandIn(ABC, Generic[A]):
             query=query,
             headers=headers,
         )
+        return self._log.arrive(recorded)
 
     def _leave(self, exchange: SandboxExchange) -> None:
         self._log.leave(exchange.number)
@@ -275,6 +278,25 @@ class StandIn(ABC, Generic[A]):
         if exchange is not None:
             exchange.lost.set()
             self._leave(exchange)
+
+
+def describe_accepted(accepted: Counter[str], *, full: bool) -> dict[str, object]:
+    """The URLs that an engine took as JSON: their numbers, and with `full` how often it took each."""
+    counts: dict[str, object] = {
+        "acceptedUrls": len(accepted),
+        "acceptances": accepted.total(),
+        "acceptedTwice": sum(times > 1 for times in accepted.values()),
+    }
+    return counts | ({"accepted": dict(accepted)} if full else {})
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; empty for anything else."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 async def _call(hook: Hook | None, recorded: Recorded) -> None:
