@@ -1,7 +1,6 @@
 """`tidings collect failed` and `retry`: candidates that were given up."""
 
-from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +10,9 @@ from tidings.cli.options import JsonOption, PlatformOption
 from tidings.cli.output import escape, format_time, print_answer, print_json, print_table
 from tidings.cli.session import Session, command
 from tidings.core.clock import to_text
+
+if TYPE_CHECKING:
+    from tidings.collect.status.queries import ListedCandidate
 
 
 @command
@@ -28,7 +30,7 @@ async def failed(
     async with installation.database.read() as connection:
         found = await list_failed(connection, platform=platform, limit=limit)
     if as_json:
-        print_json({"failed": [asdict(each) | {"failed_at": to_text(each.failed_at)} for each in found]})
+        print_json({"failed": [_describe(each) for each in found]})
     elif not found:
         typer.echo(say("No candidate was given up."))
     else:
@@ -43,6 +45,11 @@ async def failed(
             for each in found
         ]
         print_table(rows, say("platform"), say("note"), say("failed"), say("attempts"), say("reason"))
+
+
+def _describe(candidate: "ListedCandidate") -> dict[str, Any]:
+    names = ("platform", "note_id", "note_url", "title", "retry_count", "code", "message")
+    return {**{name: getattr(candidate, name) for name in names}, "failed_at": to_text(candidate.failed_at)}
 
 
 @command

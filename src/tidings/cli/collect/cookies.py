@@ -133,7 +133,9 @@ async def list_cookies(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     found = await installation.collect.cookies.list_all()
     if as_json:
-        print_json({"cookies": [_describe(cookie) for cookie in found]})
+        from tidings.web.models.collect import CookiesAnswer
+
+        print_json(CookiesAnswer.describe(cookies=found).to_json())
         return
     print_table(
         [_make_row(cookie) for cookie in found],
@@ -232,26 +234,6 @@ def _ask_cookie(file: Path | None) -> Secret:
 def _require_found(found: bool, name: str) -> None:
     if not found:
         fail(say("there is no cookie {name!r}; `tidings cookies list` shows the cookies", name=name))
-
-
-def _describe(cookie: "Cookie") -> dict[str, Any]:
-    state = cookie.state
-    return {
-        "name": cookie.name,
-        "platform": cookie.platform,
-        "status": state.status.value,
-        "priority": cookie.priority,
-        "dailyUsed": state.daily_used,
-        "dailyLimit": cookie.daily_limit,
-        "consecutiveErrors": state.consecutive_errors,
-        "totalErrors": state.total_errors,
-        "coolingUntil": None if state.cooling_until is None else to_text(state.cooling_until),
-        "userAgent": cookie.user_agent,
-        "expiresAt": None if cookie.expires_at is None else to_text(cookie.expires_at),
-        "lastUsedAt": None if cookie.last_used_at is None else to_text(cookie.last_used_at),
-        "createdAt": to_text(cookie.created_at),
-        "updatedAt": to_text(cookie.updated_at),
-    }
 
 
 def _make_row(cookie: "Cookie") -> tuple[str, ...]:

@@ -68,12 +68,11 @@ async def run(
 @command
 async def recover(session: Session, as_json: JsonOption = False) -> None:
     """Release the locks of dead executions. A service does this every 15 minutes."""
-    from tidings.collect.alerts.monitor import record_end
-    from tidings.core.executions import ExecutionStatus
+    from tidings.collect.alerts.monitor import record_recovery
 
     installation = await session.open()
     recovered = await installation.collect.writer.recover()
-    await record_end("recover", ExecutionStatus.SUCCEEDED, database=installation.database, alerts=installation.alerts)
+    await record_recovery(database=installation.database, alerts=installation.alerts)
     print_answer(
         asdict(recovered),
         say(

@@ -60,7 +60,6 @@ SKIPPED_WINDOW: Final = timedelta(hours=1)
 # A cookie that ends within this time needs a new one.
 ENDS_SOON: Final = timedelta(days=3)
 STATISTICS_KEPT: Final = timedelta(days=1)
-RECOVER: Final = "recover"
 
 _SKIPPED: Final = tuple(code for code, rule in RULES.items() if rule.action is Action.SKIP and rule.alerts)
 _FAILURE_ACTION: Final = "look at this execution where the workflow runs; its leased candidates are tried again"
@@ -152,8 +151,8 @@ class CollectMonitor:
             await record_end(ended.workflow, ended.status, database=database, alerts=alerts)
 
     async def record_recovery(self) -> None:
-        """Resolve the alert of a failed recovery, which has no execution of its own."""
-        await record_end(RECOVER, ExecutionStatus.SUCCEEDED, database=self._database, alerts=self._alerts)
+        """Resolve the alert of a failed recovery."""
+        await record_recovery(database=self._database, alerts=self._alerts)
 
     def _examine(self, snapshot: CollectSnapshot, *, at: datetime) -> Iterator[CollectCondition]:
         obstacles = {each.name: find_obstacle(each, at=at, keys=self._keys) for each in snapshot.cookies}
@@ -207,6 +206,11 @@ async def record_end(workflow_name: str, status: ExecutionStatus, *, database: D
     async with database.write() as connection:
         await alerts.resolve_alert(connection, CollectAlert.WORKFLOW_FAILED, workflow_name)
     alerts.wake()
+
+
+async def record_recovery(*, database: Database, alerts: Alerts) -> None:
+    """Resolve the alert of a failed recovery. It takes no lock, so there is no execution to resolve it."""
+    await record_end("recover", ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
 
 
 async def _read_snapshot(connection: AsyncConnection, *, at: datetime) -> CollectSnapshot:

@@ -1,7 +1,7 @@
 """Results of the runner's work, as values for the terminal, the log and the jobs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidings.collect.errors import ErrorCode
@@ -48,17 +48,6 @@ class SearchReport:
     # True if the keyword was not searched, because its platform is paused or has no usable cookie.
     skipped: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "platform": self.platform,
-            "keyword": self.keyword,
-            "found": self.found,
-            "created": self.created,
-            "code": None if self.code is None else self.code.value,
-            "message": self.message,
-            "skipped": self.skipped,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverReport:
@@ -87,7 +76,7 @@ class DiscoverReport:
             "found": self.found,
             "created": self.created,
             "failed": self.failed,
-            "searches": [search.to_json() for search in self.searches],
+            "searches": [asdict(search) for search in self.searches],
         }
 
 

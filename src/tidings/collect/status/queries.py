@@ -77,22 +77,6 @@ class WatchedSearch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailedCandidate:
-    """A candidate with status `failed`."""
-
-    platform: str
-    note_id: str
-    note_url: str
-    title: str
-    # How many attempts failed.
-    retry_count: int
-    # The last error.
-    code: str | None
-    message: str | None
-    failed_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedCandidate:
     """A candidate as lists show it."""
 
@@ -110,6 +94,11 @@ class ListedCandidate:
     message: str | None
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def failed_at(self) -> datetime:
+        """When it was given up, if its status is `failed`: nothing has changed it since."""
+        return self.updated_at
 
 
 class PauseCause(StrEnum):
@@ -277,42 +266,31 @@ async def list_candidates(
         statement = statement.where(candidates.c.platform == platform)
     if after is not None:
         statement = statement.where(tuple_(*key) > tuple_(*after))
-    return [
-        ListedCandidate(
-            platform=row.platform,
-            note_id=row.note_id,
-            note_url=row.note_url,
-            title=row.title,
-            status=CandidateStatus(row.status),
-            source_keyword=row.source_keyword,
-            retry_count=row.retry_count,
-            code=row.last_error_code,
-            message=row.last_error,
-            created_at=from_milliseconds(row.created_at),
-            updated_at=from_milliseconds(row.updated_at),
-        )
-        for row in await connection.execute(statement)
-    ]
+    return [_read_candidate(row) for row in await connection.execute(statement)]
 
 
-async def list_failed(connection: AsyncConnection, *, platform: str | None = None, limit: int) -> list[FailedCandidate]:
+async def list_failed(connection: AsyncConnection, *, platform: str | None = None, limit: int) -> list[ListedCandidate]:
     """Failed candidates, the latest first."""
     statement = select(candidates).where(_has_failed).order_by(candidates.c.updated_at.desc()).limit(limit)
     if platform is not None:
         statement = statement.where(candidates.c.platform == platform)
-    return [
-        FailedCandidate(
-            platform=row.platform,
-            note_id=row.note_id,
-            note_url=row.note_url,
-            title=row.title,
-            retry_count=row.retry_count,
-            code=row.last_error_code,
-            message=row.last_error,
-            failed_at=from_milliseconds(row.updated_at),
-        )
-        for row in await connection.execute(statement)
-    ]
+    return [_read_candidate(row) for row in await connection.execute(statement)]
+
+
+def _read_candidate(row: Any) -> ListedCandidate:
+    return ListedCandidate(
+        platform=row.platform,
+        note_id=row.note_id,
+        note_url=row.note_url,
+        title=row.title,
+        status=CandidateStatus(row.status),
+        source_keyword=row.source_keyword,
+        retry_count=row.retry_count,
+        code=row.last_error_code,
+        message=row.last_error,
+        created_at=from_milliseconds(row.created_at),
+        updated_at=from_milliseconds(row.updated_at),
+    )
 
 
 async def list_executions(connection: AsyncConnection, *, limit: int) -> list[ExecutionRecord]:

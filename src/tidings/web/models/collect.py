@@ -121,6 +121,8 @@ class CookieDocument(AnswerPart):
     consecutive_errors: int = Field(validation_alias=AliasPath("state", "consecutive_errors"))
     total_errors: int = Field(validation_alias=AliasPath("state", "total_errors"))
     cooling_until: Timestamp | None = Field(validation_alias=AliasPath("state", "cooling_until"))
+    user_agent: str | None = Field(description="Of the browser that it came from.")
+    expires_at: Timestamp | None = Field(description="The latest end of its session; it may end earlier.")
     last_used_at: Timestamp | None
     created_at: Timestamp
     updated_at: Timestamp

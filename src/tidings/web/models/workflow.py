@@ -264,8 +264,13 @@ class RetryRules:
     rules: Sequence[RetryRule]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedKeyword:
+class WriterAnswer(BaseModel):
+    """A part of an answer. `model_validate` takes a value of the writer with these attributes."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class WatchedKeyword(WriterAnswer):
     """What to search for, where, and how many pages of it."""
 
     id: int
@@ -274,17 +279,10 @@ class WatchedKeyword:
     pages: int
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedKeywords:
+class WatchedKeywords(WriterAnswer):
     """The enabled keywords."""
 
     keywords: Sequence[WatchedKeyword]
-
-
-class WriterAnswer(BaseModel):
-    """A part of an answer. `model_validate` takes a value of the writer with these attributes."""
-
-    model_config = ConfigDict(from_attributes=True)
 
 
 class AcquiredLock(WriterAnswer):

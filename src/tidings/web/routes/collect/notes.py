@@ -25,8 +25,8 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
 from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
 from tidings.web.middleware.auth import require
-from tidings.web.models.comments import CommentsAnswer, StoredCommentDocument
-from tidings.web.models.notes import NoteAnswer, NotesAnswer, SnapshotDocument, StoredNoteDocument, VersionDocument
+from tidings.web.models.comments import CommentsAnswer
+from tidings.web.models.notes import NoteAnswer, NotesAnswer
 
 
 def _read_time(value: object) -> datetime:
@@ -84,8 +84,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
         cursor: Annotated[str | None, Query(pattern=CURSOR, description="The `next` of the page before.")] = None,
     ) -> NotesAnswer:
         page = await notes.list_page(wanted, limit=limit, cursor=cursor)
-        documents = [StoredNoteDocument.model_validate(each.describe()) for each in page.notes]
-        return NotesAnswer(notes=documents, next=page.next)
+        return NotesAnswer.model_validate({"notes": [each.describe() for each in page.notes], "next": page.next})
 
     @router.get("/export", summary="Export notes", response_class=StreamingResponse)
     async def export_all_notes(
@@ -117,11 +116,9 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
     ) -> CommentsAnswer:
         """None if its keyword asks for none."""
         page = await comments.list_page(platform, note_id, limit=limit, cursor=cursor)
-        return CommentsAnswer(
-            comments=[StoredCommentDocument.model_validate(each.describe()) for each in page.comments],
-            total=await comments.count(platform, note_id),
-            next=page.next,
-        )
+        total = await comments.count(platform, note_id)
+        described = [each.describe() for each in page.comments]
+        return CommentsAnswer.model_validate({"comments": described, "total": total, "next": page.next})
 
     @router.get("/{platform}/{note_id:note}", summary="Read a note", responses=problem_answers(404))
     async def read_stored_note(
@@ -131,12 +128,8 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
         versions = [each.describe() for each in await notes.list_versions(platform, note_id)]
         if not versions:
             problem(404, "unknown_note", "there is no collected note of this platform and id")
-        snapshots = await notes.list_snapshots(platform, note_id)
-        return NoteAnswer(
-            note=StoredNoteDocument.model_validate(versions[-1]),
-            versions=[VersionDocument.model_validate(each) for each in versions],
-            snapshots=[SnapshotDocument.model_validate(each.describe()) for each in snapshots],
-        )
+        snapshots = [each.describe() for each in await notes.list_snapshots(platform, note_id)]
+        return NoteAnswer.model_validate({"note": versions[-1], "versions": versions, "snapshots": snapshots})
 
     @router.delete(
         "/{platform}/{note_id:note}", summary="Delete a note", status_code=204, responses=problem_answers(404)

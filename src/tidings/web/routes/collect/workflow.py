@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Request
 
-from tidings.collect.alerts.monitor import record_end, report_failure
+from tidings.collect.alerts.monitor import record_end, record_recovery, report_failure
 from tidings.collect.errors import RULES, ErrorCode, next_delay
 from tidings.collect.notes import read_note
 from tidings.collect.write.comments.stage import CommentStage
@@ -44,9 +44,6 @@ from tidings.web.middleware.input import DocumentRoute
 from tidings.web.middleware.request_context import REQUEST_ID
 from tidings.web.models import workflow as shapes
 from tidings.web.routes.collect.comments import add_comment_routes
-
-# Recovery takes no lock, so its own success resolves the alert that it failed.
-RECOVERY: Final = "recover"
 
 _LOST: Final = problem_answers(409)
 _RECORD_LOST: Final = "this execution does not hold the record; nothing was changed"
@@ -99,13 +96,8 @@ def _add_rule_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
     async def list_keywords() -> shapes.WatchedKeywords:
         """Without keywords of a platform that is paused now."""
         paused = await services.writer.pauses.list_names()
-        return shapes.WatchedKeywords(
-            [
-                shapes.WatchedKeyword(id=each.id, platform=each.platform, keyword=each.keyword, pages=each.pages)
-                for each in await services.keywords.list_enabled()
-                if each.platform not in paused
-            ]
-        )
+        keywords = [each for each in await services.keywords.list_enabled() if each.platform not in paused]
+        return shapes.WatchedKeywords.model_validate({"keywords": keywords})
 
 
 def _add_execution_routes(routes: EnvelopeRoutes, services: WriterServices) -> None:
@@ -230,7 +222,7 @@ def _add_failure_routes(routes: EnvelopeRoutes, services: WriterServices) -> Non
     async def recover_records() -> Recovered:
         """Safe at any time, for every driver."""
         recovered = await services.writer.recover()
-        await record_end(RECOVERY, ExecutionStatus.SUCCEEDED, database=database, alerts=alerts)
+        await record_recovery(database=database, alerts=alerts)
         return recovered
 
     @routes.add("POST", "/errors", "Report a failed workflow", responses={})
