@@ -13,14 +13,8 @@ from aiohttp import ClientError, ClientSession
 
 from tests.fakes import FakeClock
 from tidings.sandbox.feishu import bitable
-from tidings.sandbox.feishu.bitable import (
-    DEMO_APP_ID,
-    DEMO_APP_SECRET,
-    DEMO_APP_TOKEN,
-    RESET_HEADER,
-    TOKEN_PATH,
-    SandboxBitable,
-)
+from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, TOKEN_PATH, SandboxBitable
+from tidings.sandbox.feishu.limits import RESET_HEADER
 from tidings.sandbox.feishu.tables import BitableFieldType
 from tidings.sandbox.wire.faults import Fault, FaultKind
 

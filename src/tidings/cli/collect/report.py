@@ -30,9 +30,9 @@ def _name_actions() -> dict[SettledAction, str]:
 
 
 class WorkView:
-    """A line for each platform at work; nothing without a progress bar."""
+    """A line for each platform at work."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._counts: dict[str, Counter[str]] = {}
         self._lines: dict[str, TaskID] = {}
@@ -47,8 +47,6 @@ class WorkView:
     def _add(self, platform: str, more: Counter[str]) -> None:
         counts = self._counts.setdefault(platform, Counter())
         counts.update(more)
-        if self._progress is None:
-            return
         if platform not in self._lines:
             self._lines[platform] = self._progress.add_task("", total=None)
         shown = ", ".join(f"{count:,} {name}" for name, count in counts.items())
@@ -58,11 +56,8 @@ class WorkView:
 @contextmanager
 def show_work(*, enabled: bool) -> Iterator[WorkView]:
     """A live view on standard error, if enabled."""
-    if not enabled:
-        yield WorkView(None)
-        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not enabled) as progress:
         progress.add_task(say("working"), total=None)
         yield WorkView(progress)
 

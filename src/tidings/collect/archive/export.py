@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -93,40 +93,28 @@ class NoteBlock:
 
     def make_rows(self, tables: Sequence[str]) -> Rows:
         """The rows of these tables."""
-        keys = [_name(each) for each in self.notes]
-        make: Mapping[str, Callable[[], list[list[Cell]]]] = {
-            NOTES: lambda: [make_note_row(each) for each in self.notes],
-            COMMENTS: lambda: [make_comment_row(each) for key in keys for each in self.comments.get(key, ())],
-            SNAPSHOTS: lambda: [
-                make_snapshot_row(note, each) for note in self.notes for each in self.snapshots.get(_name(note), ())
-            ],
-        }
-        return {name: make[name]() for name in tables}
+        rows: dict[str, list[list[Cell]]] = {NOTES: [], COMMENTS: [], SNAPSHOTS: []}
+        for note in self.notes:
+            rows[NOTES].append(make_note_row(note))
+            rows[COMMENTS] += map(make_comment_row, self.comments.get(_name(note), ()))
+            rows[SNAPSHOTS] += (make_snapshot_row(note, each) for each in self.snapshots.get(_name(note), ()))
+        return {name: rows[name] for name in tables}
 
-    def describe(self, content: ExportContent) -> list[dict[str, Any]]:
+    def describe(self, content: ExportContent) -> Iterator[dict[str, Any]]:
         """The JSON objects of the content."""
-        if content is ExportContent.NOTES:
-            return [each.describe() for each in self.notes]
-        if content is ExportContent.COMMENTS:
-            return [each.describe() for note in self.notes for each in self.comments.get(_name(note), ())]
-        if content is ExportContent.SNAPSHOTS:
-            return [
-                {"platform": note.note.platform, "note_id": note.note.note_id, **each.describe()}
-                for note in self.notes
-                for each in self.snapshots.get(_name(note), ())
-            ]
-        return [
-            {
-                **note.describe(),
-                COMMENTS: [each.comment.describe() for each in self.comments.get(_name(note), ())],
-                SNAPSHOTS: [each.describe() for each in self.snapshots.get(_name(note), ())],
-            }
-            for note in self.notes
-        ]
-
-
-def _ignore(_count: int) -> None:
-    pass
+        for note in self.notes:
+            platform, note_id = key = _name(note)
+            comments, snapshots = self.comments.get(key, ()), self.snapshots.get(key, ())
+            match content:
+                case ExportContent.NOTES:
+                    yield note.describe()
+                case ExportContent.COMMENTS:
+                    yield from (each.describe() for each in comments)
+                case ExportContent.SNAPSHOTS:
+                    yield from ({"platform": platform, "note_id": note_id, **each.describe()} for each in snapshots)
+                case ExportContent.ALL:
+                    described = {COMMENTS: [each.comment.describe() for each in comments]}
+                    yield {**note.describe(), **described, SNAPSHOTS: [each.describe() for each in snapshots]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +130,7 @@ class Exporter:
         form: ExportFormat,
         *,
         content: ExportContent = ExportContent.NOTES,
-        on_progress: Callable[[int], None] = _ignore,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> AsyncIterator[bytes]:
         """The file's content in pieces. `on_progress` gets how many notes are done. Raises ExportError.
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from aiohttp import web
 
 from tidings.sandbox.feishu.bot import BOT_PATH, DEMO_BOT, GroupBot
-from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS, BitableLimits, RateGate
+from tidings.sandbox.feishu.limits import DOCUMENTED_LIMITS, RESET_HEADER, BitableLimits, RateGate
 from tidings.sandbox.feishu.requests import (
     BitableRequest,
     is_uuid4,
@@ -35,7 +35,6 @@ DEMO_APP_TOKEN: Final = "bascn-tidings-sandbox"  # noqa: S105 - the name of a ba
 DEMO_TABLES: Final = ("tblCandidates", "tblSources")
 TOKEN_PATH: Final = "/open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 - a path
 MASK: Final = "***"
-RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
 TOO_LARGE: Final = SandboxAnswer(413, b"<html><title>413 Request Entity Too Large</title></html>")
 
@@ -84,7 +83,7 @@ class _OpenTable:
 
 
 class SandboxBitable(StandIn[BitableRequest]):
-    """One base, `app_token`, with `tables` (id → fields; the first field is the primary one), for one app. A given
+    """One base with `tables` (id → fields; the first field is the primary one), for one app. A given
     table's name is its id.
 
     An access token is valid for `token_lifetime`. A write takes `write_time`; a concurrent write to the same table is
@@ -95,9 +94,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         self,
         *,
         tables: Mapping[str, Mapping[str, BitableFieldType]] | None = None,
-        app_id: str = DEMO_APP_ID,
         app_secret: str = DEMO_APP_SECRET,
-        app_token: str = DEMO_APP_TOKEN,
         token_lifetime: timedelta = timedelta(hours=2),
         write_time: timedelta = timedelta(0),
         search_delay: timedelta = timedelta(0),
@@ -109,8 +106,7 @@ class SandboxBitable(StandIn[BitableRequest]):
         given = tables if tables is not None else {table_id: {"key": BitableFieldType.TEXT} for table_id in DEMO_TABLES}
         self.token_lifetime = token_lifetime
         self.write_time = write_time
-        self.app_token = app_token
-        self._app = (app_id, app_secret)
+        self._app_secret = app_secret
         self._limits = limits
         self._search_delay = search_delay
         self.bot = GroupBot(now=now)
@@ -227,9 +223,10 @@ class SandboxBitable(StandIn[BitableRequest]):
         return f"Bearer {MASK}" if name.lower() == "authorization" else value
 
     def _give_token(self, asked: BitableRequest) -> SandboxAnswer:
-        if (asked.document.get("app_id"), asked.document.get("app_secret")) != self._app:
-            known = asked.document.get("app_id") == self._app[0]
-            return answer_json({"code": 10014 if known else 10003, "msg": "app secret invalid" if known else "bad app"})
+        if asked.document.get("app_id") != DEMO_APP_ID:
+            return answer_json({"code": 10003, "msg": "bad app"})
+        if asked.document.get("app_secret") != self._app_secret:
+            return answer_json({"code": 10014, "msg": "app secret invalid"})
         token = f"t-{uuid.uuid4().hex}"
         self._tokens[token] = self._now() + self.token_lifetime
         expire = int(self.token_lifetime.total_seconds())
@@ -242,11 +239,11 @@ class SandboxBitable(StandIn[BitableRequest]):
         self._check_token(asked.token)
         match asked.path.removeprefix(_APPS_PATH).split("/"):
             case [app_token, "tables"]:
-                if app_token != self.app_token:
+                if app_token != DEMO_APP_TOKEN:
                     raise RefusalError(1254040)
                 return self._answer_base(asked)
             case [app_token, "tables", table_id, "records" | "fields" as kind, *rest]:
-                if app_token != self.app_token:
+                if app_token != DEMO_APP_TOKEN:
                     raise RefusalError(1254040)
                 if table_id not in self._tables:
                     raise RefusalError(1254041)

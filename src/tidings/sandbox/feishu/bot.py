@@ -17,9 +17,10 @@ _HOUR: Final = 3600
 class GroupBot:
     """One bot. With a `secret` it checks signatures; with a `keyword` it takes only messages that contain it."""
 
-    def __init__(self, *, secret: str = "", keyword: str = "", now: Callable[[], datetime]) -> None:
-        self.secret = secret
-        self.keyword = keyword
+    secret = ""
+    keyword = ""
+
+    def __init__(self, *, now: Callable[[], datetime]) -> None:
         self.messages: list[Mapping[str, Any]] = []
         self._now = now
 

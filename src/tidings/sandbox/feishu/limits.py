@@ -10,7 +10,7 @@ from typing import Final
 
 from tidings.sandbox.feishu.tables import RefusalError
 
-_RESET_HEADER: Final = "x-ogw-ratelimit-reset"
+RESET_HEADER: Final = "x-ogw-ratelimit-reset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,6 @@ class RateGate:
         while self._passed and now - self._passed[0] >= timedelta(seconds=1):
             self._passed.popleft()
         if len(self._passed) >= self._most:
-            headers = {"x-ogw-ratelimit-limit": str(self._most), _RESET_HEADER: "1"}
+            headers = {"x-ogw-ratelimit-limit": str(self._most), RESET_HEADER: "1"}
             raise RefusalError(99991400, "request trigger frequency limit", status=429, headers=headers)
         self._passed.append(now)

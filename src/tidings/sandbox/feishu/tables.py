@@ -78,19 +78,18 @@ _CHECKS: Final[Mapping[BitableFieldType, tuple[Callable[[object], bool], int]]] 
 class BitableTable:
     """One table. The first field is the primary one. A batch succeeds or fails as a whole."""
 
+    most_records = MOST_RECORDS
+    most_characters = MOST_CHARACTERS
+
     def __init__(
         self,
         fields: Mapping[str, BitableFieldType],
         *,
-        most_records: int = MOST_RECORDS,
-        most_characters: int = MOST_CHARACTERS,
         search_delay: timedelta = timedelta(0),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.fields = dict(fields)
         self.records: dict[str, Fields] = {}
-        self.most_records = most_records
-        self.most_characters = most_characters
         self.search_delay = search_delay
         self._now = now
         self._created: dict[str, datetime] = {}

@@ -63,7 +63,7 @@ def render_rss(pages: SitePages, numbers: range, *, origin: str, everything_at: 
     published = _choose_timestamps(pages, everything_at, changed=format_datetime, generated=format_datetime)
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>\n<rss version="2.0"><channel>\n<title>Sandbox</title>'
-        f"<link>{origin}/</link><description>SitePages of the sandbox site</description>\n"
+        f"<link>{origin}/</link><description>Pages of the sandbox site</description>\n"
     ]
     for number in pages.within(numbers):
         url = f"{origin}{page_path(number)}"

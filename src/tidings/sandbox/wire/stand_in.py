@@ -63,10 +63,10 @@ class SandboxExchange:
     task: asyncio.Task[object] | None = field(default_factory=asyncio.current_task)
 
 
-A = TypeVar("A", bound=Asked)
+Content = TypeVar("Content", bound=Asked)
 
 
-class StandIn(ABC, Generic[A]):
+class StandIn(ABC, Generic[Content]):
     """A server on its own port (0: a free one, kept over a restart).
 
     Subclasses read a request (`read_request`), choose its answer (`judge`) and change their state (`settle`).
@@ -95,7 +95,7 @@ class StandIn(ABC, Generic[A]):
         """Start to listen. Raises OSError if the port is taken."""
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already listening")
-        listener = Listener(self._handle, on_lost=self._note_lost)
+        listener = Listener(self._handle, on_lost=self._record_lost)
         self._port = await listener.listen(self._port if port is None else port)
         self._listener = listener
 
@@ -187,11 +187,11 @@ class StandIn(ABC, Generic[A]):
         return value
 
     @abstractmethod
-    def read_request(self, request: web.BaseRequest, body: bytes) -> A:
+    def read_request(self, request: web.BaseRequest, body: bytes) -> Content:
         """The content of a request, as far as it can be read."""
 
     @abstractmethod
-    async def judge(self, exchange: SandboxExchange, asked: A) -> SandboxAnswer:
+    async def judge(self, exchange: SandboxExchange, asked: Content) -> SandboxAnswer:
         """The answer that the real service would give."""
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
@@ -221,7 +221,7 @@ class StandIn(ABC, Generic[A]):
             return await self._refuse_to_answer(exchange, fault)
         return await self._answer(exchange, asked, fault)
 
-    async def _answer(self, exchange: SandboxExchange, asked: A, fault: Fault | None) -> web.StreamResponse:
+    async def _answer(self, exchange: SandboxExchange, asked: Content, fault: Fault | None) -> web.StreamResponse:
         scripted = fault is not None and fault.kind is FaultKind.STATUS
         if fault is not None and scripted:
             answer = answer_fault(fault)
@@ -273,7 +273,7 @@ class StandIn(ABC, Generic[A]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _note_lost(self, connection: web.RequestHandler) -> None:
+    def _record_lost(self, connection: web.RequestHandler) -> None:
         exchange = self._open.get(connection)
         if exchange is not None:
             exchange.lost.set()

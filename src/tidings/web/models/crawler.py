@@ -14,13 +14,13 @@ from pydantic import (
     model_validator,
 )
 
+from tidings.collect.comments import MOST_COMMENTS
 from tidings.collect.crawl.crawler import MOST_ITEMS, WantedNote
 from tidings.collect.crawl.platforms.protocol import LONGEST_KEYWORD
 from tidings.collect.notes import NoteKind
 
 _LONGEST: Final = 2_048
 _LONGEST_CURSOR: Final = 5_000
-_MOST_COMMENTS: Final = 1_000
 
 
 def _read_whole(value: object) -> object:
@@ -155,7 +155,7 @@ class CommentDocument(CollectBody):
 class CommentPageDocument(CollectBody):
     """A page of comments, in the platform's order."""
 
-    comments: Annotated[list[CommentDocument], Field(max_length=_MOST_COMMENTS)]
+    comments: Annotated[list[CommentDocument], Field(max_length=MOST_COMMENTS)]
     cursor: Annotated[StrictStr, Field(max_length=_LONGEST_CURSOR)] | None = Field(
         description="Names the next page; null at the end."
     )
