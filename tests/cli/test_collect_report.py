@@ -7,9 +7,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tidings.cli.collect.report import print_collections
+from tidings.cli.collect.report import print_collections, print_discovery
 from tidings.cli.language import speak
-from tidings.collect.run.report import CollectReport, EndedExecution
+from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.write.values import SettledAction
 from tidings.core.executions import ExecutionStatus
 
@@ -46,6 +46,20 @@ def test_every_result_fits_into_80_columns(chosen: str, given_up: str, colon: st
     assert any(given_up in line for line in lines)
     assert f"xiaohongshu{colon}the line is cut" in lines
     assert max(map(cell_len, lines)) <= 80
+
+
+def test_reasons_are_translated() -> None:
+    """C28, interfaces: TIDINGS_LANGUAGE=zh. Why an execution ended early, and why a search failed."""
+    speak("zh")
+    ended = make_report("weibo", reason="it ended early: ValueError").ended
+    assert "weibo：提前结束：ValueError" in print_lines(make_report("weibo", reason=ended.reason))
+    console = Console(file=io.StringIO(), width=120)
+    search = SearchReport(platform="weibo", keyword="tea", message="weibo cannot search within a period")
+    print_discovery(DiscoverReport(ended=ended, searches=(search,)), console=console)
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "提前结束：ValueError" in shown
+    assert "weibo 无法按时间段搜索" in shown
 
 
 def test_a_result_that_no_candidate_had_gets_no_column() -> None:

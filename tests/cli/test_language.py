@@ -12,6 +12,16 @@ import tidings.cli
 from tests.cli.terminal import Terminal, announce_words, make_sandbox
 from tidings.audit.report import ADVICE, CheckName
 from tidings.cli.language import CATALOGUE, FINDINGS
+from tidings.collect.feishu.errors import (
+    CODE_RULES,
+    MISSING_KEY,
+    NO_TABLE,
+    OTHER_TARGET,
+    FeishuError,
+    make_unreachable,
+    make_unreadable,
+    make_wrong_type,
+)
 from tidings.core.alerts.translation import Translator
 from tidings.core.secrets.scopes import Scope
 from tidings.sandbox.feishu.bitable import DEMO_APP_ID, DEMO_APP_SECRET, DEMO_APP_TOKEN, SandboxBitable
@@ -177,6 +187,41 @@ async def test_announce_says_its_summary_in_chinese(terminal: Terminal) -> None:
     assert "共 5 页，待推送 5 页，已推送过 0 页" in ran.out
     assert ran.out.splitlines()[1].split()[:2] == ["引擎", "已接受"]
     assert (unknown.code, "没有站点 'nowhere.example'" in unknown.err) == (2, True)
+
+
+def test_every_error_of_feishu_has_a_chinese_text() -> None:
+    """C21, interfaces: TIDINGS_LANGUAGE=zh. What it means, and what a person can do."""
+    translator = Translator([FINDINGS, *list_alert_texts()])
+    made = [
+        *map(FeishuError, CODE_RULES.values()),
+        FeishuError(MISSING_KEY).unsettle(),
+        *map(FeishuError, (MISSING_KEY, NO_TABLE, OTHER_TARGET)),
+        *(make_unreachable("timeout"), make_unreadable(ValueError()), make_wrong_type("count", wanted="Number")),
+    ]
+    for text in {text for error in made for text in (str(error), error.action) if text}:
+        assert CHINESE.search(translator.translate(text)), text
+
+
+async def test_what_feishu_refuses_is_said_in_chinese(terminal: Terminal) -> None:
+    """C21, interfaces: TIDINGS_LANGUAGE=zh. On the terminal, in the status, at the setup; and a wrong cursor."""
+    async with SandboxBitable() as feishu:
+        terminal.variables |= {
+            "TIDINGS_LANGUAGE": "zh",
+            "FEISHU_APP_ID": DEMO_APP_ID,
+            "FEISHU_APP_SECRET": "another-secret-0123456789",
+            "FEISHU_APP_TOKEN": DEMO_APP_TOKEN,
+            "FEISHU_TABLE_SOURCE": "tblSources",
+            "FEISHU_BASE_URL": feishu.origin,
+        }
+        mirrored = await terminal.run("collect", "mirror")
+        status = await terminal.run("collect", "status")
+        setup = await terminal.run("collect", "feishu", "setup", "--dry-run")
+    listed = await terminal.run("collect", "notes", "list", "--cursor", "x")
+    assert mirrored.err.startswith("tidings: tbl_source：应用的 Secret 错误")
+    assert "最近的错误：应用的 Secret 错误" in status.out
+    assert "应用的 Secret 错误" in setup.err
+    assert "请检查 FEISHU_APP_ID 和 FEISHU_APP_SECRET" in setup.err
+    assert "--cursor 须为上一页给出的值" in listed.err
 
 
 @pytest.mark.thorough

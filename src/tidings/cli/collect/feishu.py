@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, VerboseOption, make_group
 from tidings.cli.output import print_json
 from tidings.cli.session import Exit, Session, command, fail
@@ -54,8 +54,8 @@ async def setup(
             typer.confirm(say("Change the base?"), abort=True)
         ids = {plan.name: plan.table_id if dry_run else await carry_out(client, plan) for plan in plans}
     except FeishuError as error:
-        text = say("{error}; nothing is lost, and setup may be repeated. {action}", error=error, action=error.action)
-        fail(text, code=Exit.FAILED)
+        said = {"error": translate(str(error)), "action": translate(error.action)}
+        fail(say("{error}; nothing is lost, and setup may be repeated. {action}", **said), code=Exit.FAILED)
     if as_json:
         print_json({"changes": _describe_plans(plans), "settings": _name_settings(ids), "dryRun": dry_run})
     elif not dry_run:

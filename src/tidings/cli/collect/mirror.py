@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tidings.cli.language import say
+from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, VerboseOption
 from tidings.cli.output import print_json
 from tidings.cli.session import Exit, Session, command, deliver_alerts, fail
@@ -36,5 +36,5 @@ async def mirror(
         shown = {name: f"{count:,}" for name, count in counts.items()}
         typer.echo(say("{created} created, {updated} updated, {deleted} deleted, {refused} refused.", **shown))
         for table, reason in failures.items():
-            typer.echo(f"tidings: {table}: {reason}", err=True)
+            typer.echo(f"tidings: {label(table, translate(reason))}", err=True)
     return Exit.FAILED if failures or delivered.refused or delivered.is_busy else Exit.DONE

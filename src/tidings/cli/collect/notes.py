@@ -61,7 +61,7 @@ async def list_notes(
     try:
         page = await installation.collect.notes.list_page(wanted, limit=limit, cursor=cursor)
     except CursorError as error:
-        fail(str(error))
+        fail(translate(str(error)))
     if as_json:
         print_json({"notes": [each.describe() for each in page.notes], "next": page.next})
         return

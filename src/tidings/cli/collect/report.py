@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from rich.table import Table
 
 from tidings.cli.collect.status import print_pauses
-from tidings.cli.language import label, say
+from tidings.cli.language import label, say, translate
 from tidings.cli.output import colour_status, escape, make_table
 from tidings.collect.run.report import CollectReport, DiscoverReport, EndedExecution, SearchReport
 from tidings.collect.status.queries import PlatformPause
@@ -72,7 +72,7 @@ def print_discovery(report: DiscoverReport, *, console: Console) -> None:
         return
     table = make_table(say("platform"), say("keyword"), say("found"), say("new"), say("problem"))
     for search in report.searches:
-        problem = say("not searched: the platform needs a rest") if search.skipped else search.message or ""
+        problem = say("not searched: the platform needs a rest") if search.skipped else translate(search.message or "")
         table.add_row(
             escape(search.platform),
             escape(search.keyword),
@@ -94,7 +94,7 @@ def print_collections(
     console.print(_make_collection_table(reports))
     for report in reports:
         if report.ended.reason:
-            console.print(label(escape(report.platform), escape(report.ended.reason)))
+            console.print(label(escape(report.platform), escape(translate(report.ended.reason))))
     print_pauses(pauses, console=console)
     paused = {pause.platform for pause in pauses}
     if any(report.counts.get(SettledAction.RELEASED) and report.platform not in paused for report in reports):
@@ -133,5 +133,5 @@ def _make_collection_table(reports: Sequence[CollectReport]) -> Table:
 
 
 def _describe_end(ended: EndedExecution) -> str:
-    reason = f" ({escape(ended.reason)})" if ended.reason else ""
+    reason = f" ({escape(translate(ended.reason))})" if ended.reason else ""
     return f"{colour_status(ended.status)} {ended.workflow}{reason}"

@@ -32,7 +32,7 @@ async def discover(session: Session, as_json: JsonOption = False, verbose: Verbo
         if report.ended is None:
             fail(say("no keyword is watched; `tidings collect keywords add PLATFORM KEYWORD` adds one"))
         if report.ended.status == "running":
-            fail(report.ended.reason or say("it is already running"), code=Exit.FAILED)
+            fail(translate(report.ended.reason or "") or say("it is already running"), code=Exit.FAILED)
         if as_json:
             print_json(report.to_json())
         else:

@@ -116,5 +116,5 @@ def _write_mirror(mirror: "MirrorStatus") -> str:
     waiting = say("{count} changes wait", count=f"{mirror.waiting:,}") if mirror.waiting else say("no change waits")
     since = "" if mirror.oldest is None else say(", the oldest since {time}", time=format_time(mirror.oldest))
     refused = say("; {count} rows were refused", count=f"{mirror.refused:,}") if mirror.refused else ""
-    error = say("; last error: {error}", error=escape(mirror.last_error)) if mirror.last_error else ""
+    error = say("; last error: {error}", error=escape(translate(mirror.last_error))) if mirror.last_error else ""
     return waiting + since + refused + error
