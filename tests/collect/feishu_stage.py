@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy import delete, insert, select, text, update
 
 from tidings.collect.crawl.cookies.table import cookies
-from tidings.collect.feishu.client import FeishuTarget
+from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.feishu.rows import BASE_TABLES, EXECUTION_TABLE, KEYWORD_TABLE, LONGEST_TEXT, drop_empty
 from tidings.collect.mirror_tables import mirror_failures, mirror_outbox, mirror_state
@@ -97,7 +97,6 @@ def build_mirror(
     writer = Writer(database, executions=executions, clock=used, mirrored=target.tables)
     requests = FeishuRequests(
         database,
-        target=target,
         writer=writer,
         keywords=Keywords(database, clock=used),
         clock=used,
@@ -105,13 +104,10 @@ def build_mirror(
     )
     return FeishuMirror(
         database,
-        target=target,
-        client=client,
+        client=BitableClient(target, client=client, clock=used, redactor=redactor, timeout=timeout),
         executions=executions,
         alerts=Alerts(database, clock=used, destinations=()),
         clock=used,
-        redactor=redactor,
-        timeout=timeout,
         read_requests=requests.read if reads else None,
     )
 

@@ -34,7 +34,7 @@ from tests.collect.feishu_stage import (
 )
 from tests.stage import LOOPBACK
 from tidings.collect.crawl.cookies.table import cookies
-from tidings.collect.feishu.client import FeishuTarget
+from tidings.collect.feishu.client import BitableClient, FeishuTarget
 from tidings.collect.feishu.mirror import FeishuMirror
 from tidings.collect.mirror_tables import mirror_intents
 from tidings.core.alerts.service import Alerts
@@ -71,10 +71,10 @@ def deliver_until_killed(url: str, folder: Path, secret: str, place: dict[str, o
     async def run() -> None:
         clock, database = SystemClock(), open_database(url)
         async with GuardedClient(user_agent="tests", allow_networks=LOOPBACK) as client:
+            target = FeishuTarget(app_secret=Secret(secret), **place)  # type: ignore[arg-type]
             mirror = FeishuMirror(
                 database,
-                target=FeishuTarget(app_secret=Secret(secret), **place),  # type: ignore[arg-type]
-                client=client,
+                client=BitableClient(target, client=client, clock=clock),
                 executions=Executions(database, clock=clock, process_lock=ProcessLock(folder), silent_for=SILENT),
                 alerts=Alerts(database, clock=clock, destinations=()),
                 clock=clock,

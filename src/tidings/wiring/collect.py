@@ -130,7 +130,6 @@ class CollectInstallation:
             return None
         requests = FeishuRequests(
             self._opened.database,
-            target=target,
             writer=self.writer,
             keywords=self.keywords,
             clock=self._opened.clock,
@@ -140,12 +139,10 @@ class CollectInstallation:
         )
         return FeishuMirror(
             self._opened.database,
-            target=target,
-            client=self._opened.own_client,
+            client=make_feishu_client(self._opened, target),
             executions=self._opened.executions,
             alerts=self._opened.alerts,
             clock=self._opened.clock,
-            redactor=self._opened.redactor,
             read_requests=requests.read,
         )
 

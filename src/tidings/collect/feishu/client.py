@@ -123,7 +123,7 @@ class BitableClient:
         redactor: Redactor | None = None,
         timeout: timedelta = TIMEOUT,
     ) -> None:
-        self._target = target
+        self.target = target
         self._client = client
         self._clock = clock
         self._redactor = redactor
@@ -250,7 +250,7 @@ class BitableClient:
 
     async def _send(self, method: str, path: str, body: Document | None, **query: str) -> Document:
         """The `data` of a successful answer, after retries. `path` follows after the base's tables."""
-        app = quote(self._target.app_token, safe="")
+        app = quote(self.target.app_token, safe="")
         url = f"/open-apis/bitable/v1/apps/{app}/tables{path}?{urlencode(query)}".rstrip("?")
         for retry in count(1):
             try:
@@ -279,7 +279,7 @@ class BitableClient:
         return self._token
 
     async def _fetch_token(self) -> Secret:
-        body = {"app_id": self._target.app_id, "app_secret": self._target.app_secret.reveal()}
+        body = {"app_id": self.target.app_id, "app_secret": self.target.app_secret.reveal()}
         document = await self._exchange("POST", _TOKEN_PATH, body)
         token, expire = document.get("tenant_access_token"), document.get("expire")
         if not isinstance(token, str) or not token or not isinstance(expire, int):
@@ -300,7 +300,7 @@ class BitableClient:
         try:
             answer = await self._client.request(
                 method,
-                self._target.base_url + path,
+                self.target.base_url + path,
                 headers=headers,
                 body=None if body is None else json.dumps(body, ensure_ascii=False).encode(),
                 timeout=self._timeout,

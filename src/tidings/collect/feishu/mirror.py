@@ -16,7 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tidings.collect.alerts.kinds import CollectAlert
-from tidings.collect.feishu.client import TIMEOUT, BitableClient, FeishuTarget
+from tidings.collect.feishu.client import BitableClient
 from tidings.collect.feishu.delivery import RecordCounts, TableDelivery
 from tidings.collect.feishu.errors import OTHER_TARGET, PASSING, FeishuError, make_internal_error
 from tidings.collect.feishu.rows import COMPARE_EVERY, MIRRORED_TABLES, RowKey
@@ -32,8 +32,6 @@ from tidings.core.db.database import Database
 from tidings.core.executions import AlreadyRunningError, Execution, ExecutionLostError, Executions
 from tidings.core.logs.logger import get_logger
 from tidings.core.loop import Loop
-from tidings.core.net.client import GuardedClient
-from tidings.core.secrets.redaction import Redactor
 from tidings.core.stop import Stop
 
 WORKFLOW: Final = "mirror"
@@ -97,29 +95,26 @@ class _Unreleased:
 
 
 class FeishuMirror:
-    """The mirror in one target. Several processes may run one on the same database."""
+    """The mirror in the target of `client`. Several processes may run one on the same database."""
 
     def __init__(
         self,
         database: Database,
         *,
-        target: FeishuTarget,
-        client: GuardedClient,
+        client: BitableClient,
         executions: Executions,
         alerts: Alerts,
         clock: Clock,
-        redactor: Redactor | None = None,
-        timeout: timedelta = TIMEOUT,
         read_requests: RequestReader | None = None,
     ) -> None:
         self._database = database
-        self._target = target
+        self._client = client
+        self._target = client.target
         self._read_requests = read_requests
-        self._parts = [*target.tables, *([] if read_requests is None else [READ_BACK])]
+        self._parts = [*client.target.tables, *([] if read_requests is None else [READ_BACK])]
         self._executions = executions
         self._alerts = alerts
         self._clock = clock
-        self._client = BitableClient(target, client=client, clock=clock, redactor=redactor, timeout=timeout)
         # Tables whose fields are known to be right.
         self._prepared: set[str] = set()
         # When each table was last compared, and last compared as a whole.

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 from tidings.collect.crawl.platforms.protocol import check_search
 from tidings.collect.crawl.platforms.registry import check_platform
 from tidings.collect.errors import CrawlError, ErrorCode
-from tidings.collect.feishu.client import MOST_RECORDS, BitableClient, FeishuTarget
+from tidings.collect.feishu.client import MOST_RECORDS, BitableClient
 from tidings.collect.feishu.errors import FeishuError, FeishuErrorKind
 from tidings.collect.feishu.rows import RowChange, parse_key
 from tidings.collect.feishu.store import MirrorStore
@@ -39,13 +39,12 @@ _log = get_logger(__name__)
 
 
 class FeishuRequests:
-    """Reads the requests of people in one target and carries them out."""
+    """Reads the requests of people and carries them out."""
 
     def __init__(
         self,
         database: Database,
         *,
-        target: FeishuTarget,
         writer: Writer,
         keywords: Keywords,
         clock: Clock,
@@ -56,7 +55,6 @@ class FeishuRequests:
         """`check` raises CrawlError for a platform, a keyword and a number of comments that cannot be watched.
         `translate` gives its message in the language."""
         self._database = database
-        self._target = target
         self._writer = writer
         self._keywords = keywords
         self._clock = clock
@@ -67,12 +65,12 @@ class FeishuRequests:
     async def read(self, client: BitableClient, store: MirrorStore, *, has_candidates: bool) -> None:
         """Read and carry out what people ask for. Raises FeishuError and ExecutionLostError.
 
-        `store` is that of the candidates. `has_candidates`: whether the target has its records.
+        `store` is that of the candidates. `has_candidates`: whether the client's target has its records.
         """
-        if self._target.keyword_table is not None:
-            await self._read_keywords(client, store, self._target.keyword_table)
+        if client.target.keyword_table is not None:
+            await self._read_keywords(client, store, client.target.keyword_table)
         if has_candidates:
-            await self._read_retries(client, store, self._target.tables[candidates.name])
+            await self._read_retries(client, store, client.target.tables[candidates.name])
 
     async def _read_keywords(self, client: BitableClient, store: MirrorStore, table_id: str) -> None:
         await store.check()

@@ -83,8 +83,8 @@ class _OpenTable:
 
 
 class SandboxBitable(StandIn[BitableRequest]):
-    """One base with `tables` (id → fields; the first field is the primary one), for one app. A given
-    table's name is its id.
+    """One base with `tables` (id → fields; the first field is the primary one), for one app. A given table's name is
+    its id.
 
     An access token is valid for `token_lifetime`. A write takes `write_time`; a concurrent write to the same table is
     refused. Searches show a record once it is `search_delay` old. Without `limits` nothing is refused for its size or

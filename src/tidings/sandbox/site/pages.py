@@ -15,9 +15,10 @@ _THINGS = ("anchor", "bridge", "canal", "delta", "fjord", "garden", "harbour", "
 _SLUGS = [f"{quality}-{thing}-letters" for quality, thing in product(_QUALITIES, _THINGS)]
 _PATH = re.compile(r"/pages/(\d{7,12})/")
 
-# 2,500 timestamps from 2019-01-01 to 2025-11-05, about a day apart; a prime step spreads neighbouring pages over them.
+# 2,500 timestamps from 2019-01-01 to 2025-11-05, about a day apart. An unchanged page n has the one at
+# `timestamp_index(n)`: a prime step spreads neighbouring pages over them.
 _FIRST = datetime(2019, 1, 1, 6, 0, tzinfo=UTC)
-_TIMESTAMPS = [_FIRST + timedelta(days=day, seconds=day * 17) for day in range(2_500)]
+TIMESTAMPS = [_FIRST + timedelta(days=day, seconds=day * 17) for day in range(2_500)]
 _STEP = 7_919
 
 
@@ -37,12 +38,7 @@ def page_number(path: str) -> int | None:
 
 
 def timestamp_index(number: int) -> int:
-    return number * _STEP % len(_TIMESTAMPS)
-
-
-def generated_timestamps() -> list[datetime]:
-    """The timestamps of unchanged pages; page n has the one at `timestamp_index(n)`."""
-    return list(_TIMESTAMPS)
+    return number * _STEP % len(TIMESTAMPS)
 
 
 class SitePages:
@@ -64,7 +60,7 @@ class SitePages:
 
     def lastmod(self, number: int) -> datetime:
         self._require(number)
-        return self.changed.get(number) or _TIMESTAMPS[timestamp_index(number)]
+        return self.changed.get(number) or TIMESTAMPS[timestamp_index(number)]
 
     def change(self, number: int) -> datetime:
         """Set the timestamp of a page to now. Returns it."""

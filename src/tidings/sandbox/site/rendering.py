@@ -7,7 +7,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from functools import cache
 
-from tidings.sandbox.site.pages import SitePages, generated_timestamps, page_path, timestamp_index
+from tidings.sandbox.site.pages import TIMESTAMPS, SitePages, page_path, timestamp_index
 
 _URLSET = (
     '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -101,4 +101,4 @@ def _choose_timestamps(
 
 @cache
 def _write_timestamps(write: Callable[[datetime], str]) -> Sequence[str]:
-    return [write(timestamp) for timestamp in generated_timestamps()]
+    return [write(timestamp) for timestamp in TIMESTAMPS]
