@@ -476,12 +476,17 @@ async def test_a_refused_batch_without_an_answer_is_not_counted(client: ClientSe
     assert (service.used(SITE), service.accepted) == (0, {})
 
 
-async def test_a_hanging_call_is_given_up_by_the_client(service: SandboxBing) -> None:
-    """A31: the client's own time-out ends it."""
+async def test_a_hanging_call_is_given_up_by_the_client(client: ClientSession, service: SandboxBing) -> None:
+    """A31: the client's own time-out ends it. Here it comes as soon as the call has arrived."""
     service.misbehave(replace(bing.HANG, times=1))
-    async with ClientSession(timeout=aiohttp.ClientTimeout(total=0.05)) as hasty:
-        with pytest.raises(TimeoutError):
-            await submit(hasty, service, pages(1))
+
+    async def submit_in_time() -> None:
+        async with asyncio.timeout(None) as limit:
+            service.on_request = lambda _: limit.reschedule(asyncio.get_running_loop().time())
+            await submit(client, service, pages(1))
+
+    with pytest.raises(TimeoutError):
+        await submit_in_time()
     await service.wait_until_idle()
     assert (service.requests[0].urls, service.requests[0].status) == (tuple(pages(1)), None)
     assert service.used(SITE) == 0
