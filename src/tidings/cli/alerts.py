@@ -13,7 +13,7 @@ from tidings.cli.session import ALERT_PATIENCE, Exit, Session, command, fail
 from tidings.core.clock import to_text
 
 if TYPE_CHECKING:
-    from tidings.core.alerts.events import AlertEvent, Destination
+    from tidings.core.alerts.events import AlertEvent
     from tidings.wiring.installation import Installation
 
 app = make_group("Show alerts, and try their destinations.")
@@ -45,19 +45,11 @@ async def list_alerts(
     elif not found:
         typer.echo(say("No alert is open."))
     else:
-        print_table(
-            [
-                (
-                    row["level"],
-                    escape(row["kind"]),
-                    escape(row["subject"]),
-                    escape(row["reason"]),
-                    format_time(each.since),
-                )
-                for row, each in zip(rows, found, strict=True)
-            ],
-            *(say("level"), say("kind"), say("subject"), say("reason"), say("since")),
-        )
+        shown = [
+            (*(escape(row[name]) for name in ("level", "kind", "subject", "reason")), format_time(each.since))
+            for row, each in zip(rows, found, strict=True)
+        ]
+        print_table(shown, say("level"), say("kind"), say("subject"), say("reason"), say("since"))
 
 
 @app.command("test")
@@ -70,12 +62,14 @@ async def try_destinations(session: Session, as_json: JsonOption = False) -> Exi
     installation = await session.open(leaves_nothing=True)
     if not installation.destinations:
         fail(say("no destination is set: TIDINGS_ALERT_URLS and TIDINGS_WEBHOOK_URL name them"))
-    event = _make_event(installation)
-    failures = await asyncio.gather(*(_try(each, event) for each in installation.destinations))
-    results = {each.name: failure for each, failure in zip(installation.destinations, failures, strict=True)}
+    from tidings.core.alerts.delivery import try_sending
+
+    event, destinations = _make_event(installation), installation.destinations
+    failures = await asyncio.gather(*(try_sending(each, event, within=ALERT_PATIENCE) for each in destinations))
+    results = [(each.name, failure and failure.reason) for each, failure in zip(destinations, failures, strict=True)]
     if as_json:
-        print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results.items()]})
-    for name, problem in {} if as_json else results.items():
+        print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results]})
+    for name, problem in () if as_json else results:
         result = say("accepted") if problem is None else say("failed: {reason}", reason=translate(problem))
         typer.echo(label(name, result))
     return Exit.FAILED if any(failures) else Exit.DONE
@@ -100,17 +94,3 @@ def _make_event(installation: "Installation") -> "AlertEvent":
         occurred_at=now,
         language=installation.settings.language,
     )
-
-
-async def _try(destination: "Destination", event: "AlertEvent") -> str | None:
-    """Why the destination did not take the event; None if it did."""
-    from tidings.core.alerts.events import DeliveryError
-
-    try:
-        async with asyncio.timeout(ALERT_PATIENCE.total_seconds()):
-            await destination.send(event)
-    except DeliveryError as error:
-        return error.reason
-    except TimeoutError:
-        return say("no answer in {seconds} s", seconds=f"{ALERT_PATIENCE.total_seconds():g}")
-    return None

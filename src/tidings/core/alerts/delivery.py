@@ -64,7 +64,7 @@ class AlertDelivery:
         return limit
 
     async def _deliver(self, destination: Destination, claim: AlertClaim) -> bool:
-        failure = await _try_sending(destination, claim.event)
+        failure = await try_sending(destination, claim.event, within=_SEND_LIMIT)
         if failure is not None:
             await self._record_failure(destination, claim, failure)
             return False
@@ -84,15 +84,15 @@ class AlertDelivery:
         _log.warning("alert.not_delivered", **_describe(destination, claim), reason=reason, next_try=to_text(until))
 
 
-async def _try_sending(destination: Destination, event: AlertEvent) -> DeliveryError | None:
+async def try_sending(destination: Destination, event: AlertEvent, *, within: timedelta) -> DeliveryError | None:
     """Send the event. Returns the error instead of raising it, also an unexpected one."""
     try:
-        async with asyncio.timeout(_SEND_LIMIT.total_seconds()):
+        async with asyncio.timeout(within.total_seconds()):
             await destination.send(event)
     except DeliveryError as error:
         return error
     except TimeoutError:
-        return DeliveryError(retry=True, reason=f"no answer in {_SEND_LIMIT.total_seconds():g} s")
+        return DeliveryError(retry=True, reason=f"no answer in {within.total_seconds():g} s")
     except Exception as error:  # noqa: BLE001 - its text may hold the address, so only its name is shown
         return DeliveryError(retry=True, reason=f"unexpected {type(error).__name__}")
     return None

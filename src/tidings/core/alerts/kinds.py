@@ -14,6 +14,11 @@ class AlertLevel(StrEnum):
     P2 = "P2"
     INFO = "info"
 
+    def is_urgent_for(self, least: Self) -> bool:
+        """Whether a destination with this least level gets an alert of this one."""
+        order = list(type(self))
+        return order.index(self) <= order.index(least)
+
 
 class Language(StrEnum):
     """The language of titles and labels."""

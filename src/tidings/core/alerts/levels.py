@@ -1,7 +1,6 @@
 """The least level of a destination: `?level=P1` in its URL. It is ours alone, and taken off before the URL is used."""
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from tidings.core.alerts.events import DestinationError
@@ -9,7 +8,6 @@ from tidings.core.alerts.kinds import AlertLevel
 from tidings.core.secrets.secret import Secret
 
 _LEVEL: Final = re.compile(r"([?&])level=(P[0-9]+|info)(?=&|$|#)(&?)", re.IGNORECASE)
-_ORDER: Final = {level: number for number, level in enumerate(AlertLevel)}
 
 
 def read_level(url: Secret) -> tuple[Secret, AlertLevel]:
@@ -24,13 +22,3 @@ def read_level(url: Secret) -> tuple[Secret, AlertLevel]:
     # What follows keeps the question mark.
     kept = found[1] if found[3] else ""
     return Secret(text[: found.start()] + kept + text[found.end() :]), wanted
-
-
-def wants(least: AlertLevel, level: AlertLevel) -> bool:
-    """Whether a destination with this least level gets alerts of that level."""
-    return _ORDER[level] <= _ORDER[least]
-
-
-def list_wanting(levels: Iterable[tuple[str, AlertLevel]], level: AlertLevel) -> list[str]:
-    """The names of the destinations that get alerts of this level."""
-    return [name for name, least in levels if wants(least, level)]

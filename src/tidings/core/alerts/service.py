@@ -16,7 +16,6 @@ from tidings.core.alerts.conditions import Conditions, OpenCondition, PastAlert
 from tidings.core.alerts.delivery import AlertDelivery, DeliveryPolicy
 from tidings.core.alerts.events import Alert, Destination, DestinationError, EventType
 from tidings.core.alerts.kinds import AlertKind, AlertKinds, AlertLevel, Language
-from tidings.core.alerts.levels import list_wanting
 from tidings.core.alerts.outbox import AlertOutbox
 from tidings.core.alerts.translation import Translator
 from tidings.core.clock import Clock, from_milliseconds
@@ -64,7 +63,7 @@ class Alerts:
         self._names = [destination.name for destination in destinations]
         if len(set(self._names)) < len(self._names):
             raise DestinationError("two destinations of alerts have the same name")
-        self._levels = [(name, (levels or {}).get(name, AlertLevel.INFO)) for name in self._names]
+        self._levels = levels or {}
         self.translator = translator or Translator()
         self._redactor = redactor or Redactor()
         self._conditions = Conditions(database)
@@ -90,11 +89,8 @@ class Alerts:
             await self._add_event(connection, fired, EventType.FIRED, at=now)
             self._log_fired(fired)
 
-    async def resolve_alert(self, connection: AsyncConnection, kind: AlertKind, subject: str) -> None:
+    async def resolve_alert(self, connection: AsyncConnection, kind: str, subject: str) -> None:
         """In the caller's transaction: the condition no longer holds. If it had fired, one event says so."""
-        await self._resolve(connection, kind, subject)
-
-    async def _resolve(self, connection: AsyncConnection, kind: str, subject: str) -> None:
         over = await self._conditions.remove(connection, kind, escape_controls(subject))
         if over is not None and over.fired_at is not None:
             now = self._clock.now()
@@ -106,9 +102,9 @@ class Alerts:
         """In the caller's transaction: resolve every condition whose kind and subject fit."""
         for kind, subject in await self._conditions.list_names(connection):
             if fits(kind, subject):
-                await self._resolve(connection, kind, subject)
+                await self.resolve_alert(connection, kind, subject)
 
-    async def has_fired(self, connection: AsyncConnection, kind: AlertKind, subject: str) -> bool:
+    async def has_fired(self, connection: AsyncConnection, kind: str, subject: str) -> bool:
         """Whether this condition holds and people were notified of it."""
         found = await self._conditions.find(connection, kind, escape_controls(subject))
         return found is not None and found.fired_at is not None
@@ -199,7 +195,8 @@ class Alerts:
     async def _add_event(
         self, connection: AsyncConnection, condition: OpenCondition, event_type: EventType, *, at: datetime
     ) -> None:
-        wanting = list_wanting(self._levels, self.find_level(condition.kind))
+        level = self.find_level(condition.kind)
+        wanting = [name for name in self._names if level.is_urgent_for(self._levels.get(name, AlertLevel.INFO))]
         await self._outbox.add(connection, condition, event_type, at=at, destinations=wanting)
 
     async def _purge_now_and_then(self) -> None:
