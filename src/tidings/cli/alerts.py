@@ -66,7 +66,10 @@ async def try_destinations(session: Session, as_json: JsonOption = False) -> Exi
 
     event, destinations = _make_event(installation), installation.destinations
     failures = await asyncio.gather(*(try_sending(each, event, within=ALERT_PATIENCE) for each in destinations))
-    results = [(each.name, failure and failure.reason) for each, failure in zip(destinations, failures, strict=True)]
+    results = [
+        (each.name, None if failure is None else failure.reason)
+        for each, failure in zip(destinations, failures, strict=True)
+    ]
     if as_json:
         print_json({"destinations": [{"name": name, "problem": problem} for name, problem in results]})
     for name, problem in () if as_json else results:

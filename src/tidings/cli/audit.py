@@ -72,18 +72,14 @@ def _name_secrets(settings: "Settings") -> "Iterator[KnownSecret]":
     from tidings.audit.secret_finder import KnownSecret
     from tidings.core.alerts.messengers import split_urls
 
-    named = {token: f"the {scope} token" for scope, token in settings.tokens.items()}
-    if settings.webhook_url is not None:
-        named[settings.webhook_url] = "TIDINGS_WEBHOOK_URL"
-    if settings.webhook_secret is not None:
-        named[settings.webhook_secret] = "TIDINGS_WEBHOOK_SECRET"
-    if settings.site is not None:
-        keys = (
-            (settings.site.bing.key, "BING_API_KEY"),
-            (settings.site.baidu.key, "BAIDU_TOKEN"),
-            (settings.site.google.key, "GOOGLE_CREDENTIALS"),
-        )
-        named |= {key: name for key, name in keys if key is not None}
+    named: dict[Secret | None, str] = {
+        settings.webhook_url: "TIDINGS_WEBHOOK_URL",
+        settings.webhook_secret: "TIDINGS_WEBHOOK_SECRET",
+        settings.bing.key: "BING_API_KEY",
+        settings.baidu.key: "BAIDU_TOKEN",
+        settings.google.key: "GOOGLE_CREDENTIALS",
+        **{token: f"the {scope} token" for scope, token in settings.tokens.items()},
+    }
     # Only parts of these are secret, or there are several.
     apart = {settings.database_url, settings.alert_urls, settings.master_key, settings.indexnow_key}
     yield from (

@@ -13,11 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidings.announce.channels.quota.kinds import ApiBases
-from tidings.announce.site.channel_settings import (
-    BaiduSettings,
-    BingSettings,
-    check_baidu_site,
-)
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, check_baidu_site
 from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import (
     DEFAULT_ENGINE,
@@ -79,7 +75,7 @@ class Settings:
     engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     submit_method: SubmitMethod = SubmitMethod.AUTO
     schedule: str = DEFAULT_SCHEDULE
-    # The key for sites that are named on the command line, and the channels that they can be sent to.
+    # The key of the environment's site and of sites that are named on the command line, and their channels.
     indexnow_key: Secret | None = None
     bing: BingSettings = field(default_factory=BingSettings)
     baidu: BaiduSettings = field(default_factory=BaiduSettings)
@@ -130,9 +126,6 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     if key is not None:
         variables.check("INDEXNOW_API_KEY", lambda: check_key(key.reveal()))
     baidu_site = variables.read("BAIDU_SITE", check_baidu_site, None)
-    bing = read_ranked(variables, BingSettings, key_name="BING_API_KEY")
-    baidu = read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site)
-    google = read_google(variables)
     settings = Settings(
         data_dir=Path(variables.text("TIDINGS_DATA_DIR", default=default.data_dir) or default.data_dir),
         database_url=variables.secret("TIDINGS_DATABASE_URL", normalise=_normalise_database_url),
@@ -151,9 +144,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         submit_method=variables.choice("INDEXNOW_SUBMIT_METHOD", default.submit_method),
         schedule=variables.read("CRON_SCHEDULE", check_schedule, default.schedule),
         indexnow_key=key,
-        bing=bing,
-        baidu=baidu,
-        google=google,
+        bing=read_ranked(variables, BingSettings, key_name="BING_API_KEY"),
+        baidu=read_ranked(variables, BaiduSettings, key_name="BAIDU_TOKEN", site=baidu_site),
+        google=read_google(variables),
         host=variables.text("TIDINGS_HOST", default=default.host) or default.host,
         port=variables.whole("TIDINGS_PORT", default=default.port, least=0, most=65_535),
         tokens=_read_tokens(variables),
@@ -176,7 +169,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         ),
         crawl=read_crawl(variables),
         collect=read_collect(variables),
-        site=read_site(variables, key=key, bing=bing, baidu=baidu, google=google),
+        site=read_site(variables, has_key=key is not None),
         secrets=tuple(variables.secrets),
     )
     # Last, because by now every variable has been asked for.

@@ -1,21 +1,12 @@
 """Settings of the environment's own site, with its channels."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from tidings.announce.site.channel_settings import (
-    AUTO,
-    BaiduSettings,
-    BingSettings,
-    PagePriority,
-    RankedSettings,
-)
+from tidings.announce.site.channel_settings import AUTO, PagePriority, RankedSettings
 from tidings.announce.site.google_settings import GoogleSettings, check_content, check_property
-from tidings.announce.site.site import (
-    check_host,
-    check_url,
-)
+from tidings.announce.site.site import check_host, check_url
 from tidings.core.secrets.secret import Secret
 from tidings.settings.variables import SettingError, Variables
 
@@ -24,57 +15,32 @@ Ranked = TypeVar("Ranked", bound=RankedSettings)
 
 @dataclass(frozen=True, slots=True)
 class SiteSettings:
-    """The one site that the environment alone can set up."""
+    """The one site that the environment alone can set up. Its key and channels are those of `Settings`."""
 
     sitemap_url: str
-    # The IndexNow key.
-    key: Secret
     # The site's host; None: the sitemap's.
     host: str | None
     # The URL of the key file, which usually contains the key; None: /KEY.txt on the host.
-    key_location: Secret | None = None
+    key_location: Secret | None
     # Read in this order, if the sitemap cannot be read.
-    backup_sitemap_urls: tuple[str, ...] = ()
+    backup_sitemap_urls: tuple[str, ...]
     # Announce pages that left the sitemap.
-    announce_removed: bool = False
-    bing: BingSettings = field(default_factory=BingSettings)
-    baidu: BaiduSettings = field(default_factory=BaiduSettings)
-    google: GoogleSettings = field(default_factory=GoogleSettings)
+    announce_removed: bool
 
 
-def read_site(
-    variables: Variables,
-    *,
-    key: Secret | None,
-    bing: BingSettings,
-    baidu: BaiduSettings,
-    google: GoogleSettings,
-) -> SiteSettings | None:
+def read_site(variables: Variables, *, has_key: bool) -> SiteSettings | None:
     """The environment's site, if there is one. A key alone is for sites that are named on the command line."""
-    sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, None)
+    sitemap = variables.read("SITEMAP_URL", lambda text: check_url("sitemapUrl", text).text, "")
     host = variables.read("SITE_HOST", check_host, None)
-    # It usually contains the key.
     location = variables.secret("INDEXNOW_KEY_LOCATION")
     if location is not None:
         variables.check("INDEXNOW_KEY_LOCATION", lambda: check_url("keyLocation", location.reveal()))
     none: tuple[str, ...] = ()
     backups = variables.read("BACKUP_SITEMAP_URLS", parse_urls, none)
     announce_removed = variables.switch("INDEXNOW_ANNOUNCE_REMOVED", default=False)
-    if sitemap is None:
-        return None
-    if key is None:
+    if sitemap and not has_key:
         raise SettingError("INDEXNOW_API_KEY", "required because SITEMAP_URL is set")
-    return SiteSettings(
-        sitemap_url=sitemap,
-        key=key,
-        host=host,
-        key_location=location,
-        backup_sitemap_urls=backups,
-        announce_removed=announce_removed,
-        bing=bing,
-        baidu=baidu,
-        google=google,
-    )
+    return SiteSettings(sitemap, host, location, backups, announce_removed) if sitemap else None
 
 
 def read_google(variables: Variables) -> GoogleSettings:

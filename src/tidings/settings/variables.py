@@ -21,6 +21,9 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 _LARGEST: Final = 1_000_000
 _MOST_DIGITS: Final = 9
+_PREFIX: Final = "TIDINGS_"
+# Nobody else's variables begin like this.
+_OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
 
 
 class SettingError(ValueError):
@@ -56,25 +59,15 @@ class Variables:
 
     def list_sources(self) -> tuple[SettingSource, ...]:
         """Every setting that was asked for, by name; secrets without their values."""
-        names = sorted(name for name in self.known if name.removesuffix("_FILE") not in self._secret_names)
-        plain = [
-            SettingSource(
-                name,
-                self._read(name) or self._defaults.get(name) or None,
-                "environment" if self._read(name) else "default",
-            )
-            for name in names
-        ]
-        hidden = [
-            SettingSource(
-                name,
-                None,
-                "environment" if self._read(name) else "file" if self._read(f"{name}_FILE") else "default",
-                secret=bool(self._read(name) or self._read(f"{name}_FILE")),
-            )
-            for name in self._secret_names
-        ]
-        return tuple(sorted([*plain, *hidden], key=lambda source: source.name))
+        files = {f"{name}_FILE" for name in self._secret_names}
+        return tuple(self._describe(name) for name in sorted(self.known - files))
+
+    def _describe(self, name: str) -> SettingSource:
+        given, is_secret = self._read(name), name in self._secret_names
+        from_file = is_secret and self._read(f"{name}_FILE") is not None
+        source = "environment" if given else "file" if from_file else "default"
+        value = None if is_secret else given or self._defaults.get(name) or None
+        return SettingSource(name, value, source, secret=is_secret and source != "default")
 
     def _read(self, name: str) -> str | None:
         return self._environment.get(name, "").strip() or None
@@ -185,10 +178,6 @@ class Variables:
 def _compare_names(name: str, known: str) -> float:
     """How alike two names are without our prefix, from 0 to 1."""
     return difflib.SequenceMatcher(None, known.removeprefix(_PREFIX), name.removeprefix(_PREFIX)).ratio()
-
-
-_PREFIX: Final = "TIDINGS_"
-_OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
 
 
 def _describe_default(default: object, *, unit: str) -> str:

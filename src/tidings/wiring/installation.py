@@ -298,23 +298,23 @@ class Installation:
         return site
 
     def _make_own_site(self) -> Site | None:
-        settings = self.settings
-        if settings.site is None:
+        settings, own = self.settings, self.settings.site
+        if own is None or settings.indexnow_key is None:
             return None
         return self.know(
             make_site(
-                sitemap_urls=[settings.site.sitemap_url],
-                key=settings.site.key.reveal(),
-                host=settings.site.host,
-                key_location=None if settings.site.key_location is None else settings.site.key_location.reveal(),
-                backup_sitemap_urls=settings.site.backup_sitemap_urls,
-                announce_removed=settings.site.announce_removed,
+                sitemap_urls=[own.sitemap_url],
+                key=settings.indexnow_key.reveal(),
+                host=own.host,
+                key_location=None if own.key_location is None else own.key_location.reveal(),
+                backup_sitemap_urls=own.backup_sitemap_urls,
+                announce_removed=own.announce_removed,
                 engines=settings.engines,
                 submit_method=settings.submit_method,
                 schedule=settings.schedule,
-                bing=settings.site.bing,
-                baidu=settings.site.baidu,
-                google=settings.site.google,
+                bing=settings.bing,
+                baidu=settings.baidu,
+                google=settings.google,
             )
         )
 

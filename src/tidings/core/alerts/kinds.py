@@ -14,9 +14,9 @@ class AlertLevel(StrEnum):
     P2 = "P2"
     INFO = "info"
 
-    def is_urgent_for(self, least: Self) -> bool:
-        """Whether a destination with this least level gets an alert of this one."""
-        order = list(type(self))
+    def reaches(self, least: "AlertLevel") -> bool:
+        """Whether an alert of this level goes to a destination with that least level."""
+        order = list(AlertLevel)
         return order.index(self) <= order.index(least)
 
 

@@ -196,7 +196,7 @@ class Alerts:
         self, connection: AsyncConnection, condition: OpenCondition, event_type: EventType, *, at: datetime
     ) -> None:
         level = self.find_level(condition.kind)
-        wanting = [name for name in self._names if level.is_urgent_for(self._levels.get(name, AlertLevel.INFO))]
+        wanting = [name for name in self._names if level.reaches(self._levels.get(name, AlertLevel.INFO))]
         await self._outbox.add(connection, condition, event_type, at=at, destinations=wanting)
 
     async def _purge_now_and_then(self) -> None:

@@ -56,6 +56,8 @@ class Call:
 class WorkerState:
     """One process that takes jobs."""
 
+    # What the holder of each of its executions begins with.
+    process: str
     # Unique among the workers that live.
     name: str
     # The host name of its machine.

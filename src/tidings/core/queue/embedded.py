@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlalchemy import select
@@ -19,7 +19,7 @@ from tidings.core.db.database import Database
 from tidings.core.execution_table import STOPPED_BY_PERSON, executions, is_running
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.dispatcher import Call, Job, QueueState, Task, WorkerState, find_queue, run_call
-from tidings.core.queue.workers import WorkerRecord, WorkerRecords
+from tidings.core.queue.workers import WorkerRecords
 from tidings.core.stop import Stop
 
 _TICK_WHILE_RUNNING = timedelta(seconds=1)
@@ -105,9 +105,8 @@ class EmbeddedDispatcher:
         return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
 
     async def list_workers(self) -> Sequence[WorkerState]:
-        found = [row for row in await self._records.list_all() if not self._process_lock.is_dead(row.process)]
-        now, jobs = self._clock.now(), await self._records.count_jobs()
-        return [row.describe(seen_at=now, jobs=jobs.get(row.process, 0)) for row in found]
+        now, found = self._clock.now(), await self._records.list_all()
+        return [replace(each, seen_at=now) for each in found if not self._process_lock.is_dead(each.process)]
 
     async def list_queues(self) -> Sequence[QueueState]:
         return ()
@@ -122,7 +121,9 @@ class EmbeddedDispatcher:
 
     async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
         self._queues = frozenset(map(find_queue, tasks))
-        async with self._records.registered([self._make_record()], is_dead=self._process_lock.is_dead):
+        queues, places = sorted(self._queues), sum(self._places[queue] for queue in self._queues)
+        lock = self._process_lock
+        async with self._records.registered(lock.id, queues=queues, places=places, is_dead=lock.is_dead):
             stopping = asyncio.create_task(stop.wait())
             try:
                 while not stop.requested:
@@ -135,10 +136,6 @@ class EmbeddedDispatcher:
                 stopping.cancel()
                 self._queues = frozenset()
                 await self._drain(stop, drain)
-
-    def _make_record(self) -> WorkerRecord:
-        places = sum(self._places[queue] for queue in self._queues)
-        return WorkerRecord.make(self._process_lock.id, queues=sorted(self._queues), places=places)
 
     def _start_waiting(self, tasks: Mapping[str, Task], stop: Stop) -> None:
         """Start what waits where there is a place, the urgent jobs first."""

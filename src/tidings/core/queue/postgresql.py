@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.core.process_lock import ProcessLock
 from tidings.core.queue.dispatcher import Job, QueueState, Task, WorkerState, find_queue
-from tidings.core.queue.workers import WorkerRecord, WorkerRecords
+from tidings.core.queue.workers import WorkerRecords
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
@@ -181,13 +182,13 @@ class PostgresDispatcher:
         return self._failed_at is not None and self._clock.monotonic() - self._failed_at < grace
 
     async def list_workers(self) -> Sequence[WorkerState]:
-        records, jobs = await self._records.list_all(), await self._records.count_jobs()
+        found = await self._records.list_all()
         async with self._database.read() as connection:
             beats = {row.id: row for row in await connection.execute(_LIST_BEATS, _AGES)}
         return [
-            record.describe(seen_at=beat.last_heartbeat, jobs=jobs.get(record.process, 0), dead=beat.dead)
-            for record in records
-            if (beat := beats.get(_find_worker(record.process))) is not None
+            replace(each, seen_at=beat.last_heartbeat, dead=beat.dead)
+            for each in found
+            if (beat := beats.get(_find_worker(each.process))) is not None
         ]
 
     async def list_queues(self) -> Sequence[QueueState]:
@@ -234,18 +235,19 @@ class PostgresDispatcher:
     async def _registered(self, worker: int, queue: str, jobs: Collection[int]) -> AsyncIterator[None]:
         """This worker is in the table while the block runs. `jobs` are always those that it does now."""
         process = f"{self._process_lock.id}@{worker}"
-        record = WorkerRecord.make(process, queues=[queue], places=self._places[queue])
-        living = await self._list_living()
+        async with self._database.read() as connection:
+            living = {row.id for row in await connection.execute(_LIST_BEATS, _AGES) if not row.forgotten}
+
+        def is_dead(process: str) -> bool:
+            return _find_worker(process) not in living
+
         self._running[worker] = jobs
         try:
-            async with self._records.registered([record], is_dead=lambda each: _find_worker(each) not in living):
+            places = self._places[queue]
+            async with self._records.registered(process, queues=[queue], places=places, is_dead=is_dead):
                 yield
         finally:
             del self._running[worker]
-
-    async def _list_living(self) -> set[int | None]:
-        async with self._database.read() as connection:
-            return {row.id for row in await connection.execute(_LIST_BEATS, _AGES) if not row.forgotten}
 
 
 def _find_worker(process: str) -> int | None:

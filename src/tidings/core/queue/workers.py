@@ -3,11 +3,10 @@
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, ColumnElement, ScalarSelect, Table, Text, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -33,38 +32,6 @@ workers = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRecord:
-    """One row of the table."""
-
-    process: str
-    name: str
-    machine: str
-    queues: Sequence[str]
-    places: int
-    release: str = ""
-    started_at: datetime | None = None
-
-    @classmethod
-    def make(cls, process: str, *, queues: Sequence[str], places: int) -> Self:
-        """The record of this process."""
-        machine = socket.gethostname()
-        return cls(process, f"{machine}-{os.getpid()}", machine, queues, places)
-
-    def describe(self, *, seen_at: datetime, jobs: int, dead: bool = False) -> WorkerState:
-        return WorkerState(
-            name=self.name,
-            machine=self.machine,
-            release=self.release,
-            queues=self.queues,
-            places=self.places,
-            started_at=self.started_at or seen_at,
-            seen_at=seen_at,
-            jobs=jobs,
-            dead=dead,
-        )
-
-
 class WorkerRecords:
     """Reads and writes the table."""
 
@@ -75,55 +42,42 @@ class WorkerRecords:
 
     @asynccontextmanager
     async def registered(
-        self, records: Sequence[WorkerRecord], *, is_dead: Callable[[str], bool]
+        self, process: str, *, queues: Sequence[str], places: int, is_dead: Callable[[str], bool]
     ) -> AsyncIterator[None]:
-        """These workers are in the table while the block runs. Rows of workers that are dead are removed first."""
-        await self.remove([row.process for row in await self.list_all() if is_dead(row.process)])
-        await self.add(records)
+        """This worker is in the table while the block runs. Rows of workers that are dead are removed first."""
+        await self._remove([row.process for row in await self.list_all() if is_dead(row.process)])
+        machine = socket.gethostname()
+        row = {
+            "process": process,
+            "name": f"{machine}-{os.getpid()}",
+            "machine": machine,
+            "release": self._release,
+            "queues": json.dumps(queues),
+            "places": places,
+            "started_at": to_milliseconds(self._clock.now()),
+        }
+        async with self._database.write() as connection:
+            await connection.execute(self._database.insert(workers).values(row).on_conflict_do_nothing())
         try:
             yield
         finally:
-            # If the database is away, another process removes them.
+            # If the database is away, another process removes it.
             with suppress(SQLAlchemyError):
-                await self.remove([record.process for record in records])
+                await self._remove([process])
 
-    async def add(self, records: Sequence[WorkerRecord]) -> None:
-        now = to_milliseconds(self._clock.now())
-        rows = [
-            {
-                "process": record.process,
-                "name": record.name,
-                "machine": record.machine,
-                "release": self._release,
-                "queues": json.dumps(list(record.queues)),
-                "places": record.places,
-                "started_at": now,
-            }
-            for record in records
-        ]
-        async with self._database.write() as connection:
-            await connection.execute(self._database.insert(workers).on_conflict_do_nothing(), rows)
-
-    async def remove(self, processes: Sequence[str]) -> None:
+    async def _remove(self, processes: Sequence[str]) -> None:
         if processes:
             async with self._database.write() as connection:
                 await connection.execute(delete(workers).where(workers.c.process.in_(processes)))
 
-    async def list_all(self) -> list[WorkerRecord]:
-        """Every row, the oldest first."""
+    async def list_all(self) -> list[WorkerState]:
+        """Every row, the oldest first. Whether each lives, and when it was seen, only the dispatcher knows."""
         statement = select(workers).order_by(workers.c.started_at, workers.c.process)
         async with self._database.read() as connection:
-            return [_read(row) for row in await connection.execute(statement)]
-
-    async def count_jobs(self) -> dict[str, int]:
-        """How many executions each process holds now."""
-        async with self._database.read() as connection:
-            holders = (await connection.execute(select(executions.c.holder).where(is_running))).scalars().all()
-        counts: dict[str, int] = {}
-        for holder in holders:
-            process = holder.partition("#")[0]
-            counts[process] = counts.get(process, 0) + 1
-        return counts
+            rows = (await connection.execute(statement)).all()
+            holders = (await connection.execute(select(executions.c.holder).where(is_running))).scalars()
+            jobs = Counter(holder.partition("#")[0] for holder in holders)
+        return [_read(row, jobs=jobs[row.process]) for row in rows]
 
 
 def select_worker_name(holder: ColumnElement[str]) -> ScalarSelect[str]:
@@ -132,13 +86,16 @@ def select_worker_name(holder: ColumnElement[str]) -> ScalarSelect[str]:
     return select(workers.c.name).where(begins).limit(1).scalar_subquery()
 
 
-def _read(row: Any) -> WorkerRecord:
-    return WorkerRecord(
+def _read(row: Any, *, jobs: int) -> WorkerState:
+    started_at = from_milliseconds(row.started_at)
+    return WorkerState(
         process=row.process,
         name=row.name,
         machine=row.machine,
+        release=row.release,
         queues=json.loads(row.queues),
         places=row.places,
-        release=row.release,
-        started_at=from_milliseconds(row.started_at),
+        started_at=started_at,
+        seen_at=started_at,
+        jobs=jobs,
     )
