@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
+    FromClause,
     Select,
     case,
     cast,
@@ -30,8 +31,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import broken_engines
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, select_allowed, select_elsewhere
-from tidings.announce.channels.quota.ranked import RankedKind
+from tidings.announce.channels.quota.quota import QuotaState
+from tidings.announce.channels.quota.site_columns import join_quota, read_quota
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import DayCount, daily_stats
 from tidings.announce.schedule.table import EVERYTHING, schedules
@@ -75,16 +76,6 @@ class SiteOrder(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaUse:
-    """A channel's quota of today."""
-
-    used: int
-    limit: int
-    # The channel itself said that it takes nothing more today.
-    full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class SiteSummary:
     """One site in the list."""
 
@@ -109,7 +100,7 @@ class SiteSummary:
     # The channels that the site has switched on.
     channels: tuple[Channel, ...]
     # Today's quota of each channel that has one and is switched on.
-    quotas: Mapping[Channel, QuotaUse]
+    quotas: Mapping[Channel, QuotaState]
     # For each channel, one count per day, the oldest first.
     days: Mapping[Channel, Sequence[DayCount]] = field(default_factory=dict)
 
@@ -282,7 +273,7 @@ async def _read_sites(connection: AsyncConnection, known: Sequence[Any], *, now:
     details = (await connection.execute(_select_details(known, now=now))).all()
     days = await _read_days(connection, numbers, today=today)
     by_number = {row.number: row for row in known}
-    return {row.number: _read_summary(by_number[row.number], row, days.get(row.number, {})) for row in details}
+    return {row.number: _read_summary(by_number[row.number], row, days.get(row.number, {}), now=now) for row in details}
 
 
 def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
@@ -308,7 +299,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         running.c.started_at.label("running_since"),
         select_worker_name(running.c.holder).label("running_worker"),
     ]
-    tables = sites.outerjoin(
+    tables: FromClause = sites.outerjoin(
         last,
         (last.c.workflow_name == workflow) & last.c.id.in_([row.last_row for row in known if row.last_row is not None]),
     ).outerjoin(
@@ -317,14 +308,8 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         & running.c.id.in_([row.running_row for row in known if row.running_row is not None]),
     )
     for kind in RANKED_KINDS:
-        channel, day = kind.channel, kind.terms.find_day(now).isoformat()
-        today = channel_quota.alias(f"{channel}_today")
-        allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
-        columns += [today.c.used.label(f"{channel}_used"), today.c.full.label(f"{channel}_full")]
-        columns += select_elsewhere(kind.terms, site=sites.c.number, project=sites.c.google_project, day=day)
-        columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed"))
-        is_today = (today.c.site == sites.c.number) & (today.c.channel == channel.value) & (today.c.day == day)
-        tables = tables.outerjoin(today, is_today)
+        tables, quota = join_quota(tables, kind, day=kind.terms.find_day(now).isoformat())
+        columns += quota
     return select(*columns).select_from(tables).where(sites.c.number.in_([row.number for row in known]))
 
 
@@ -348,11 +333,11 @@ async def _read_days(
     return found
 
 
-def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount]]) -> SiteSummary:
+def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount]], *, now: datetime) -> SiteSummary:
     settings = json.loads(row.settings)
     result = json.loads(row.last_result or "{}")
     enabled = [kind for kind in RANKED_KINDS if settings.get(kind.fields.enabled)]
-    quotas = {kind.channel: _read_quota(row, kind, settings) for kind in enabled}
+    quotas = {kind.channel: read_quota(row, kind, settings, day=kind.terms.find_day(now)) for kind in enabled}
     condition = _CONDITIONS[known.rank]
     return SiteSummary(
         id=row.id,
@@ -372,13 +357,6 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
         quotas=quotas,
         days=days,
     )
-
-
-def _read_quota(row: Any, kind: RankedKind, settings: Mapping[str, Any]) -> QuotaUse:
-    limit = kind.find_limit(settings, allowed=getattr(row, f"{kind.channel}_allowed"))
-    used = (getattr(row, f"{kind.channel}_used") or 0) + getattr(row, f"{kind.channel}_used_elsewhere")
-    full = getattr(row, f"{kind.channel}_full") or getattr(row, f"{kind.channel}_full_elsewhere")
-    return QuotaUse(used, limit, bool(full))
 
 
 def _find_reason(condition: SiteCondition, *, refusal: str | None, result: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NotRequired, cast
 
-from sqlalchemy import BindParameter, Select, and_, bindparam, exists, null, select
+from sqlalchemy import FromClause, Select, and_, bindparam, exists, select
 from typing_extensions import TypedDict
 
 from tidings.announce.channels.broken_engines import BrokenEngines, broken_engines
@@ -25,8 +25,8 @@ from tidings.announce.channels.quota.channel_status import (
 )
 from tidings.announce.channels.quota.key_cooldowns import key_rests
 from tidings.announce.channels.quota.kinds import RANKED_KINDS, find_kind
-from tidings.announce.channels.quota.quota import QuotaState, channel_quota, select_allowed, select_elsewhere
 from tidings.announce.channels.quota.ranked import RankedKind
+from tidings.announce.channels.quota.site_columns import join_quota, read_quota
 from tidings.announce.execution.report_json import ReportJson
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.ledger.ledger import Channel
@@ -36,8 +36,6 @@ from tidings.announce.site.table import SiteRecords, sites
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import ExecutionRecord, ExecutionStatus, executions, read_record
-
-_QUOTA_COLUMNS = ("used", "allowed", "full", "updated_at", "submitted_at")
 
 
 class SiteState(StrEnum):
@@ -164,7 +162,7 @@ def _select_status() -> Select[Any]:
         .order_by(newest.c.id.desc())
         .limit(2)
     )
-    columns = [
+    columns: list[Any] = [
         *(sites.c.number, sites.c.settings, sites.c.enabled),
         sites.c.google_credentials.is_not(None).label("has_google"),
         *(schedules.c.next_at, schedules.c.last_run_at, schedules.c.paused_at),
@@ -173,22 +171,15 @@ def _select_status() -> Select[Any]:
         exists().where(key_rests.c.until > bindparam("now")).label("rests"),
         *(column for column in executions.c if column.name not in ("id", "request")),
     ]
-    tables = (
+    tables: FromClause = (
         sites.outerjoin(schedules, schedules.c.site == sites.c.number)
         .outerjoin(everything, everything.c.site == EVERYTHING)
         .outerjoin(executions, executions.c.id.in_(two_newest))
     )
     for kind in RANKED_KINDS:
-        channel = kind.channel
-        day: BindParameter[str] = bindparam(f"{channel}_day")
-        today = channel_quota.alias(f"{channel}_today")
-        columns += [today.c[name].label(f"{channel}_{name}") for name in _QUOTA_COLUMNS]
-        columns += select_elsewhere(kind.terms, site=sites.c.number, project=sites.c.google_project, day=day)
-        allowed = select_allowed(sites.c.number, channel, day=day).scalar_subquery()
-        columns.append((allowed if kind.tells_limit else null()).label(f"{channel}_allowed_lately"))
-        columns.append(select_last_submission(sites.c.number, channel).scalar_subquery().label(f"{channel}_last"))
-        is_today = and_(today.c.site == sites.c.number, today.c.channel == channel.value, today.c.day == day)
-        tables = tables.outerjoin(today, is_today)
+        tables, quota = join_quota(tables, kind, day=bindparam(f"{kind.channel}_day"))
+        last = select_last_submission(sites.c.number, kind.channel).scalar_subquery()
+        columns += [*quota, last.label(f"{kind.channel}_last")]
     there = and_(sites.c.removed_at.is_(None), sites.c.id == bindparam("site_id"))
     return select(*columns).select_from(tables).where(there).order_by(executions.c.id.desc())
 
@@ -199,21 +190,9 @@ _STATUS = _select_status()
 def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus:
     """The status of a channel whose key is in order."""
     settings = json.loads(row.settings)
-    fields = kind.fields
-    if not settings.get(fields.enabled, False):
+    if not settings.get(kind.fields.enabled, False):
         return ChannelStatus()
-    values = {name: getattr(row, f"{kind.channel}_{name}") for name in _QUOTA_COLUMNS}
-    limit = kind.find_limit(settings, allowed=getattr(row, f"{kind.channel}_allowed_lately"))
-    quota = QuotaState(
-        kind.terms.find_day(now),
-        limit,
-        used=(values["used"] or 0) + getattr(row, f"{kind.channel}_used_elsewhere"),
-        full=bool(values["full"] or getattr(row, f"{kind.channel}_full_elsewhere")),
-        updated_at=read_timestamp(values["updated_at"]),
-        submitted_at=read_timestamp(values["submitted_at"]),
-        zone=kind.terms.zone,
-        learned=values["allowed"] is not None,
-    )
+    quota = read_quota(row, kind, settings, day=kind.terms.find_day(now))
     return ChannelStatus(quota, read_timestamp(getattr(row, f"{kind.channel}_last")))
 
 

@@ -3,21 +3,21 @@ the present state of sites, quotas and the outbox.
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date
 from typing import Any, Final
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from sqlalchemy import Row, and_, null, or_, select
+from sqlalchemy import and_, null, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.quota.backlog import channel_backlogs
 from tidings.announce.channels.quota.kinds import RANKED_KINDS
-from tidings.announce.channels.quota.quota import channel_quota, select_allowed, select_elsewhere
+from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.ranked import RankedKind
+from tidings.announce.channels.quota.site_columns import join_quota, read_quota
 from tidings.announce.execution_metrics import (
     EXECUTION_BUCKETS,
     INFINITY,
@@ -71,21 +71,6 @@ _QUOTA_GAUGES: Final = (
     ("tidings_announce_quota_backlog_pages", "Pages that were due and not taken when their site last ran."),
     ("tidings_announce_quota_unused_pages", "Those of them that today's quota of their own site still covers."),
 )
-
-
-@dataclass(slots=True)
-class _DayQuota:
-    """The present day of a quota: of one site, or of the sites that share it. All count pages."""
-
-    limit: int = 0
-    used: int = 0
-    full: bool = False
-    # Pages that wait for it.
-    waiting: int = 0
-
-    @property
-    def left(self) -> int:
-        return 0 if self.full else max(0, self.limit - self.used)
 
 
 class AnnounceMetrics:
@@ -155,40 +140,36 @@ class AnnounceMetrics:
         families = [GaugeMetricFamily(name, text, labels=["channel"]) for name, text in _QUOTA_GAUGES]
         now = self._clock.now()
         for kind in RANKED_KINDS:
-            day, today, columns = kind.terms.find_day(now).isoformat(), channel_quota.alias(), sites.c
-            is_today = and_(today.c.site == columns.number, today.c.channel == kind.channel.value, today.c.day == day)
+            day = kind.terms.find_day(now)
+            tables, quota = join_quota(sites, kind, day=day.isoformat())
             backlog = channel_backlogs.alias()
-            is_its_backlog = and_(backlog.c.site == columns.number, backlog.c.channel == kind.channel.value)
-            allowed = select_allowed(columns.number, kind.channel, day=day).scalar_subquery().label("allowed_lately")
+            is_its_backlog = and_(backlog.c.site == sites.c.number, backlog.c.channel == kind.channel.value)
             # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
-            is_on = or_(*(columns.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
-            project = columns.google_project if kind.terms.shared else null()
-            elsewhere = select_elsewhere(kind.terms, site=columns.number, project=columns.google_project, day=day)
-            found = (columns.number, project.label("project"), columns.settings, today.c.used, today.c.full)
+            is_on = or_(*(sites.c.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
+            project = sites.c.google_project if kind.terms.shared else null()
             statement = (
-                select(*found, *elsewhere, allowed, backlog.c.pages)
-                .select_from(sites.outerjoin(today, is_today).outerjoin(backlog, is_its_backlog))
-                .where(columns.removed_at.is_(None), is_on)
+                select(sites.c.number, project.label("project"), sites.c.settings, *quota, backlog.c.pages)
+                .select_from(tables.outerjoin(backlog, is_its_backlog))
+                .where(sites.c.removed_at.is_(None), is_on)
             )
-            quotas = _gather_quotas(kind, (await connection.execute(statement)).all())
-            used, left = sum(each.used for each in quotas), sum(each.left for each in quotas)
-            waiting = sum(each.waiting for each in quotas)
-            unused = sum(min(each.left, each.waiting) for each in quotas)
+            quotas = _gather_quotas(kind, (await connection.execute(statement)).all(), day=day)
+            used, left = (sum(getattr(each, name) for each, _ in quotas) for name in ("used", "remaining"))
+            waiting = sum(pages for _, pages in quotas)
+            unused = sum(min(each.remaining, pages) for each, pages in quotas)
             for family, value in zip(families, (used, left, waiting, unused), strict=True):
                 family.add_metric([str(kind.channel)], value)
         return families
 
 
-def _gather_quotas(kind: RankedKind, rows: Sequence[Row[Any]]) -> Collection[_DayQuota]:
-    """The quotas of these sites; one that sites share is there once, with the highest limit that one of them has."""
-    quotas: defaultdict[str | int, _DayQuota] = defaultdict(_DayQuota)
+def _gather_quotas(kind: RankedKind, rows: Sequence[Any], *, day: date) -> Sequence[tuple[QuotaState, int]]:
+    """The quotas of these sites, each with the pages that wait for it. One that sites share is there once, with the
+    highest limit that one of them has."""
+    quotas: dict[str | int, tuple[QuotaState, int]] = {}
     for row in rows:
-        quota = quotas[row.project or row.number]
-        quota.limit = max(quota.limit, kind.find_limit(json.loads(row.settings), allowed=row.allowed_lately))
-        quota.used = (row.used or 0) + getattr(row, f"{kind.channel}_used_elsewhere")
-        quota.full = bool(row.full or getattr(row, f"{kind.channel}_full_elsewhere"))
-        quota.waiting += row.pages or 0
-    return quotas.values()
+        quota, key = read_quota(row, kind, json.loads(row.settings), day=day), row.project or row.number
+        known, pages = quotas.get(key, (quota, 0))
+        quotas[key] = replace(quota, limit=max(known.limit, quota.limit)), pages + (row.pages or 0)
+    return list(quotas.values())
 
 
 def _make_counters(counters: Mapping[str, Values]) -> Iterable[Metric]:
