@@ -33,6 +33,7 @@ from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions
+from tidings.web.metrics import make_gauge
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -103,37 +104,34 @@ class AnnounceMetrics:
     async def _measure_sites(self) -> list[Metric]:
         today = self._clock.now().astimezone(UTC).date()
         counts = (await read_days(self._database, today=today, days=1))[today]
-        urls = GaugeMetricFamily(
-            "tidings_urls_today", "Distinct URLs attempted and taken since midnight UTC.", labels=["channel", "outcome"]
-        )
+        urls: dict[tuple[str, ...], float] = {}
         for channel, count in counts.items():
-            urls.add_metric([str(channel), "attempted"], count.total)
-            urls.add_metric([str(channel), "taken"], count.successful)
+            urls |= {(str(channel), "attempted"): count.total, (str(channel), "taken"): count.successful}
         running, late = await self._executions.count_running(), await self._schedules.count_late()
-        alerts = GaugeMetricFamily("tidings_alerts_open", "Open alerts.", labels=["level"])
-        for level, number in (await self._alerts.count_by_level()).items():
-            alerts.add_metric([level.value], number)
+        alerts = {(level.value,): number for level, number in (await self._alerts.count_by_level()).items()}
+        about = "Distinct URLs attempted and taken since midnight UTC."
         return [
-            urls,
+            make_gauge("tidings_urls_today", about, urls, "channel", "outcome"),
             GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
             GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
             GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
-            alerts,
+            make_gauge("tidings_alerts_open", "Open alerts.", alerts, "level"),
         ]
 
     async def _measure_backlog(self, connection: AsyncConnection) -> list[Metric]:
-        pages = GaugeMetricFamily(
-            "tidings_announce_backlog_pages", "Pages that wait in the outbox, for each engine.", labels=["channel"]
-        )
-        oldest = GaugeMetricFamily(
-            "tidings_announce_oldest_delivery_age_seconds", "Age of the oldest open delivery.", labels=["channel"]
-        )
         now = to_milliseconds(self._clock.now())
+        pages: dict[tuple[str, ...], float] = {}
+        ages: dict[tuple[str, ...], float] = {}
         for channel, backlog in (await read_backlog(connection)).items():
-            pages.add_metric([str(channel)], backlog.pages)
-            age = 0 if backlog.oldest_at is None else max(0, now - backlog.oldest_at)
-            oldest.add_metric([str(channel)], age / 1000)
-        return [pages, oldest]
+            pages[str(channel),] = backlog.pages
+            ages[str(channel),] = 0 if backlog.oldest_at is None else max(0, now - backlog.oldest_at) / 1000
+        oldest = "tidings_announce_oldest_delivery_age_seconds"
+        return [
+            make_gauge(
+                "tidings_announce_backlog_pages", "Pages that wait in the outbox, for each engine.", pages, "channel"
+            ),
+            make_gauge(oldest, "Age of the oldest open delivery.", ages, "channel"),
+        ]
 
     async def _measure_quotas(self, connection: AsyncConnection) -> Sequence[Metric]:
         """The present day of each channel, over all sites that use it."""

@@ -7,23 +7,24 @@ streams, then FastAPI's routing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
 from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 
 from tidings.core.clock import Clock
 from tidings.core.net.addresses import Network
-from tidings.core.secrets.scopes import Scope
+from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.tokens import Tokens
 from tidings.core.stop import Stop
-from tidings.web.description import check_guarded, finish_description
+from tidings.web.description import ApiRouter, check_guarded, finish_description
 from tidings.web.errors import ProblemBody, ProblemRow, install_problems
-from tidings.web.metrics import CollectMetrics, HttpMetrics
+from tidings.web.metrics import CollectMetrics, HttpMetrics, make_metrics_router
 from tidings.web.middleware.admission import AdmissionMiddleware
-from tidings.web.middleware.auth import Authenticator, AuthMiddleware
+from tidings.web.middleware.auth import Authenticator, AuthMiddleware, require
 from tidings.web.middleware.callers import WrongTries
 from tidings.web.middleware.input import SLOWEST_BODY, InputMiddleware
 from tidings.web.middleware.request_context import RequestContextMiddleware
@@ -32,9 +33,7 @@ from tidings.web.pages.access import make_access_router
 from tidings.web.pages.pages import make_page_routers
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.routes.announce.hooks import HOOK_PATH
-from tidings.web.routes.docs import make_docs_router
 from tidings.web.routes.health import LIVE_PATH, READY_PATH, Check, make_health_router
-from tidings.web.routes.metrics import make_metrics_router
 
 OPEN_PATHS: Final = frozenset({LIVE_PATH, READY_PATH})
 # Open to who has no token: the last one checks a signature.
@@ -105,7 +104,7 @@ def create_app(services: WebServices) -> FastAPI:
         make_health_router(services.checks),
         *services.routers,
         make_metrics_router(metrics, collectors=services.collectors),
-        make_docs_router(),
+        _make_description_router(),
     ]
     if services.dashboard is not None:
         access = make_access_router(
@@ -120,6 +119,17 @@ def create_app(services: WebServices) -> FastAPI:
         app.router.routes.extend(router.routes)
     check_guarded(app.openapi(), open_paths=_UNGUARDED)
     return app
+
+
+def _make_description_router() -> ApiRouter:
+    """The description for programs. People read it as a page of the dashboard, /docs."""
+    router = ApiRouter(tags=["operations"])
+
+    @router.get("/openapi.json", summary="This API as OpenAPI", response_class=JSONResponse)
+    async def read_description(request: Request, _grant: Annotated[Grant, require(*Scope)]) -> JSONResponse:
+        return JSONResponse(request.app.openapi())
+
+    return router
 
 
 def _stack_layers(

@@ -14,6 +14,7 @@ from tidings.collect.status.queries import count_notes, count_threads, find_long
 from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
+from tidings.web.metrics import make_gauge
 
 _MOST_KEYWORDS: Final = 50
 
@@ -39,33 +40,33 @@ class CollectionMetrics:
         cookies = Counter((each.platform, each.state.status.value) for each in await self._cookies.list_all())
         now = self._clock.now()
         return [
-            _make_gauge(
+            make_gauge(
                 "tidings_collect_candidates",
                 "Candidates by platform and status.",
                 {(platform, status.value): n for platform, of in candidates.items() for status, n in of.items()},
-                labels=("platform", "status"),
+                "platform",
+                "status",
             ),
-            _make_gauge(
+            make_gauge(
                 "tidings_collect_oldest_pending_seconds",
                 "How long the first pending candidate of a platform has been due.",
                 {(platform,): max(0.0, (now - since).total_seconds()) for platform, since in waits.items()},
-                labels=("platform",),
+                "platform",
             ),
             _make_tries(tries),
-            _make_gauge(
-                "tidings_collect_cookies", "Cookies by platform and status.", cookies, labels=("platform", "status")
-            ),
-            _make_gauge(
+            make_gauge("tidings_collect_cookies", "Cookies by platform and status.", cookies, "platform", "status"),
+            make_gauge(
                 "tidings_collect_notes",
                 "Notes by the keyword that found them first; an empty keyword is all others.",
                 {(keyword,): number for keyword, number in notes.items()},
-                labels=("keyword",),
+                "keyword",
             ),
-            _make_gauge(
+            make_gauge(
                 "tidings_collect_comment_threads",
                 "Notes whose comments are not all read, by platform and status.",
                 {(platform, status.value): n for platform, of in threads.items() for status, n in of.items()},
-                labels=("platform", "status"),
+                "platform",
+                "status",
             ),
             *await self._measure_mirror(),
         ]
@@ -81,15 +82,6 @@ class CollectionMetrics:
                 "tidings_mirror_lag_seconds", "Age of the oldest change that waits.", value=max(0.0, lag)
             ),
         ]
-
-
-def _make_gauge(
-    name: str, text: str, values: dict[tuple[str, ...], float] | Counter[tuple[str, str]], *, labels: tuple[str, ...]
-) -> Metric:
-    gauge = GaugeMetricFamily(name, text, labels=labels)
-    for key, value in values.items():
-        gauge.add_metric(key, value)
-    return gauge
 
 
 def _make_tries(tries: Iterable[tuple[str, str, int]]) -> Metric:

@@ -98,16 +98,9 @@ UNAVAILABLE: Final = Problem(503, "database_unavailable", DATABASE_AWAY, headers
 DATABASE_ERRORS: Final = (OperationalError, InterfaceError, PoolTimeoutError, sqlite3.OperationalError)
 
 
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    errors: Sequence[FieldError] = (),
-    headers: Mapping[str, str] | None = None,
-) -> NoReturn:
+def problem(status: int, code: str, detail: str) -> NoReturn:
     """End this request with a problem. Raises ProblemError."""
-    raise ProblemError(Problem(status, code, detail, errors, headers or {}))
+    raise ProblemError(Problem(status, code, detail))
 
 
 class ProblemBody(BaseModel):
@@ -211,6 +204,11 @@ async def _answer_bad_input(request: Request, error: Exception) -> ProblemRespon
     return ProblemResponse(
         refuse_input([_read_error(each, known=known) for each in found[:_MOST_ERRORS]], count=len(found))
     )
+
+
+def refuse_field(field: str, rule: str) -> NoReturn:
+    """End this request with a 400 that names one field. Raises ProblemError."""
+    raise ProblemError(refuse_input([FieldError(field, rule)]))
 
 
 def refuse_input(errors: Sequence[FieldError], *, count: int | None = None) -> Problem:

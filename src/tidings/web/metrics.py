@@ -1,22 +1,32 @@
-"""Prometheus metrics: HTTP requests, the process, and the queue. The route is in `routes.metrics`.
+"""Prometheus metrics: HTTP requests, the process, and the queue; and GET /metrics.
 
 A collector is an async function that returns current metrics; each scrape calls it. A collector that fails costs its
 own metrics only and counts in `tidings_collector_failures_total`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Final, TypeVar
 
+from fastapi import Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Histogram, Info, Metric, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tidings.core.logs.logger import get_logger
 from tidings.core.queue.dispatcher import Dispatcher
+from tidings.core.secrets.scopes import Grant, Scope
+from tidings.web.description import ApiRouter
+from tidings.web.middleware.auth import require
 
+# The values of labels.
+Labels = TypeVar("Labels", bound=tuple[str, ...])
 CollectMetrics = Callable[[], Awaitable[Iterable[Metric]]]
 
 _LABELS: Final = ("method", "route", "status")
+# The format that every Prometheus reads.
+_TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 _log = get_logger(__name__)
 
 
@@ -70,10 +80,30 @@ class QueueMetrics:
 
     async def __call__(self) -> Iterable[Metric]:
         living = [worker for worker in await self._dispatcher.list_workers() if not worker.dead]
-        waiting = GaugeMetricFamily("tidings_jobs_waiting", "Jobs that no worker has taken yet.", labels=["queue"])
-        oldest = GaugeMetricFamily("tidings_job_oldest_seconds", "Age of the oldest waiting job.", labels=["queue"])
-        for state in await self._dispatcher.list_queues():
-            waiting.add_metric([state.queue], state.waiting)
-            oldest.add_metric([state.queue], state.oldest.total_seconds())
+        queues = await self._dispatcher.list_queues()
+        waiting = {(each.queue,): each.waiting for each in queues}
+        oldest = {(each.queue,): each.oldest.total_seconds() for each in queues}
         processes = len({worker.name for worker in living})
-        return [GaugeMetricFamily("tidings_workers", "Processes that take jobs.", value=processes), waiting, oldest]
+        return [
+            GaugeMetricFamily("tidings_workers", "Processes that take jobs.", value=processes),
+            make_gauge("tidings_jobs_waiting", "Jobs that no worker has taken yet.", waiting, "queue"),
+            make_gauge("tidings_job_oldest_seconds", "Age of the oldest waiting job.", oldest, "queue"),
+        ]
+
+
+def make_gauge(name: str, text: str, values: Mapping[Labels, float], *labels: str) -> Metric:
+    """A gauge with a value for each combination of labels."""
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        gauge.add_metric(key, value)
+    return gauge
+
+
+def make_metrics_router(metrics: HttpMetrics, *, collectors: Sequence[CollectMetrics]) -> ApiRouter:
+    router = ApiRouter(tags=["operations"])
+
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
+    async def read_metrics(_grant: Annotated[Grant, require(Scope.METRICS)]) -> Response:
+        return Response(await metrics.render(collectors), headers={"Content-Type": _TEXT_FORMAT})
+
+    return router

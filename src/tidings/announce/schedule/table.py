@@ -247,6 +247,9 @@ class Schedules:
         waits = and_(_has_follow_up, schedules.c.follow_up_at <= now)
         return and_(waits, schedules.c.paused_at.is_(None), _nothing_paused)
 
+    def _is_late(self) -> ColumnElement[bool]:
+        return and_(_can_be_late, schedules.c.late_at <= to_milliseconds(self._clock.now()), _nothing_paused)
+
     async def make_due(self, connection: AsyncConnection, number: int) -> None:
         """In the caller's transaction: make an interrupted execution due at once, where the site has a schedule."""
         now = to_milliseconds(self._clock.now())
@@ -293,12 +296,7 @@ class Schedules:
     async def find_next_due(self) -> datetime | None:
         """When the next execution after now is due. None where there is none, or everything is paused."""
         now = to_milliseconds(self._clock.now())
-        first = (
-            select(schedules.c.next_at)
-            .where(_can_be_due, schedules.c.next_at > now, _nothing_paused)
-            .order_by(schedules.c.next_at)
-            .limit(1)
-        )
+        first = select(func.min(schedules.c.next_at)).where(_can_be_due, schedules.c.next_at > now, _nothing_paused)
         async with self._database.read_once() as connection:
             return read_timestamp((await connection.execute(first)).scalar())
 
@@ -307,7 +305,7 @@ class Schedules:
         late = (
             select(schedules.c.site, sites.c.id, schedules.c.late_at, schedules.c.last_run_at)
             .join(sites, sites.c.number == schedules.c.site)
-            .where(_can_be_late, schedules.c.late_at <= to_milliseconds(self._clock.now()), _nothing_paused)
+            .where(self._is_late())
             .order_by(schedules.c.late_at)
             .limit(limit)
         )
@@ -322,11 +320,7 @@ class Schedules:
 
     async def count_late(self) -> int:
         """How many sites `list_late` could list."""
-        late = (
-            select(func.count())
-            .select_from(schedules)
-            .where(_can_be_late, schedules.c.late_at <= to_milliseconds(self._clock.now()), _nothing_paused)
-        )
+        late = select(func.count()).select_from(schedules).where(self._is_late())
         async with self._database.read() as connection:
             return int((await connection.execute(late)).scalar_one())
 

@@ -244,7 +244,6 @@ def check_url(field: str, url: str) -> Url:
         raise SiteError(field, f"{error}; it must be {_WANTED.get(field, _WANTED_URL)}") from None
 
 
-# Many sites share few schedules.
 # What CronSim says of a field → what the field takes.
 _CRON_FIELDS = {
     "Bad minute": "the minute must be 0 to 59",
@@ -255,6 +254,7 @@ _CRON_FIELDS = {
 }
 
 
+# Many sites share few schedules.
 @lru_cache(maxsize=256)
 def check_schedule(schedule: str) -> str:
     """A cron expression of five fields, or a name such as @daily for one. Returns the expression. Raises SiteError."""

@@ -6,7 +6,23 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, LargeBinary, Row, Table, Text, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Index,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    and_,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -150,8 +166,14 @@ class SiteRecords:
             return (await connection.execute(statement)).scalar()
 
     async def find(self, site_id: str) -> Site | None:
+        return await self._find(sites.c.id == site_id)
+
+    async def find_by_number(self, number: int) -> Site | None:
+        return await self._find(sites.c.number == number)
+
+    async def _find(self, which: ColumnElement[bool]) -> Site | None:
         async with self._database.read_once() as connection:
-            row = (await connection.execute(select(sites).where(_is_there, sites.c.id == site_id))).first()
+            row = (await connection.execute(select(sites).where(_is_there, which))).first()
         return None if row is None else self._read(row)
 
     async def change(self, site_id: str, change: Callable[[Site], Site]) -> Site | None:
@@ -163,11 +185,6 @@ class SiteRecords:
                 return None
             return await self._store(connection, change(self._read(row)), origin=Origin.API)
 
-    async def find_by_number(self, number: int) -> Site | None:
-        async with self._database.read_once() as connection:
-            row = (await connection.execute(select(sites).where(_is_there, sites.c.number == number))).first()
-        return None if row is None else self._read(row)
-
     async def check_keys(self) -> None:
         """Open the keys of one site for each master key. Raises KeyRingError."""
         first = select(func.min(sites.c.number)).where(_is_there).group_by(sites.c.encryption_key_id)
@@ -177,11 +194,9 @@ class SiteRecords:
 
     async def list_page(self, *, after: str | None = None, limit: int = 50, group: str | None = None) -> list[Site]:
         """The next configured sites, by id; of one group, or of all."""
-        statement = select(sites).where(_is_there, sites.c.origin != Origin.COMMAND).order_by(sites.c.id).limit(limit)
+        statement = select(sites).where(_is_configured(group)).order_by(sites.c.id).limit(limit)
         if after is not None:
             statement = statement.where(sites.c.id > after)
-        if group is not None:
-            statement = statement.where(sites.c.group_name == group)
         async with self._database.read() as connection:
             return [self._read(row) for row in await connection.execute(statement)]
 
@@ -198,9 +213,7 @@ class SiteRecords:
 
     async def count(self, *, group: str | None = None) -> int:
         """The number of configured sites; of one group, or of all."""
-        statement = select(func.count()).select_from(sites).where(_is_there, sites.c.origin != Origin.COMMAND)
-        if group is not None:
-            statement = statement.where(sites.c.group_name == group)
+        statement = select(func.count()).select_from(sites).where(_is_configured(group))
         async with self._database.read() as connection:
             return int((await connection.execute(statement)).scalar_one())
 
@@ -246,9 +259,8 @@ class SiteRecords:
 
     async def _rotate(self, site_id: str) -> int:
         async with self._database.write() as connection:
-            row = (
-                await connection.execute(select(sites).where(_is_there, sites.c.id == site_id).with_for_update())
-            ).first()
+            found = select(sites).where(_is_there, sites.c.id == site_id).with_for_update()
+            row = (await connection.execute(found)).first()
             if row is None or not self._keys.needs_rotation(row.encryption_key_id):
                 return 0
             values = self._encrypt(self._read(row))
@@ -285,6 +297,12 @@ async def claim_purge(connection: AsyncConnection, *, site: int, now: int) -> bo
         .values(purged_at=now)
     )
     return bool((await connection.execute(statement)).rowcount)
+
+
+def _is_configured(group: str | None) -> ColumnElement[bool]:
+    """Not announced by hand alone; of this group, or of any."""
+    is_in_group = true() if group is None else sites.c.group_name == group
+    return and_(_is_there, sites.c.origin != Origin.COMMAND, is_in_group)
 
 
 def _name_place(site_id: str, column: str) -> dict[str, str]:

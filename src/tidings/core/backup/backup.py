@@ -21,13 +21,13 @@ from typing import Any, Final
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.backup.comparison import RowSum
 from tidings.core.backup.file import (
     BackupError,
     BackupReader,
     DamagedBackupError,
     Header,
     NewerBackupError,
+    RowSum,
     Totals,
     create_backup,
     decode_row,

@@ -27,7 +27,7 @@ import os
 import secrets
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tidings.core.clock import parse_timestamp, to_text
+from tidings.core.secrets.master_key import sync_directory
 
 FORMAT: Final = 1
 
@@ -144,7 +145,7 @@ def create_backup(path: Path) -> Iterator[BackupWriter]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_directory(path.parent)
 
 
 def _check_replaceable(path: Path) -> None:
@@ -166,14 +167,6 @@ def _remove_leftovers(path: Path) -> None:
         with suppress(OSError), draft.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             draft.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class BackupReader:
@@ -247,6 +240,29 @@ def decode_row(line: bytes, *, width: int) -> list[Any]:
     if len(values) != width:
         raise DamagedBackupError("a row of another width")
     return values
+
+
+class RowSum:
+    """The sum over the rows of one table, by which two sets of rows are compared without holding either.
+
+    Databases sort texts differently, so the order of rows does not count. Each row becomes a digest: one row that is
+    missing, doubled or changed in one value changes the sum.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sum = 0
+
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
+        for row in rows:
+            digest = hashlib.blake2b(encode_row(row), digest_size=16).digest()
+            self._sum = (self._sum + int.from_bytes(digest)) % (1 << 128)
+            self.rows += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSum) and (self.rows, self._sum) == (other.rows, other._sum)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _encode_blob(value: object) -> dict[str, str]:

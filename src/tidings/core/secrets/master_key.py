@@ -167,7 +167,7 @@ def _create_key_file(path: Path, text: str) -> bool:
         return False
     finally:
         draft.unlink(missing_ok=True)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     return True
 
 
@@ -180,7 +180,8 @@ def _write_durably(path: Path, text: str) -> None:
         os.fsync(descriptor)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make sure that the names in this directory outlast a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

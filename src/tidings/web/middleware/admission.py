@@ -18,7 +18,7 @@ from tidings.core.secrets.hook_signatures import find_signature
 from tidings.web.description import list_scopes
 from tidings.web.errors import ProblemResponse
 from tidings.web.middleware.auth import GRANT, refuse_scope
-from tidings.web.middleware.input import HOOKS, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES
+from tidings.web.middleware.input import HOOKS, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES, has_body
 
 # A form of somebody who has not signed in, and a body that the route does not use.
 LARGEST_UNUSED: Final = 64 * 1024
@@ -44,7 +44,7 @@ class AdmissionMiddleware:
         self._routes: Sequence[_Route] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _has_body(scope):
+        if scope["type"] != "http" or not has_body(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         self._routes = self._routes or _list_routes(scope["app"])
@@ -69,11 +69,6 @@ def _list_routes(app: FastAPI) -> list[_Route]:
         for route in iter_route_contexts(app.routes)
         if route.methods
     ]
-
-
-def _has_body(scope: Scope) -> bool:
-    headers = Headers(scope=scope)
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 def _find_limit(scope: Scope, operation: dict[str, Any] | None) -> int:

@@ -30,15 +30,14 @@ class WrongTries:
 
     def add(self, address: str) -> int | None:
         """Count one. Returns the seconds to wait if there were too many before; this one is then not counted."""
-        now = self._clock.monotonic()
         tries = self._tries.setdefault(address, deque(maxlen=WRONG_TRIES))
         self._tries.move_to_end(address)
         if len(self._tries) > MOST_ADDRESSES:
             self._tries.popitem(last=False)
-        if len(tries) == WRONG_TRIES and (left := tries[0] + WINDOW.total_seconds() - now) > 0:
-            return math.ceil(left)
-        tries.append(now)
-        return None
+        wait = self.find_wait(address)
+        if wait is None:
+            tries.append(self._clock.monotonic())
+        return wait
 
     def find_wait(self, address: str) -> int | None:
         """The seconds to wait where there have been too many wrong tries already; nothing is counted."""

@@ -154,10 +154,19 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
+def has_body(headers: Headers) -> bool:
+    """Whether a body follows these headers of a request."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
 def _is_form(scope: Scope) -> bool:
     """Whether this is a form of a page, which `pages.forms` reads."""
-    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    kind = _read_kind(Headers(scope=scope).get("content-type", ""))
     return kind == "application/x-www-form-urlencoded" and not scope["path"].startswith(API_PATHS)
+
+
+def _read_kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def check_target(scope: Scope) -> None:
@@ -170,8 +179,7 @@ def check_body(body: bytes, *, content_type: str) -> Any:
     """The document of a body; None for an empty one. Raises ProblemError for JSON that parsers read differently."""
     if not body:
         return None
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if _read_kind(content_type) != "application/json":
         problem(415, "not_json", "send the body as `Content-Type: application/json`")
     try:
         if any(True for _ in islice(_NAME_END.finditer(body), _MOST_NAMES_IN_ALL, None)):

@@ -13,6 +13,7 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.web.errors import DATABASE_ERRORS, INTERNAL, UNAVAILABLE, ProblemResponse
 from tidings.web.metrics import HttpMetrics
+from tidings.web.middleware.input import has_body
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
 REQUEST_ID: Final = "X-Request-ID"
@@ -86,8 +87,7 @@ class _Exchange:
         self._receive = receive
         self._send = send
         self._request_id = request_id
-        headers = Headers(scope=scope)
-        self._body_waits = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        self._body_waits = has_body(Headers(scope=scope))
 
     async def receive(self) -> Message:
         message = await self._receive()

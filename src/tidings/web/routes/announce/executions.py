@@ -41,7 +41,7 @@ def make_executions_router(
     router = ApiRouter(prefix="/api/sites/{site_id}/executions", tags=["executions"])
 
     async def require_execution(site_id: SiteId, execution_id: ExecutionId, grant: ReadGrant) -> ExecutionRecord:
-        site = await lookup.require(await lookup.require_readable(site_id, grant))
+        site = await lookup.require_shown(site_id, grant)
         record = await executions.find(execution_id)
         if record is None or record.workflow_name != site.workflow_name:
             problem(404, "unknown_execution", "this site has no execution of this id")
@@ -60,7 +60,7 @@ def make_executions_router(
         limit: Annotated[int, Query(ge=1, le=200, description="How many at most.")] = 20,
         before: Annotated[str | None, Query(max_length=64, description="The id of the last one seen.")] = None,
     ) -> ExecutionsAnswer:
-        site = await lookup.require(await lookup.require_readable(site_id, grant))
+        site = await lookup.require_shown(site_id, grant)
         found = await executions.list_recent(site.workflow_name, limit=limit + 1, before=before)
         return ExecutionsAnswer(
             executions=[describe(record) for record in found[:limit]],

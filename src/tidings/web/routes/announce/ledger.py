@@ -15,7 +15,7 @@ from tidings.core.db.database import Database
 from tidings.core.executions import Executions
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
-from tidings.web.errors import FieldError, ProblemError, refuse_input
+from tidings.web.errors import refuse_field
 from tidings.web.middleware.auth import require
 from tidings.web.models.announce import ForgetBody, UrlsBody
 from tidings.web.models.announce_answers import FailedAnswer, ForgottenAnswer, LookupAnswer
@@ -34,12 +34,12 @@ def make_ledger_router(
         url: Annotated[str, Query(max_length=2_048, description="The page.", examples=["https://example.com/page"])],
     ) -> LookupAnswer:
         """Per channel: when it was last accepted, by which rule it is due or not, and what is open or failed."""
-        site = await lookup.require(await lookup.require_readable(site_id, grant))
+        site = await lookup.require_shown(site_id, grant)
         found = await find_page(
             site, url, database=database, clock=clock, rules=rules, channels=list_page_channels(site)
         )
         if found.refusal is LookupRefusal.INVALID:
-            raise ProblemError(refuse_input([FieldError("url", "it is not an http or https URL")]))
+            refuse_field("url", "it is not an http or https URL")
         return LookupAnswer.model_validate(found)
 
     @router.get("/failed", summary="List URLs that failed", responses=problem_answers(404))
@@ -48,7 +48,7 @@ def make_ledger_router(
         grant: Annotated[Grant, require(Scope.VIEWER)],
         limit: Annotated[int, Query(ge=1, le=1_000, description="How many at most, of each channel.")] = 100,
     ) -> FailedAnswer:
-        site = await lookup.require(await lookup.require_readable(site_id, grant))
+        site = await lookup.require_shown(site_id, grant)
         failed = [
             page
             for channel in Channel
@@ -67,8 +67,7 @@ def make_ledger_router(
         site = await lookup.require(site_id)
         since = parse_timestamp(body.since)
         if since is None:
-            message = "it must be a timestamp such as 2026-11-15T10:00:00Z, or a day"
-            raise ProblemError(refuse_input([FieldError("since", message)]))
+            refuse_field("since", "it must be a timestamp such as 2026-11-15T10:00:00Z, or a day")
         count = await forget_since(site, since, channel=body.channel, database=database, executions=executions)
         return ForgottenAnswer(forgotten=count)
 

@@ -57,6 +57,10 @@ class SiteLookup:
             problem(403, "other_site", "this token is for another site")
         return named
 
+    async def require_shown(self, site_id: str, grant: Grant) -> Site:
+        """The site of this id, if this token may read it."""
+        return await self.require(await self.require_readable(site_id, grant))
+
     async def require_granted(self, site_id: str | None, grant: Grant) -> Site:
         """The site of this id, or the only one, if this token may run it.
 

@@ -64,7 +64,7 @@ def _add_read_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServic
 
     @router.get("/{site_id}", summary="Read a site", responses=problem_answers(404))
     async def read_one_site(site_id: SiteId, grant: Annotated[Grant, require(Scope.VIEWER)]) -> SiteAnswer:
-        return SiteAnswer(site=describe_site(await lookup.require(await lookup.require_readable(site_id, grant))))
+        return SiteAnswer(site=describe_site(await lookup.require_shown(site_id, grant)))
 
 
 def _add_change_routes(router: ApiRouter, lookup: SiteLookup, services: SiteServices) -> None:

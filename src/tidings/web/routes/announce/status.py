@@ -69,7 +69,7 @@ def make_status_router(
     ) -> DailyAnswer:
         if site is None:
             _refuse_group(grant)
-        number = None if site is None else (await lookup.require(await lookup.require_readable(site, grant))).number
+        number = None if site is None else (await lookup.require_shown(site, grant)).number
         counts = await read_days(database, today=clock.now().astimezone(UTC).date(), days=days, site=number)
         worked = {channel for of in counts.values() for channel, count in of.items() if count.total}
         shown = {Channel.INDEXNOW, Channel.BING, *worked}
