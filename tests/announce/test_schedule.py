@@ -461,9 +461,7 @@ async def test_a_site_is_late_from_two_periods_after_its_last_run_until_it_runs(
     clock.set(since - timedelta(milliseconds=1))
     assert await planned.list_late() == []
     clock.set(since + MINUTE)
-    expected = LateSite(
-        site.number, site.id, since=since, last_run=datetime.fromisoformat(last_run).replace(tzinfo=UTC)
-    )
+    expected = LateSite(site.id, since=since, last_run=datetime.fromisoformat(last_run).replace(tzinfo=UTC))
     assert await planned.list_late() == [expected]
     assert await run_due(database, planned) == [site.number]
     assert await planned.list_late() == []
@@ -495,7 +493,7 @@ async def test_a_site_that_never_ran_is_late_two_periods_after_it_was_added(
     clock.advance(2 * HOUR - SECOND)
     assert await planned.list_late() == []
     clock.advance(SECOND)
-    assert await planned.list_late() == [LateSite(site.number, site.id, since=clock.now(), last_run=None)]
+    assert await planned.list_late() == [LateSite(site.id, since=clock.now(), last_run=None)]
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["a site", "everything"])

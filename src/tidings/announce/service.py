@@ -292,11 +292,11 @@ class AnnounceService:
         raised = {each.id for each in late}
         async with self.database.write() as connection:
             for each in late:
-                await self.alerts.raise_alert(connection, describe_lateness(each))
+                await self.alerts.raise_alert(connection, _describe_lateness(each))
             if len(late) < MOST_LATE:
                 # A site that was paused or disabled since is late no longer.
                 await self.alerts.resolve_matching(
-                    connection, lambda kind, subject: kind == "not_run" and subject not in raised
+                    connection, lambda kind, subject: kind == AnnounceAlert.NOT_RUN and subject not in raised
                 )
         self.alerts.wake()
 
@@ -331,7 +331,7 @@ def _make_request_job(public_id: str) -> Job:
     return Job(RUN, f"{RUN}:{public_id}", {"execution": public_id}, urgent=True)
 
 
-def describe_lateness(late: LateSite) -> Alert:
+def _describe_lateness(late: LateSite) -> Alert:
     last = "never" if late.last_run is None else f"last at {late.last_run:%Y-%m-%d %H:%M} UTC"
     return Alert(
         kind=AnnounceAlert.NOT_RUN,

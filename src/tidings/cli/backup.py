@@ -160,24 +160,23 @@ async def _open_database(settings: "Settings") -> "AsyncIterator[Database]":
 
 async def _find_key_problem(settings: "Settings") -> str | None:
     """Why the present master key cannot read the stored keys; None if it can, or if there are none."""
-    from sqlalchemy import func, select
+    from sqlalchemy import select
 
     from tidings.announce.site.table import SiteRecords, sites
     from tidings.core.secrets.master_key import KeyRingError
     from tidings.core.secrets.redaction import Redactor
     from tidings.storage import open_key_ring
 
-    # One site for each master key that has encrypted any.
-    examples = select(func.min(sites.c.id)).where(sites.c.indexnow_key.is_not(None)).group_by(sites.c.encryption_key_id)
     advice = say(
         "put the key of the installation that made the backup into {place} before you start Tidings",
         place=_name_key(settings),
     )
     async with _open_database(settings) as database:
         async with database.read() as connection:
-            names = list((await connection.execute(examples)).scalars())
-        if not names:
-            return None
+            if not (
+                await connection.execute(select(sites.c.id).where(sites.c.indexnow_key.is_not(None)).limit(1))
+            ).first():
+                return None
         # A key that is created now would only be in the way of the right one.
         if settings.master_key is None and not (settings.data_dir / "master.key").exists():
             return say(
@@ -185,8 +184,7 @@ async def _find_key_problem(settings: "Settings") -> str | None:
             )
         try:
             keys, _ = open_key_ring(settings, redactor=Redactor())
-            for name in names:
-                await SiteRecords(database, keys=keys, clock=SystemClock()).find(name)
+            await SiteRecords(database, keys=keys, clock=SystemClock()).check_keys()
         except KeyRingError as error:
             return say("the stored API keys cannot be read ({reason}); {advice}", reason=error, advice=advice)
     return None

@@ -21,11 +21,11 @@ class SiteSettings:
     # The site's host; None: the sitemap's.
     host: str | None
     # The URL of the key file, which usually contains the key; None: /KEY.txt on the host.
-    key_location: Secret | None
+    key_location: Secret | None = None
     # Read in this order, if the sitemap cannot be read.
-    backup_sitemap_urls: tuple[str, ...]
+    backup_sitemap_urls: tuple[str, ...] = ()
     # Announce pages that left the sitemap.
-    announce_removed: bool
+    announce_removed: bool = False
 
 
 def read_site(variables: Variables, *, has_key: bool) -> SiteSettings | None:

@@ -125,18 +125,17 @@ class ProblemResponse(JSONResponse):
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        content = {
-            "type": "about:blank",
-            "title": HTTPStatus(problem.status).phrase,
-            "status": problem.status,
-            "detail": problem.detail,
-            "code": problem.code,
-            "requestId": current_request_id() or NO_REQUEST,
-        }
-        if problem.errors:
-            content["errors"] = [{"field": each.field, "message": each.message} for each in problem.errors]
-        if problem.execution_id is not None:
-            content["executionId"] = problem.execution_id
+        body = ProblemBody(
+            type="about:blank",
+            title=HTTPStatus(problem.status).phrase,
+            status=problem.status,
+            detail=problem.detail,
+            code=problem.code,
+            errors=list(problem.errors) or None,
+            execution_id=problem.execution_id,
+            request_id=current_request_id() or NO_REQUEST,
+        )
+        content = body.model_dump(by_alias=True, exclude_none=True)
         super().__init__(content, status_code=problem.status, headers=dict(problem.headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -108,8 +108,6 @@ class ScheduleState:
 class LateSite:
     """A site without an execution for two periods."""
 
-    # The number of the site.
-    site: int
     id: str
     # When the second period ended.
     since: datetime
@@ -303,7 +301,8 @@ class Schedules:
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:
         """Sites without an execution for two periods although nothing is paused, the longest late first."""
         late = (
-            select(schedules.c.site, sites.c.id, schedules.c.late_at, schedules.c.last_run_at)
+            select(sites.c.id, schedules.c.late_at, schedules.c.last_run_at)
+            .select_from(schedules)
             .join(sites, sites.c.number == schedules.c.site)
             .where(self._is_late())
             .order_by(schedules.c.late_at)
@@ -311,12 +310,7 @@ class Schedules:
         )
         async with self._database.read() as connection:
             rows = (await connection.execute(late)).all()
-        return [
-            LateSite(
-                site=row.site, id=row.id, since=from_milliseconds(row.late_at), last_run=read_timestamp(row.last_run_at)
-            )
-            for row in rows
-        ]
+        return [LateSite(row.id, from_milliseconds(row.late_at), read_timestamp(row.last_run_at)) for row in rows]
 
     async def count_late(self) -> int:
         """How many sites `list_late` could list."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
-from tidings.announce.execution.report import EngineReport, RankedReport, Report
+from tidings.announce.execution.report import EngineReport, Report
 from tidings.cli.language import label, say, translate
 from tidings.cli.output import colour_status, escape, format_time, make_table
 
@@ -31,23 +31,19 @@ class ProgressView:
         """Update the bars from the report."""
         read = say("{total} pages read, {due} due", total=f"{report.total:,}", due=f"{report.new:,}")
         self._progress.update(self._crawl, description=read, completed=report.total)
-        due = report.new + report.removed
         for ranked in report.ranked.values():
-            self._show_ranked(ranked)
-        for endpoint, engine in report.engines.items():
-            if endpoint not in self._engines:
-                self._engines[endpoint] = self._progress.add_task(engine.engine.host, total=None)
-            total = max(due + report.repeated, engine.attempted) or None
-            self._progress.update(self._engines[endpoint], total=total, completed=engine.attempted)
+            if ranked.engine.requests:
+                total = None if ranked.quota is None else min(ranked.due or 0, ranked.quota.remaining)
+                self._show_engine(ranked.engine, total=total)
+        due = report.new + report.removed + report.repeated
+        for engine in report.engines.values():
+            self._show_engine(engine, total=max(due, engine.attempted) or None)
 
-    def _show_ranked(self, ranked: RankedReport) -> None:
-        engine = ranked.engine
-        if not engine.requests:
-            return
-        if engine.engine.endpoint not in self._engines:
-            self._engines[engine.engine.endpoint] = self._progress.add_task(engine.engine.host, total=None)
-        total = None if ranked.quota is None else min(ranked.due or 0, ranked.quota.remaining)
-        self._progress.update(self._engines[engine.engine.endpoint], total=total, completed=engine.attempted)
+    def _show_engine(self, engine: EngineReport, *, total: int | None) -> None:
+        endpoint = engine.engine.endpoint
+        if endpoint not in self._engines:
+            self._engines[endpoint] = self._progress.add_task(engine.engine.host, total=None)
+        self._progress.update(self._engines[endpoint], total=total, completed=engine.attempted)
 
 
 @contextmanager

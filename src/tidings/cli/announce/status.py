@@ -1,6 +1,6 @@
 """`tidings status`: the last executions, and pages that wait for an engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tidings.announce.channels.google.submissions import SitemapSubmission
-    from tidings.announce.channels.quota.channel_status import ChannelStatus
-    from tidings.announce.channels.quota.ranked import RankedKind
     from tidings.announce.ledger.failed_pages import FailedPage
     from tidings.announce.status import SiteOverview
     from tidings.core.executions import ExecutionRecord
@@ -36,9 +34,7 @@ class AnnounceStatus:
     executions: "Sequence[ExecutionRecord]"
     # Pages that are not accepted yet.
     failed: "Sequence[FailedPage]" = field(default_factory=list)
-    # How it is with each channel with a quota.
-    channels: "Mapping[RankedKind, ChannelStatus]" = field(default_factory=dict)
-    # The site's schedule, and whether a channel is off.
+    # The site's schedule and its channels with a quota.
     overview: "SiteOverview | None" = None
     # When a service was last seen, to the minute, and whether one runs now.
     service_seen_at: datetime | None = None
@@ -69,8 +65,6 @@ async def status(
 
 
 async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
-    from tidings.announce.channels.quota.channel_status import read_channel_status
-    from tidings.announce.channels.quota.kinds import RANKED_KINDS
     from tidings.announce.ledger.failed_pages import FailedPages
     from tidings.announce.ledger.ledger import Channel
     from tidings.announce.status import read_overview
@@ -88,7 +82,6 @@ async def _read_site(installation: "Installation", name: str) -> AnnounceStatus:
         failed=failed,
         service_seen_at=seen_at,
         service_runs=await installation.is_served(),
-        channels={kind: await read_channel_status(site, kind, database=database, clock=clock) for kind in RANKED_KINDS},
         overview=await read_overview(
             site.id, database=database, records=installation.sites, clock=clock, live=installation.service.live
         ),
@@ -112,17 +105,16 @@ def _describe(shown: AnnounceStatus) -> dict[str, Any]:
         ],
     }
     if shown.overview is not None:
-        whole = shown.overview.to_json()
-        document |= {name: whole.get(name) for name in ("status", "reason", "executing", "nextRun")}
+        told_above = ("siteId", "lastExecution", "execution")
+        document |= {name: value for name, value in shown.overview.to_json().items() if name not in told_above}
+        document.setdefault("reason", None)
         seen_at = shown.service_seen_at
         document |= {"serviceRuns": shown.service_runs, "serviceSeenAt": None if seen_at is None else to_text(seen_at)}
-        document["googleSitemaps"] = whole["googleSitemaps"]
-    for kind, status in shown.channels.items():
-        document |= {str(kind.channel): status.to_json(), f"{kind.channel}Quota": status.describe_quota()}
     return document
 
 
 def _print(shown: AnnounceStatus, *, console: "Console") -> None:
+    from tidings.announce.channels.quota.kinds import find_kind
     from tidings.cli.announce.report import describe_quota_line
 
     if shown.executions:
@@ -131,13 +123,14 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
         console.print(say("Nothing has run yet."))
     if shown.overview is not None:
         console.print(f"\n{_describe_state(shown.overview, shown)}")
-    for kind, status in shown.channels.items():
-        if status.quota is not None:
-            console.print(f"\n{describe_quota_line(translate(kind.title), status.quota)}")
-        if status.reason:
-            console.print(f"[red]{label(translate(kind.title), escape(translate(status.reason)))}[/]")
-    for sitemap in shown.overview.sitemaps if shown.overview is not None else ():
-        console.print(f"\n{_describe_sitemap(sitemap)}")
+        for channel, status in shown.overview.channels.items():
+            title = translate(find_kind(channel).title)
+            if status.quota is not None:
+                console.print(f"\n{describe_quota_line(title, status.quota)}")
+            if status.reason:
+                console.print(f"[red]{label(title, escape(translate(status.reason)))}[/]")
+        for sitemap in shown.overview.sitemaps:
+            console.print(f"\n{_describe_sitemap(sitemap)}")
     if shown.failed:
         console.print()
         console.print(say("Not accepted yet; sent first next time:"))

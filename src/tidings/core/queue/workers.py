@@ -45,7 +45,9 @@ class WorkerRecords:
         self, process: str, *, queues: Sequence[str], places: int, is_dead: Callable[[str], bool]
     ) -> AsyncIterator[None]:
         """This worker is in the table while the block runs. Rows of workers that are dead are removed first."""
-        await self._remove([row.process for row in await self.list_all() if is_dead(row.process)])
+        async with self._database.read() as connection:
+            known = (await connection.execute(select(workers.c.process))).scalars().all()
+        await self._remove([each for each in known if is_dead(each)])
         machine = socket.gethostname()
         row = {
             "process": process,

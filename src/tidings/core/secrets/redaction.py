@@ -8,6 +8,7 @@ falls on a multiple of the stride. So only those positions of the text are looke
 """
 
 import base64
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -176,28 +177,18 @@ def _widen_spans(text: str, spans: list[_Span]) -> Iterator[_Span]:
     """Spans that cut no escape in two, which could break a JSON string, and that leave earlier markers alone."""
     escapes = [match.span() for match in ESCAPE.finditer(text)]
     inside = {place: escape for escape in escapes for place in range(escape[0] + 1, escape[1])}
-    markers = list(_find_markers(text))
+    markers = [match.span() for match in re.finditer(re.escape(MARKER), text)]
     for start, end in spans:
         if any(start < marker_end and marker_start < end for marker_start, marker_end in markers):
             continue
         yield inside.get(start, (start, end))[0], inside.get(end, (start, end))[1]
 
 
-def _find_markers(text: str) -> Iterator[_Span]:
-    start = text.find(MARKER)
-    while start >= 0:
-        yield start, start + len(MARKER)
-        start = text.find(MARKER, start + len(MARKER))
-
-
-def _merge_spans(spans: Iterable[_Span]) -> Iterator[_Span]:
-    current: _Span | None = None
+def _merge_spans(spans: Iterable[_Span]) -> list[_Span]:
+    merged: list[_Span] = []
     for start, end in sorted(spans):
-        if current is None or start > current[1]:
-            if current:
-                yield current
-            current = start, end
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            current = current[0], max(current[1], end)
-    if current:
-        yield current
+            merged.append((start, end))
+    return merged
