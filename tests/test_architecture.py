@@ -1,11 +1,11 @@
 """The map in docs/architecture.md names every module, in the row of its folder. docs/dependencies.md and pyproject.toml
-name every package that is used."""
+name every package that is used. Files and functions are short."""
 
 import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -14,6 +14,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tidings"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 40
+# Longer functions, each with its reason. Migrations are not judged: what they once did is not changed any more.
+LONG_FUNCTIONS = {
+    "announce/execution/report.py:to_json": "a table: one row for each field of the JSON",
+    "collect/write/leases.py:__init__": "the statements of leases, which are built once and then only filled in",
+    "settings/settings.py:read_settings": "a table: one row for each variable",
+}
 ROW = re.compile(r"^\| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
@@ -84,3 +92,38 @@ def test_every_package_that_is_imported_is_declared() -> None:
 def test_every_declared_package_has_its_licence_and_reason_in_the_docs() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text().lower()
     assert {name for name in read_declared() if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page)} == set()
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def count_lines(function: Function) -> int:
+    """The lines of its body without its docstring. Functions inside, such as routes, are counted by themselves."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    inner = sum(count_between(each.decorator_list or [each], each) for each in list_inner(function))
+    return count_between(body, function) - inner if body else 0
+
+
+def count_between(first: Sequence[ast.AST], last: Function) -> int:
+    return (last.end_lineno or 0) - getattr(first[0], "lineno", 0) + 1
+
+
+def list_inner(node: ast.AST) -> Iterator[Function]:
+    """The functions directly inside."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function):
+            yield child
+        else:
+            yield from list_inner(child)
+
+
+def test_no_file_and_no_function_is_long_without_a_reason() -> None:
+    long = set()
+    for path in PACKAGE.rglob("*.py"):
+        text, name = path.read_text(), path.relative_to(PACKAGE).as_posix()
+        if len(text.splitlines()) > LONGEST_FILE:
+            long.add(name)
+        functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, Function))
+        if "/migrations/" not in name:
+            long |= {f"{name}:{each.name}" for each in functions if count_lines(each) > LONGEST_FUNCTION}
+    assert long - set(LONG_FUNCTIONS) == set()

@@ -1,7 +1,7 @@
 """The service: the application with all routes and, unless it only answers, the worker; they start and end together."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from fastapi import APIRouter, FastAPI
@@ -19,7 +19,7 @@ from tidings.web.announce_metrics import AnnounceMetrics
 from tidings.web.app import WebServices, create_app
 from tidings.web.collect_metrics import CollectionMetrics
 from tidings.web.errors import FieldError, Problem, ProblemRow, refuse_input
-from tidings.web.metrics import QueueMetrics
+from tidings.web.metrics import CollectMetrics, QueueMetrics
 from tidings.web.pages.view.rendering import PageRenderer
 from tidings.web.pages.view.routing import Dashboard
 from tidings.web.pages.view.texts import RULES, PageLanguage
@@ -90,23 +90,7 @@ class Service:
                 fixed_tokens=installation.settings.tokens,
                 trusted_proxies=installation.settings.trusted_proxies,
                 problems=PROBLEMS,
-                collectors=(
-                    AnnounceMetrics(
-                        installation.database,
-                        clock=installation.clock,
-                        sites=installation.sites,
-                        schedules=installation.schedules,
-                        executions=installation.executions,
-                        alerts=installation.alerts,
-                    ),
-                    QueueMetrics(installation.dispatcher),
-                    CollectionMetrics(
-                        installation.database,
-                        clock=installation.clock,
-                        cookies=installation.collect.cookies,
-                        mirror=installation.collect.mirror,
-                    ),
-                ),
+                collectors=_make_collectors(installation),
                 dashboard=Dashboard(
                     installation,
                     installation.sessions,
@@ -226,6 +210,24 @@ def make_collect_routers(installation: Installation, *, crawler: Crawler) -> lis
         make_notes_router(installation.collect.exporter, writer=installation.collect.writer, clock=installation.clock),
         make_collect_router(services),
     ]
+
+
+def _make_collectors(installation: Installation) -> Sequence[CollectMetrics]:
+    announce = AnnounceMetrics(
+        installation.database,
+        clock=installation.clock,
+        sites=installation.sites,
+        schedules=installation.schedules,
+        executions=installation.executions,
+        alerts=installation.alerts,
+    )
+    collect = CollectionMetrics(
+        installation.database,
+        clock=installation.clock,
+        cookies=installation.collect.cookies,
+        mirror=installation.collect.mirror,
+    )
+    return announce, QueueMetrics(installation.dispatcher), collect
 
 
 def _make_lookup(installation: Installation) -> SiteLookup:
