@@ -104,27 +104,24 @@ class AnnounceMetrics:
     async def _measure_sites(self) -> list[Metric]:
         today = self._clock.now().astimezone(UTC).date()
         counts = (await read_days(self._database, today=today, days=1))[today]
-        urls: dict[tuple[str, ...], float] = {}
+        urls: dict[tuple[str, str], int] = {}
         for channel, count in counts.items():
             urls |= {(str(channel), "attempted"): count.total, (str(channel), "taken"): count.successful}
         running, late = await self._executions.count_running(), await self._schedules.count_late()
-        alerts = {(level.value,): number for level, number in (await self._alerts.count_by_level()).items()}
         about = "Distinct URLs attempted and taken since midnight UTC."
         return [
             make_gauge("tidings_urls_today", about, urls, "channel", "outcome"),
             GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
             GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
             GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
-            make_gauge("tidings_alerts_open", "Open alerts.", alerts, "level"),
+            make_gauge("tidings_alerts_open", "Open alerts.", await self._alerts.count_by_level(), "level"),
         ]
 
     async def _measure_backlog(self, connection: AsyncConnection) -> list[Metric]:
         now = to_milliseconds(self._clock.now())
-        pages: dict[tuple[str, ...], float] = {}
-        ages: dict[tuple[str, ...], float] = {}
-        for channel, backlog in (await read_backlog(connection)).items():
-            pages[str(channel),] = backlog.pages
-            ages[str(channel),] = 0 if backlog.oldest_at is None else max(0, now - backlog.oldest_at) / 1000
+        backlogs = await read_backlog(connection)
+        pages = {str(channel): backlog.pages for channel, backlog in backlogs.items()}
+        ages = {str(channel): max(0, now - (backlog.oldest_at or now)) / 1000 for channel, backlog in backlogs.items()}
         oldest = "tidings_announce_oldest_delivery_age_seconds"
         return [
             make_gauge(

@@ -2,8 +2,9 @@
 statuses and codes are few, and of the keywords the 50 with most notes are named."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -15,6 +16,8 @@ from tidings.collect.write.cookies import CookieRecords
 from tidings.core.clock import Clock
 from tidings.core.db.database import Database
 from tidings.web.metrics import make_gauge
+
+Status = TypeVar("Status", bound=StrEnum)
 
 _MOST_KEYWORDS: Final = 50
 
@@ -39,34 +42,31 @@ class CollectionMetrics:
             threads = await count_threads(connection)
         cookies = Counter((each.platform, each.state.status.value) for each in await self._cookies.list_all())
         now = self._clock.now()
+        due_for = {platform: max(0.0, (now - since).total_seconds()) for platform, since in waits.items()}
+        by_status = ("platform", "status")
         return [
             make_gauge(
-                "tidings_collect_candidates",
-                "Candidates by platform and status.",
-                {(platform, status.value): n for platform, of in candidates.items() for status, n in of.items()},
-                "platform",
-                "status",
+                "tidings_collect_candidates", "Candidates by platform and status.", _flatten(candidates), *by_status
             ),
             make_gauge(
                 "tidings_collect_oldest_pending_seconds",
                 "How long the first pending candidate of a platform has been due.",
-                {(platform,): max(0.0, (now - since).total_seconds()) for platform, since in waits.items()},
+                due_for,
                 "platform",
             ),
             _make_tries(tries),
-            make_gauge("tidings_collect_cookies", "Cookies by platform and status.", cookies, "platform", "status"),
+            make_gauge("tidings_collect_cookies", "Cookies by platform and status.", cookies, *by_status),
             make_gauge(
                 "tidings_collect_notes",
                 "Notes by the keyword that found them first; an empty keyword is all others.",
-                {(keyword,): number for keyword, number in notes.items()},
+                notes,
                 "keyword",
             ),
             make_gauge(
                 "tidings_collect_comment_threads",
                 "Notes whose comments are not all read, by platform and status.",
-                {(platform, status.value): n for platform, of in threads.items() for status, n in of.items()},
-                "platform",
-                "status",
+                _flatten(threads),
+                *by_status,
             ),
             *await self._measure_mirror(),
         ]
@@ -82,6 +82,11 @@ class CollectionMetrics:
                 "tidings_mirror_lag_seconds", "Age of the oldest change that waits.", value=max(0.0, lag)
             ),
         ]
+
+
+def _flatten(counts: Mapping[str, Mapping[Status, int]]) -> dict[tuple[str, str], int]:
+    """By platform and status."""
+    return {(platform, status.value): n for platform, of in counts.items() for status, n in of.items()}
 
 
 def _make_tries(tries: Iterable[tuple[str, str, int]]) -> Metric:

@@ -19,8 +19,8 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter
 from tidings.web.middleware.auth import require
 
-# The values of labels.
-Labels = TypeVar("Labels", bound=tuple[str, ...])
+# The value of one label, or the values of several.
+Labels = TypeVar("Labels", bound=str | tuple[str, ...])
 CollectMetrics = Callable[[], Awaitable[Iterable[Metric]]]
 
 _LABELS: Final = ("method", "route", "status")
@@ -81,8 +81,8 @@ class QueueMetrics:
     async def __call__(self) -> Iterable[Metric]:
         living = [worker for worker in await self._dispatcher.list_workers() if not worker.dead]
         queues = await self._dispatcher.list_queues()
-        waiting = {(each.queue,): each.waiting for each in queues}
-        oldest = {(each.queue,): each.oldest.total_seconds() for each in queues}
+        waiting = {each.queue: each.waiting for each in queues}
+        oldest = {each.queue: each.oldest.total_seconds() for each in queues}
         processes = len({worker.name for worker in living})
         return [
             GaugeMetricFamily("tidings_workers", "Processes that take jobs.", value=processes),
@@ -95,7 +95,7 @@ def make_gauge(name: str, text: str, values: Mapping[Labels, float], *labels: st
     """A gauge with a value for each combination of labels."""
     gauge = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
-        gauge.add_metric(key, value)
+        gauge.add_metric([str(key)] if isinstance(key, str) else key, value)
     return gauge
 
 
