@@ -510,7 +510,7 @@ async def test_a_paused_site_is_not_late_nor_is_it_when_it_is_resumed(
     clock.advance(2 * HOUR - SECOND)
     assert await planned.list_late() == []
     clock.advance(SECOND)
-    assert [late.site for late in await planned.list_late()] == [site.number]
+    assert [late.id for late in await planned.list_late()] == [site.id]
 
 
 async def test_a_start_gives_every_stored_site_the_schedule_that_fits_it(

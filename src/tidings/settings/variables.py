@@ -5,7 +5,10 @@ ValueError
 """
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -20,7 +23,7 @@ Value = TypeVar("Value")
 Choice = TypeVar("Choice", bound=StrEnum)
 
 _LARGEST: Final = 1_000_000
-_MOST_DIGITS: Final = 9
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 _PREFIX: Final = "TIDINGS_"
 # Nobody else's variables begin like this.
 _OWN_PREFIXES: Final = frozenset({"TIDINGS", "INDEXNOW", "BING", "BAIDU", "FEISHU", "BILIBILI", "XIAOHONGSHU", "WEIBO"})
@@ -107,13 +110,13 @@ class Variables:
 
     def choice(self, name: str, default: Choice) -> Choice:
         """One of the values of the default's enumeration."""
-        text = self.text(name, default=default)
-        if text is None:
-            return default
-        try:
+
+        def parse(text: str) -> Choice:
+            if text not in tuple(type(default)):
+                raise ValueError(f"it must be one of {', '.join(type(default))}")
             return type(default)(text)
-        except ValueError:
-            raise SettingError(name, f"it must be one of {', '.join(type(default))}") from None
+
+        return self.read(name, parse, default)
 
     def switch(self, name: str, *, default: bool) -> bool:
         text = self.text(name, default="on" if default else "off")
@@ -123,24 +126,24 @@ class Variables:
 
     def whole(self, name: str, *, default: int, least: int, most: int, beside: str = "") -> int:
         """A whole number. `beside`: the end of the rule, where the caller takes a word too."""
-        text = self.text(name, default=default)
-        if text is None:
-            return default
-        if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or not least <= int(text) <= most:
-            raise SettingError(name, f"it must be a whole number from {least:,} to {most:,}{beside}")
-        return int(text)
+
+        def parse(text: str) -> int:
+            if not _WHOLE.fullmatch(text) or not least <= int(text) <= most:
+                raise ValueError(f"it must be a whole number from {least:,} to {most:,}{beside}")
+            return int(text)
+
+        return self.read(name, parse, default)
 
     def number(self, name: str, *, default: float, least: float) -> float:
-        text = self.text(name, default=default)
-        if text is None:
-            return default
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= _LARGEST:
-            raise SettingError(name, f"it must be a number from {least:g} to {_LARGEST:,}")
-        return value
+        def parse(text: str) -> float:
+            value = math.nan
+            with suppress(ValueError):
+                value = float(text)
+            if not least <= value <= _LARGEST:
+                raise ValueError(f"it must be a number from {least:g} to {_LARGEST:,}")
+            return value
+
+        return self.read(name, parse, default)
 
     def duration(
         self, name: str, default: timedelta, *, unit: str, least: float = 0, most: float = _LARGEST

@@ -1,5 +1,6 @@
 """`tidings check`: find mistakes before anything is sent."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,11 +38,9 @@ async def check(
     found = installation.know(given) if given else await require_site(installation, site)
     findings = await _find(installation, found)
     if as_json:
-        rows = [
-            {"subject": each.subject, "good": each.good, "message": each.message, "advice": each.advice or None}
-            for each in findings
-        ]
-        print_json({"site": found.id, "findings": rows})
+        print_json(
+            {"site": found.id, "findings": [{**asdict(each), "advice": each.advice or None} for each in findings]}
+        )
     else:
         for each in findings:
             mark = f"[green]{say('good')}[/]" if each.good else f"[red]{say('wrong')}[/]"

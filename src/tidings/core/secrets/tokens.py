@@ -114,19 +114,16 @@ class Tokens:
 
     async def _look_up(self, digest: str, *, now: float) -> Grant | None:
         changes = self._changes
-        grant = await self._read_grant(digest)
+        statement = select(tokens).where(tokens.c.digest == digest)
+        async with self._database.read() as connection:
+            row = (await connection.execute(statement)).first()
+        grant = None if row is None else Grant(Scope(row.scope), row.name, site=row.site, group=row.group_name)
         if grant is None:
             self._found.pop(digest, None)
         elif changes == self._changes:
             # Otherwise something was revoked meanwhile, perhaps this token: then it is not kept.
             self._found[digest] = grant, now + _CACHED_FOR.total_seconds()
         return grant
-
-    async def _read_grant(self, digest: str) -> Grant | None:
-        statement = select(tokens).where(tokens.c.digest == digest)
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
-        return None if row is None else Grant(Scope(row.scope), row.name, site=row.site, group=row.group_name)
 
     def _forget_found(self) -> None:
         self._changes += 1

@@ -22,38 +22,24 @@ def make_trigger_router(lookup: SiteLookup, *, service: AnnounceService) -> ApiR
     ended = {"model": StartedAnswer, "description": "The execution has ended."}
     answers = {200: ended, **problem_answers(404, 409, 503)}
 
+    @router.get("/trigger", name="trigger_by_get", summary="Run a site now", status_code=202, responses=answers)
+    @router.post("/trigger", name="trigger_by_post", summary="Run a site now", status_code=202, responses=answers)
     async def trigger(
-        site_id: str | None, channel: ChannelChoice, grant: Grant, response: Response, *, wait: bool
-    ) -> StartedAnswer:
-        site = await lookup.require_granted(site_id, grant)
-        started = await service.trigger(site, channel=channel)
-        if not wait:
-            return StartedAnswer(executionId=started.execution.public_id, siteId=site.id, status="running")
-        record = await started.wait()
-        response.status_code = 200
-        return StartedAnswer(
-            executionId=record.public_id, siteId=site.id, status=record.status.value, result=dict(record.result)
-        )
-
-    @router.get("/trigger", summary="Run a site now", status_code=202, responses=answers)
-    async def trigger_by_get(
         response: Response,
         grant: Annotated[Grant, require(Scope.SITE, changes_state=True)],
         site: SiteQuery = None,
         channel: ChannelQuery = ChannelChoice.ALL,
         wait: WaitQuery = False,
     ) -> StartedAnswer:
-        return await trigger(site, channel, grant, response, wait=wait)
-
-    @router.post("/trigger", summary="Run a site now", status_code=202, responses=answers)
-    async def trigger_by_post(
-        response: Response,
-        grant: Annotated[Grant, require(Scope.SITE)],
-        site: SiteQuery = None,
-        channel: ChannelQuery = ChannelChoice.ALL,
-        wait: WaitQuery = False,
-    ) -> StartedAnswer:
-        return await trigger(site, channel, grant, response, wait=wait)
+        found = await lookup.require_granted(site, grant)
+        started = await service.trigger(found, channel=channel)
+        if not wait:
+            return StartedAnswer(executionId=started.execution.public_id, siteId=found.id, status="running")
+        record = await started.wait()
+        response.status_code = 200
+        return StartedAnswer(
+            executionId=record.public_id, siteId=found.id, status=record.status.value, result=dict(record.result)
+        )
 
     @router.post(
         "/api/sites/{site_id}/urls",
