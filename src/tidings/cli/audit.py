@@ -42,7 +42,7 @@ async def audit(
     """
     from tidings.audit.audit import run_audit
 
-    report = await run_audit(make_subject(session.settings, backups=backup or [], repository=repository))
+    report = await run_audit(_make_subject(session.settings, backups=backup or [], repository=repository))
     if as_json:
         print_json(report.describe(), indent=2)
     else:
@@ -50,7 +50,7 @@ async def audit(
     return Exit.DONE if report.passed else Exit.FAILED
 
 
-def make_subject(settings: "Settings", *, backups: list[Path], repository: Path) -> "AuditSubject":
+def _make_subject(settings: "Settings", *, backups: list[Path], repository: Path) -> "AuditSubject":
     """The installation of these settings, as the audit sees it."""
     from tidings.audit.audit import AuditSubject
     from tidings.storage import find_database_url

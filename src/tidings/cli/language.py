@@ -5,14 +5,12 @@ JSON and logs stay as they are. `translate` is for texts that come from elsewher
 alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What none of them knows stays as it is.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from tidings.core.alerts.translation import Translator
+from tidings.core.alerts.translation import Translator, read_catalogue
 
 CATALOGUE: Final = Path(__file__).parent / "texts" / "zh.toml"
 FINDINGS: Final = Path(__file__).parent / "texts" / "findings.zh.toml"
@@ -48,8 +46,7 @@ def say_rule(name: str, rule: str) -> str:
 
 
 @cache
-def _load_translator() -> "Translator":
-    from tidings.core.alerts.translation import Translator
+def _load_translator() -> Translator:
     from tidings.wiring.alerts import list_alert_texts
 
     return Translator([FINDINGS, *list_alert_texts()])
@@ -57,4 +54,4 @@ def _load_translator() -> "Translator":
 
 @cache
 def _load_chinese() -> Mapping[str, str]:
-    return {key: str(value) for key, value in tomllib.loads(CATALOGUE.read_text(encoding="utf-8")).items()}
+    return read_catalogue(CATALOGUE)

@@ -18,13 +18,7 @@ from tidings.announce.channels.quota.kinds import RANKED_KINDS
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.channels.quota.site_columns import join_quota, read_quota
-from tidings.announce.execution_metrics import (
-    EXECUTION_BUCKETS,
-    INFINITY,
-    REQUEST_BUCKETS,
-    read_backlog,
-    read_counters,
-)
+from tidings.announce.execution_metrics import EXECUTION_BUCKETS, INFINITY, REQUEST_BUCKETS, read_backlog, read_counters
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.statistics import read_days
 from tidings.announce.schedule.table import Schedules

@@ -72,12 +72,8 @@ class ApiRouter(APIRouter):
     """A router of the API. Each operation has the name of its function, and these problems beside its own."""
 
     def __init__(self, *, problems: Iterable[int] = (*OF_EVERY_ROUTE, *OF_GUARDED_ROUTES), **options: Any) -> None:
-        super().__init__(generate_unique_id_function=_name_operation, responses=problem_answers(*problems), **options)
-
-
-def _name_operation(route: APIRoute) -> str:
-    """The function's name: `list_sites`."""
-    return route.name
+        answers = problem_answers(*problems)
+        super().__init__(generate_unique_id_function=lambda route: route.name, responses=answers, **options)
 
 
 def finish_description(document: dict[str, Any], *, problem: type) -> None:

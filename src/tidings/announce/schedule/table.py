@@ -326,16 +326,14 @@ class Schedules:
             self._count = int((await connection.execute(counted)).scalar_one())
             self._count_until = now + _COUNT_EVERY.total_seconds()
 
-    def _find_spread(self) -> timedelta:
-        """Long enough for one request of each site, at the pace of one engine. A spread of 0 stays 0."""
-        return max(self._spread, self._count * self._interval) if self._spread else self._spread
-
     def _plan_next(self, times: CronTimes | None, *, site: int, now: datetime) -> dict[str, int | None]:
         """The columns of the next execution; all NULL where there is none."""
         if times is None:
             return dict.fromkeys(_PLANNED)
+        # Long enough for one request of each site, at the pace of one engine. A spread of 0 stays 0.
+        spread = max(self._spread, self._count * self._interval) if self._spread else self._spread
         return {
-            "next_at": to_milliseconds(find_start(times, site=site, spread=self._find_spread())),
+            "next_at": to_milliseconds(find_start(times, site=site, spread=spread)),
             "late_at": to_milliseconds(now + times.two_periods),
             "late_after": times.two_periods // _MILLISECOND,
         }

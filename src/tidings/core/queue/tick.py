@@ -61,12 +61,8 @@ class Ticker:
         self._find_next_due = find_next_due
         self._loop = Loop(clock=clock)
         self._due_chores: Sequence[str] = ()
-        self._alive_at: datetime | None = None
-
-    @property
-    def alive_at(self) -> datetime | None:
-        """When the last tick succeeded. A healthy process makes one every few seconds."""
-        return self._alive_at
+        # When the last tick succeeded. A healthy process makes one every few seconds.
+        self.alive_at: datetime | None = None
 
     def wake(self) -> None:
         """Tick now: something was added, resumed or ended."""
@@ -121,6 +117,6 @@ class Ticker:
         except Exception:  # noqa: BLE001 - it is logged, and must not end the schedule of every site
             _log.exception("tick.failed")
             return AFTER_ERROR
-        self._alive_at = self._clock.now()
+        self.alive_at = self._clock.now()
         pause = self._dispatcher.tick_every
         return pause if next_due is None else max(SHORTEST_SLEEP, min(pause, next_due - self._clock.now()))

@@ -182,14 +182,12 @@ class Requirement(HTTPBearer):
         grant: Grant = request.scope[GRANT]
         if refusal := refuse_scope(grant, self._scopes):
             raise ProblemError(refusal)
-        if self._is_change(request):
+        changes_state = request.method not in _SAFE_METHODS if self._changes_state is None else self._changes_state
+        if changes_state:
             _refuse_session(request)
             _refuse_cross_site(request)
         check_query(request)
         return grant
-
-    def _is_change(self, request: Request) -> bool:
-        return request.method not in _SAFE_METHODS if self._changes_state is None else self._changes_state
 
 
 def refuse_scope(grant: Grant | None, scopes: Sequence[str]) -> Problem | None:
