@@ -330,8 +330,8 @@ async def test_removed_site_is_gone_with_its_keys_and_can_come_back(api: ApiStag
 
 async def test_site_of_the_environment_is_read_but_not_changed(sqlite_url: str, tmp_path: Path) -> None:
     """A1, A2: 409 that says where it is set up."""
-    own = SiteSettings(sitemap_url="https://own.example/sitemap.xml", key=Secret(KEY), host=None)
-    async with open_api(sqlite_url, tmp_path, site=own) as api:
+    own = SiteSettings(sitemap_url="https://own.example/sitemap.xml", host=None)
+    async with open_api(sqlite_url, tmp_path, site=own, indexnow_key=Secret(KEY)) as api:
         await api.installation.store_own_site()
         before = (await api.read("/api/sites/own.example"))["site"]
         assert before["indexnowKey"] == MASK

@@ -159,34 +159,35 @@ async def _open_database(settings: "Settings") -> "AsyncIterator[Database]":
 
 
 async def _find_key_problem(settings: "Settings") -> str | None:
-    """Why the present master key cannot read the stored keys; None if it can, or if there are none."""
+    """Why the present master key cannot read the stored keys and cookies; None if it can, or if there are none."""
     from sqlalchemy import select
 
     from tidings.announce.site.table import SiteRecords, sites
+    from tidings.collect.crawl.cookies.table import check_cookie_keys, cookies
     from tidings.core.secrets.master_key import KeyRingError
     from tidings.core.secrets.redaction import Redactor
     from tidings.storage import open_key_ring
 
+    secrets = select(sites.c.id).where(sites.c.indexnow_key.is_not(None)).union_all(select(cookies.c.cookie_name))
     advice = say(
         "put the key of the installation that made the backup into {place} before you start Tidings",
         place=_name_key(settings),
     )
     async with _open_database(settings) as database:
         async with database.read() as connection:
-            if not (
-                await connection.execute(select(sites.c.id).where(sites.c.indexnow_key.is_not(None)).limit(1))
-            ).first():
+            if (await connection.execute(secrets.limit(1))).first() is None:
                 return None
         # A key that is created now would only be in the way of the right one.
         if settings.master_key is None and not (settings.data_dir / "master.key").exists():
             return say(
-                "the stored API keys cannot be read, because there is no master key here; {advice}", advice=advice
+                "the stored secrets cannot be read, because there is no master key here; {advice}", advice=advice
             )
         try:
             keys, _ = open_key_ring(settings, redactor=Redactor())
             await SiteRecords(database, keys=keys, clock=SystemClock()).check_keys()
+            await check_cookie_keys(database, keys=keys)
         except KeyRingError as error:
-            return say("the stored API keys cannot be read ({reason}); {advice}", reason=error, advice=advice)
+            return say("the stored secrets cannot be read ({reason}); {advice}", reason=error, advice=advice)
     return None
 
 

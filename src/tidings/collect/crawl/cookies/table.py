@@ -142,7 +142,7 @@ def _open_unbound(cookie: Cookie, *, keys: KeyRing) -> Secret | None:
 async def check_cookie_keys(database: ReadableDatabase, *, keys: KeyRing) -> None:
     """Check that some cookie of each master key can be opened. Raises KeyRingError."""
     async with database.read() as connection:
-        found = [_read_cookie(row) for row in await connection.execute(select(cookies))]
+        found = await read_cookies(connection)
     opened: set[str] = set()
     errors: dict[str, KeyRingError] = {}
     for cookie in found:
