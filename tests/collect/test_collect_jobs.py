@@ -75,9 +75,8 @@ class Process:
     ) -> None:
         periodic = PeriodicJobs(stage.database, clock=stage.clock)
         chosen = list_intervals(intervals or Intervals(), drives=drives)
-        self._places = len(chosen)
         self.dispatcher = EmbeddedDispatcher(
-            stage.database, clock=stage.clock, process_lock=process_lock, places={"collect": self._places}
+            stage.database, clock=stage.clock, process_lock=process_lock, places={"collect": len(chosen)}
         )
         self.jobs = CollectJobs(
             stage.database,
@@ -97,8 +96,7 @@ class Process:
 
     async def is_idle(self) -> bool:
         await asyncio.sleep(0)
-        async with self.dispatcher.open_tick() as connection:
-            return await self.dispatcher.find_room(connection, "collect") == self._places
+        return not self.dispatcher.busy
 
 
 @asynccontextmanager

@@ -73,6 +73,11 @@ class EmbeddedDispatcher:
         # `tidy` finds stop requests of other processes.
         return _TICK_WHILE_RUNNING if self._running else _TICK_WHILE_IDLE
 
+    @property
+    def busy(self) -> int:
+        """How many jobs wait or run here."""
+        return len(self._waiting) + len(self._running)
+
     @asynccontextmanager
     async def open_tick(self) -> AsyncIterator[AsyncConnection]:
         async with self._database.read() as connection:
