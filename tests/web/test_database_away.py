@@ -11,6 +11,7 @@ import pytest
 from tests.stage import make_settings
 from tests.waiting import wait_until
 from tests.web.api_stage import ApiStage, open_api
+from tests.web.pages.browser import Browser
 from tests.web.workflow_stage import NOTE
 from tidings.settings.collect import CollectSettings
 
@@ -70,10 +71,17 @@ async def _has_workers(api: ApiStage) -> bool:
 
 @pytest.mark.thorough
 async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiStage, tmp_path: Path) -> None:
-    """C35: at every route, with every token, and in the envelope as retryable; nothing says why in detail."""
+    """C35: at every route, with every token, and in the envelope as retryable; nothing says why in detail. A person
+    gets a page that can be loaded again."""
     await wait_until(lambda: _has_workers(api))
+    browser = Browser(api)
+    await browser.sign_in()
     await api.installation.database.close()
     _take_away(tmp_path)
+    page = await browser.get("/sites")
+    assert (page.status, page.headers["retry-after"].isdigit()) == (503, True)
+    assert "The database does not answer" in page.text
+    assert 'href="/sites"' in page.text.partition("<main")[2]
     for method, path, document in REQUESTS:
         answer = await (api.ask(method, path, document) if document is not None else api.ask(method, path))
         assert answer.status == 503, (path, answer.text)

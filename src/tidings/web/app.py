@@ -114,6 +114,7 @@ def create_app(services: WebServices) -> FastAPI:
             trusted_proxies=services.trusted_proxies,
         )
         routers += [access, *make_page_routers(services.dashboard)]
+        app.state.problem_page = services.dashboard.render_problem
     for router in routers:
         # `include_router` would build each route a second time: 4 MB, and 0.2 s of every start.
         app.router.routes.extend(router.routes)

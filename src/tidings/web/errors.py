@@ -11,19 +11,20 @@ malformed with the same shape.
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -31,7 +32,7 @@ from tidings.collect.crawl.envelope import DATABASE_AWAY, Meta, make_error, wrap
 from tidings.collect.errors import ErrorCode
 from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import NO_REQUEST, current_request_id
-from tidings.web.description import PROBLEM_TYPE, list_body_fields
+from tidings.web.description import API_PATHS, PROBLEM_TYPE, list_body_fields
 from tidings.web.envelope import EnvelopeResponse, is_enveloped
 
 _log = get_logger(__name__)
@@ -118,8 +119,19 @@ class ProblemBody(BaseModel):
     request_id: str
 
 
+# Renders a problem for people. The application keeps it in its state, where it has pages.
+ProblemPage = Callable[[Request, Problem], Awaitable[Response]]
+
+
+def asks_for_page(scope: Scope) -> bool:
+    """Whether a browser asks for a page, or sends one's form."""
+    return not scope["path"].startswith(API_PATHS) and "text/html" in Headers(scope=scope).get("accept", "")
+
+
 class ProblemResponse(JSONResponse):
-    """A problem as an answer; middleware calls it as an ASGI application. Its shape depends on the path."""
+    """A problem as an answer; middleware calls it as an ASGI application. Its shape depends on the path, and on
+    whether a browser asks: people get a page.
+    """
 
     media_type = PROBLEM_TYPE
 
@@ -139,8 +151,11 @@ class ProblemResponse(JSONResponse):
         super().__init__(content, status_code=problem.status, headers=dict(problem.headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        page: ProblemPage | None = getattr(scope["app"].state, "problem_page", None) if "app" in scope else None
         if is_enveloped(scope["path"]):
             await _envelop(self._problem)(scope, receive, send)
+        elif page is not None and asks_for_page(scope):
+            await (await page(Request(scope), self._problem))(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 

@@ -40,7 +40,8 @@ def test_a_time_shows_utc_on_hover() -> None:
         (timedelta(hours=-2, minutes=-10), "2 h ago", "2 小时前"),
         (timedelta(hours=15), "in 15 h", "15 小时后"),
         (timedelta(days=-1), "1 day ago", "1 天前"),
-        (timedelta(seconds=20), "now", "刚刚"),
+        (timedelta(seconds=20), "now", "即将"),
+        (timedelta(seconds=-20), "just now", "刚刚"),
         (timedelta(days=-8), "8 Nov 08:48", "11月8日 08:48"),
     ],
 )

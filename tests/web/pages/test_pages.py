@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -11,8 +12,10 @@ from tests.web.api_stage import BING_KEY, ApiStage, hold, open_api
 from tests.web.pages.browser import Browser
 from tests.web.pages.test_page_cost import MOST_QUERIES, record_queries
 from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alerts.kinds import CollectAlert
 from tidings.collect.write.cookies import make_cookie
 from tidings.core.alerts.events import Alert
+from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.wire.faults import Fault
 
@@ -127,7 +130,7 @@ async def test_all_failed_pages_are_requeued_by_one_button(api: ApiStage, browse
     assert "Requeue all 1" in (await browser.get(site)).text
     api.engine.recover()
     answer = await browser.post(f"{site}/requeue", all="1")
-    assert "1 pages are sent again" in (await browser.get(answer.headers["location"])).text
+    assert "1 page is sent again" in (await browser.get(answer.headers["location"])).text
     await api.run()
     assert "No failed URL" in (await browser.get(f"{site}/failed")).text
 
@@ -284,6 +287,23 @@ async def test_an_alert_that_ended_stands_beside_the_open_ones(api: ApiStage, br
     assert "Over since" in past
 
 
+async def test_the_most_urgent_alert_comes_first_and_names_its_platform(api: ApiStage, browser: Browser) -> None:
+    """C24: also when it is the oldest. The level stands once, and a command that is advised is code."""
+    alerts = api.installation.alerts
+    no_cookie = Alert(kind=CollectAlert.NO_ACTIVE_COOKIE, subject="weibo", reason="none", action="`tidings cookies`.")
+    async with api.installation.database.write() as connection:
+        await alerts.raise_alert(connection, no_cookie)
+        for number in range(6):
+            skipped = Alert(kind=CollectAlert.NOTES_SKIPPED, subject=f"platform-{number}", reason="gone", action="-")
+            await alerts.raise_alert(connection, skipped)
+    shown = re.findall(r"<h3>(.*?)</h3>", (await browser.get("/")).text)
+    assert shown[:2] == ["No cookie can be used: Weibo", "Notes were skipped: platform-5"]
+    browser.cookies["language"] = "zh"
+    page = (await browser.get("/alerts")).text
+    assert "没有可用的 Cookie：微博" in page
+    assert "<code>tidings cookies</code>" in page
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "english", "chinese"),
@@ -323,6 +343,42 @@ async def test_a_problem_is_a_page(browser: Browser) -> None:
     answer = await browser.get("/sites/unknown.example")
     assert answer.status == 404
     assert "There is nothing at this address" in answer.text
+
+
+async def test_an_address_without_a_route_is_a_page_for_people_and_a_problem_for_programs(
+    api: ApiStage, browser: Browser
+) -> None:
+    """So is a form's address that somebody opens by hand."""
+    for path in ("/nothing/here", "/candidates/retry"):
+        shown = await browser.get(path)
+        assert "There is nothing at this address" in shown.text, path
+        assert 'href="/sites"' in shown.text
+        assert shown.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
+        assert (await api.ask("GET", path)).json["status"] == shown.status
+    assert (await browser.get("/api/nothing")).json["code"] == "not_found"
+
+
+async def test_a_form_that_is_sent_after_the_session_ended_says_that_nothing_was_changed(
+    api: ApiStage, browser: Browser
+) -> None:
+    site = (await api.add_site())["id"]
+    browser.cookies.clear()
+    answer = await browser.post(f"/sites/{site}/pause")
+    assert answer.status == 401
+    assert "Nothing was changed. Sign in" in answer.text
+    assert 'href="/sign-in"' in answer.text
+    # Who is not signed in learns nothing, not even how many sites there are.
+    assert 'href="/sites"' not in answer.text
+    await browser.sign_in()
+    assert f'action="/sites/{quote(site, safe="")}/pause"' in (await browser.get(f"/sites/{site}")).text
+
+
+async def test_who_may_not_see_a_page_can_sign_in_with_another_token(api: ApiStage, browser: Browser) -> None:
+    """The session ends first: the page of signing in would lead back."""
+    viewer = (await api.installation.tokens.make(Scope.VIEWER, name="looks")).reveal()
+    await browser.post("/sign-out")
+    await browser.sign_in(viewer)
+    assert 'action="/sign-out"' in (await browser.get("/settings")).text.partition("<main")[2]
 
 
 @pytest.mark.thorough

@@ -13,13 +13,13 @@ class CollectAlert(AlertKind):
     # Collect as a whole: under 90 % of the tries succeeded for ten minutes.
     SUCCESS_RATE = "success_rate", AlertLevel.P1, "P1: the success rate is under 90 %", "P1：成功率低于 90%"
     # Collect as a whole: more than 500 candidates have been waiting for half an hour.
-    MANY_PENDING = "many_pending", AlertLevel.P2, "P2: more than 500 candidates wait", "P2：待采集内容超过 500 条"
+    MANY_PENDING = "many_pending", AlertLevel.P2, "P2: more than 500 candidates wait", "P2：待采集候选超过 500 个"
     # A cookie: it cools, or was given up. A captcha is reported like this.
     COOKIE_RESTING = "cookie_resting", AlertLevel.INFO, "A cookie needs a person", "Cookie 需要人工处理"
     # A cookie: its session ends within a few days.
     COOKIE_ENDING = "cookie_ending", AlertLevel.P2, "P2: a cookie ends soon", "P2：Cookie 即将到期"
     # A platform: candidates were given up for a reason that no retry can change.
-    NOTES_SKIPPED = "notes_skipped", AlertLevel.INFO, "Notes were skipped", "部分内容已跳过"
+    NOTES_SKIPPED = "notes_skipped", AlertLevel.INFO, "Notes were skipped", "部分笔记已跳过"
     # A platform: keywords cannot be searched, although there is a cookie.
     SEARCH_FAILED = "search_failed", AlertLevel.INFO, "Keywords cannot be searched", "关键词搜索失败"
     # A workflow: it failed as a whole. Resolved when it next succeeds, or has nothing more to do.

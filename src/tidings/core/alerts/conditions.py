@@ -4,6 +4,7 @@ A row is inserted when a condition begins, marked when it fires, and deleted whe
 the end is stored among the past alerts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     and_,
+    case,
     delete,
     func,
     insert,
@@ -197,9 +199,11 @@ class Conditions:
         row = (await connection.execute(statement)).mappings().first()
         return None if row is None else _read_condition(row)
 
-    async def list_open(self, *, limit: int) -> list[OpenCondition]:
-        """The newest first."""
-        statement = select(alert_conditions).order_by(alert_conditions.c.id.desc()).limit(limit)
+    async def list_open(self, *, limit: int, ranks: Mapping[str, int]) -> list[OpenCondition]:
+        """Those of the least rank first, then the newest. A kind without a rank, of another release, comes last."""
+        columns = alert_conditions.c
+        by_rank = [case(ranks, value=columns.kind, else_=len(ranks))] if ranks else []
+        statement = select(alert_conditions).order_by(*by_rank, columns.id.desc()).limit(limit)
         async with self._database.read() as connection:
             return [_read_condition(row) for row in (await connection.execute(statement)).mappings()]
 

@@ -55,5 +55,11 @@ class AlertKinds:
         return self._by_name.get(name)
 
     @cached_property
+    def ranks(self) -> dict[str, int]:
+        """How urgent each kind is, by its name: 0 is P0."""
+        levels = list(AlertLevel)
+        return {name: levels.index(kind.level) for name, kind in self._by_name.items()}
+
+    @cached_property
     def _by_name(self) -> dict[str, AlertKind]:
         return {kind.value: kind for kind in self._kinds}

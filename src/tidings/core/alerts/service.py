@@ -110,8 +110,8 @@ class Alerts:
         return found is not None and found.fired_at is not None
 
     async def list_open(self, *, limit: int = 100) -> list[OpenCondition]:
-        """The conditions that hold now, the newest first."""
-        return await self._conditions.list_open(limit=limit)
+        """The conditions that hold now: the most urgent first, then the newest."""
+        return await self._conditions.list_open(limit=limit, ranks=self._kinds.ranks)
 
     async def list_past(self, *, limit: int = 100) -> list[PastAlert]:
         """Alerts that ended within the last 90 days, the latest end first."""

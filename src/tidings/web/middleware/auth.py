@@ -25,8 +25,7 @@ from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.secrets.sessions import Sessions, WebSession
 from tidings.core.secrets.tokens import Tokens, digest_token, is_made_token
-from tidings.web.description import API_PATHS
-from tidings.web.errors import Problem, ProblemError, ProblemResponse, problem
+from tidings.web.errors import Problem, ProblemError, ProblemResponse, asks_for_page, problem
 from tidings.web.middleware.callers import WrongTries, find_caller, is_secure
 from tidings.web.middleware.input import HOOKS, check_query
 
@@ -101,7 +100,9 @@ class AuthMiddleware:
         refusal = await (self._accept_token(connection, token) if token else self._accept_session(connection))
         if refusal is None:
             await self._app(connection, receive, send)
-        elif refusal is _MISSING and self._sessions and _asks_for_page(connection):
+        elif (
+            refusal is _MISSING and self._sessions and connection["method"] == "GET" and asks_for_page(connection)
+        ):
             await RedirectResponse(_locate_sign_in(connection), status_code=303)(connection, receive, send)
         else:
             await ProblemResponse(refusal)(connection, receive, send)
@@ -143,12 +144,6 @@ class AuthMiddleware:
 def name_session_cookie(*, secure: bool) -> str:
     """The session cookie's name. Browsers keep a `__Host-` cookie to https, this host and the path `/`."""
     return "__Host-tidings-session" if secure else "tidings-session"
-
-
-def _asks_for_page(connection: Connection) -> bool:
-    """Whether a browser asks for a page."""
-    is_page = not connection["path"].startswith(API_PATHS)
-    return is_page and connection["method"] == "GET" and "text/html" in Headers(scope=connection).get("accept", "")
 
 
 def _locate_sign_in(connection: Connection) -> str:

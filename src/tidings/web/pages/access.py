@@ -20,7 +20,7 @@ from tidings.web.pages.view.texts import PageLanguage
 def make_access_router(
     dashboard: Dashboard, *, authenticator: Authenticator, tries: WrongTries, trusted_proxies: Sequence[Network]
 ) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     renderer = dashboard.renderer
 
     def name_cookie(request: Request) -> str:

@@ -1,5 +1,6 @@
 """Alerts: those that are open, with what to do, and those that have ended. The overview shows them too."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -7,20 +8,23 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from tidings.announce.execution.alerts import AnnounceAlert
+from tidings.collect.alerts.conditions import SUBJECT
 from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.conditions import OpenCondition
 from tidings.core.alerts.kinds import AlertKind, AlertLevel, Language
 from tidings.core.secrets.scopes import Scope
+from tidings.web.pages.collect import name_platform
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, refuse_group, require_scope
 
 _MOST: Final = 100
+_LEVEL_PREFIX: Final = re.compile("^P[0-9](: |：)")
 # The field of the settings' form that holds the key of a channel; an engine has that of IndexNow.
 _KEY_FIELDS: Final = {"bing": "bingApiKey", "baidu": "baiduToken", "google": "googleCredentials"}
 
 
 def make_alerts_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
 
     @router.get("/alerts")
     async def show_alerts(request: Request) -> Response:
@@ -89,18 +93,22 @@ def name_level(kind: str) -> str:
 
 
 def title_alert(kind: str, subject: str, formats: Formats) -> str:
-    """The kind's title in the page's language, and what it is about."""
+    """The kind's title in the page's language, and what it is about, unless that is collect as a whole."""
     title = name_kind(kind, formats)
-    site, _, engine = subject.partition(" at ")
+    if subject == SUBJECT:
+        return title
+    site, _, engine = name_platform(subject, formats).partition(" at ")
     if formats.is_chinese:
         return f"{title}：{site}（{engine}）" if engine else f"{title}：{site}"
-    return f"{title}: {subject}"
+    return f"{title}: {site} at {engine}" if engine else f"{title}: {site}"
 
 
 def name_kind(kind: str, formats: Formats) -> str:
-    """The kind's title in the page's language; its own name for one that another release knew."""
+    """The kind's title in the page's language, without its level, which has a badge; its own name for one that another
+    release knew."""
     found = find_kind(kind)
-    return kind if found is None else found.titles[Language(formats.texts.language.value)]
+    title = kind if found is None else found.titles[Language(formats.texts.language.value)]
+    return formats.begin(_LEVEL_PREFIX.sub("", title))
 
 
 def find_kind(name: str) -> AlertKind | None:

@@ -39,7 +39,7 @@ _TONES: Final = {
 
 
 def make_collect_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_candidates(router, dashboard)
     _add_cookies(router, dashboard)
     return router
@@ -49,6 +49,12 @@ def name_platform(platform: str, formats: Formats) -> str:
     """The platform's name as people know it; one from a package keeps its own."""
     key = f"platform.{platform}"
     return formats.texts(key) if formats.texts.has(key) else platform
+
+
+def name_error(code: str | None, formats: Formats) -> str:
+    """What this error code of collect means; empty without one."""
+    key = f"collect_error.{code}"
+    return formats.texts(key) if formats.texts.has(key) else code or ""
 
 
 def describe_collection(summary: CollectionSummary, formats: Formats, *, mirrored: bool) -> dict[str, Any] | None:
@@ -123,7 +129,7 @@ def _add_candidates(router: APIRouter, dashboard: Dashboard) -> None:
                     "platform_id": each.platform,
                     "url": each.note_url,
                     "platform": name_platform(each.platform, formats),
-                    "code": each.code,
+                    "error": name_error(each.code, formats),
                     "message": formats.say(each.message),
                     "retries": each.retry_count,
                     "at": formats.relative(each.failed_at),

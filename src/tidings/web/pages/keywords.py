@@ -15,7 +15,8 @@ from tidings.collect.errors import CrawlError
 from tidings.collect.watching import KeywordChecks
 from tidings.collect.write.keywords import MOST_PAGES, NO_REFRESH, Keyword, RefreshPlan, parse_refresh
 from tidings.core.secrets.scopes import Scope
-from tidings.web.pages.collect import name_platform
+from tidings.web.pages.collect import name_error, name_platform
+from tidings.web.pages.overview import make_link
 from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.forms import FormState, FormValues, read_form
 from tidings.web.pages.view.questions import Question, ask
@@ -56,7 +57,7 @@ class KeywordWish:
 
 
 def make_keywords_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_list(router, dashboard)
     _add_changes(router, dashboard)
     return router
@@ -120,7 +121,8 @@ def _describe_row(keyword: Keyword, formats: Formats) -> Mapping[str, Any]:
         "last": formats.relative(keyword.last_run_at),
         "found": keyword.last_found,
         "created": keyword.last_created,
-        "error": keyword.last_error_code,
+        "notes": make_link("/notes", {"platform": keyword.platform, "keyword": keyword.keyword}),
+        "error": name_error(keyword.last_error_code, formats),
     }
 
 

@@ -44,7 +44,7 @@ COUNTS: Final = ("views", "likes", "favorites", "comments", "shares", "coins", "
 
 
 def make_notes_pages_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_list(router, dashboard)
     _add_deletion(router, dashboard)
     _add_note(router, dashboard)
@@ -240,7 +240,7 @@ def _draw_trend(
             "note.growth", n=f"{growth:+,}", day=formats.date(points[0][0].astimezone(formats.zone).date())
         ),
         "segments": [(f"{href}?count={each}", formats.texts(f"note.count.{each}"), each == name) for each in shown],
-        "columns": [formats.texts(f"note.count.{each}") for each in shown],
+        "columns": [(formats.texts(f"note.count.{each}"), "right") for each in shown],
         "chosen": shown.index(name),
         "rows": [
             (formats.time(each.taken_at), [formats.number(getattr(each.counts, name)) for name in shown])

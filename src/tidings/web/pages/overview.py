@@ -32,7 +32,8 @@ from tidings.web.pages.view.formats import Formats
 from tidings.web.pages.view.rendering import FrameCounts
 from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_router, require_scope
 
-PAGE_SIZE: Final = 25
+# Rows of the table: on the overview, collection stands below it.
+PAGE_SIZES: Final = {"/": 10, "/sites": 25}
 _LONGEST_SEARCH: Final = 100
 _SHOWN_ALERTS: Final = 5
 
@@ -78,6 +79,10 @@ class SiteQuery:
         return _SEGMENTS.get(self.state, ())
 
     @property
+    def size(self) -> int:
+        return PAGE_SIZES[self.path]
+
+    @property
     def order(self) -> SiteOrder:
         return SiteOrder(self.sort) if self.sort in set(SiteOrder) else SiteOrder.URGENT
 
@@ -89,7 +94,7 @@ class SiteQuery:
 
 
 def make_overview_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
 
     @router.get("/")
     async def show_overview(
@@ -154,7 +159,7 @@ async def _make_list(
         conditions=asked.conditions,
         order=asked.order,
         offset=asked.start,
-        limit=PAGE_SIZE,
+        limit=asked.size,
     )
     query, channels = asked.fields, _list_channels(page)
     return {
@@ -173,7 +178,7 @@ async def _make_list(
         "total": page.total,
         "is_filtered": bool(asked.search.strip() or asked.conditions or asked.group),
         "pager": make_pager(
-            asked.path, query, start=asked.start, shown=len(page.sites), total=page.found, size=PAGE_SIZE
+            asked.path, query, start=asked.start, shown=len(page.sites), total=page.found, size=asked.size
         ),
     }
 
@@ -221,7 +226,7 @@ def _make_segments(page: SitePage, formats: Formats, *, path: str, query: Mappin
 def _describe_row(site: SiteSummary, channels: Sequence[Channel], formats: Formats) -> dict[str, Any]:
     accepted = site.last_result.get("submitted")
     if site.running_since is not None:
-        last: Markup | str = formats.texts("time.now")
+        last: Markup | str = formats.texts("sites.running")
         last_text = formats.duration(formats.now - site.running_since)
     else:
         last = formats.relative(site.last_at)

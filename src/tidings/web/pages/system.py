@@ -54,7 +54,7 @@ _SETTING_ORDER: Final = ("service", "alerts", "site", "sending", "crawl", "colle
 
 
 def make_system_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     installation = dashboard.installation
 
     @router.get("/executions")
@@ -150,7 +150,7 @@ def _describe_worker(worker: WorkerState, formats: Formats) -> dict[str, Any]:
 def _name_workflow(workflow: str, formats: Formats) -> str:
     """A workflow of collect as people know it: `collect:bilibili` by its platform. An external one keeps its name."""
     task, _, platform = workflow.partition(":")
-    key = f"execution.task.{task}"
+    key = f"execution.task.{task}" if platform or task != COLLECT else "execution.task.all"
     if not formats.texts.has(key):
         return workflow
     return formats.texts(key, platform=name_platform(platform, formats))

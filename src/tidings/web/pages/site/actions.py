@@ -21,7 +21,7 @@ from tidings.web.pages.view.routing import Dashboard, locate_site, make_page_rou
 
 
 def make_site_actions_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_actions(router, dashboard)
     _add_corrections(router, dashboard)
     return router
@@ -156,5 +156,5 @@ def _read_choice(text: str) -> ChannelChoice:
 def _require_timestamp(text: str) -> datetime:
     at = parse_timestamp(text)
     if at is None:
-        problem(400, "invalid_input", "since: it must be a time such as 2026-11-15T10:00:00Z")
+        problem(400, "since_unreadable", "it must be a time such as 2026-11-15T10:00:00Z")
     return at

@@ -22,7 +22,7 @@ _PAGE: Final = 25
 
 
 def make_site_executions_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     executions = dashboard.installation.executions
 
     async def require_execution(site: Site, execution_id: str) -> ExecutionRecord:

@@ -23,7 +23,7 @@ _MOST_FAILED: Final = 100
 
 
 def make_site_failed_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_failed(router, dashboard)
     _add_lookup(router, dashboard)
     return router
@@ -126,6 +126,7 @@ def _describe_channel(found: ChannelLookup, formats: Formats) -> dict[str, Any]:
         "due": found.is_due,
         "rule": texts(f"lookup.rule.{found.rule.value}.title"),
         "text": texts(f"lookup.rule.{found.rule.value}.text", until=until),
+        "is_known": found.accepted_at is not None or found.lastmod is not None,
         "accepted": formats.time(found.accepted_at),
         "lastmod": formats.time(found.lastmod),
         "deliveries": [

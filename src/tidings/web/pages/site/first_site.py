@@ -48,7 +48,7 @@ class Wizard:
 
 
 def make_first_site_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     _add_steps(router, dashboard)
     _add_saving(router, dashboard)
     _add_dry_run(router, dashboard)
@@ -86,7 +86,7 @@ def _add_steps(router: APIRouter, dashboard: Dashboard) -> None:
         try:
             content = check_key(key).reveal()
         except SiteError as error:
-            problem(400, "bad_address", str(error))
+            problem(400, "invalid_input", str(error))
         headers = {"Content-Disposition": f'attachment; filename="{content}.txt"'}
         return Response(content, media_type="text/plain", headers=headers)
 

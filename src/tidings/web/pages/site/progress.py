@@ -50,14 +50,15 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
     """Percent, one sentence, the steps, and the numbers of each engine."""
     due, engines = result.get("new") or 0, list_engines(result, formats)
     shares = _list_shares(engines, due=due)
-    # The mean of the engines, as the percentage is.
-    sent = sum(shares) // len(shares) if shares else result.get("submitted") or 0
+    # Every engine gets every page, so the sentence counts what the percentage counts.
+    sent, wanted = sum(shares) if shares else result.get("submitted") or 0, due * max(len(shares), 1)
     if record.is_queued:
         summary = formats.texts("progress.queued")
     elif due:
-        summary = formats.texts("progress.summary", sent=formats.number(sent), due=formats.number(due))
+        numbers = {"sent": formats.number(sent), "due": formats.number(due), "wanted": formats.number(wanted)}
+        summary = formats.texts.count("progress.summary", max(len(shares), 1), **numbers)
     else:
-        summary = formats.texts("progress.reading", total=formats.number(result.get("total") or 0))
+        summary = formats.texts("progress.reading", n=formats.number(result.get("total") or 0))
     for engine in engines:
         engine["state"] = _find_state(engine, due=due, is_read=bool(result.get("files")))
         if engine["state"] in ("sending", "retrying") and not engine["has_quota"]:
@@ -65,7 +66,7 @@ def describe_progress(record: ExecutionRecord, result: Mapping[str, Any], format
         engine["badge"], engine["icon"] = _BADGES[engine["state"]]
     return {
         "id": record.public_id,
-        "percent": min(100, sum(shares or [sent]) * 100 // (due * max(len(shares), 1))) if due else 0,
+        "percent": min(100, sent * 100 // wanted) if due else 0,
         "summary": summary,
         "took": formats.duration((record.completed_at or formats.now) - record.started_at),
         "steps": _list_steps(result, engines, formats, is_queued=record.is_queued),
@@ -107,7 +108,7 @@ def _list_steps(
     senders = engines[: len(engines) - len(kinds)]
     all_sent = quota_began or all(engine["state"] in ("done", "refused") for engine in senders)
     sending = StepState.WAITS if not due and not files else StepState.DONE if files and all_sent else StepState.NOW
-    sitemap = texts("progress.files", files=number(files), unchanged=number(result.get("filesUnchanged") or 0))
+    sitemap = texts("progress.files", n=number(files), unchanged=number(result.get("filesUnchanged") or 0))
     steps = [
         (
             "sitemap",

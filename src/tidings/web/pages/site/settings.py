@@ -29,7 +29,7 @@ class SettingGroup:
 
 
 def make_site_settings_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     installation = dashboard.installation
 
     async def show(view: SiteView, form: FormState, *, status: int = 200) -> Response:

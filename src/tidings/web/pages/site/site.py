@@ -28,7 +28,7 @@ _WIDE, _HALF, _PHONE = 768, 376, 320
 
 
 def make_site_router(dashboard: Dashboard) -> APIRouter:
-    router = make_page_router(dashboard)
+    router = make_page_router()
     installation = dashboard.installation
 
     @router.get("/sites/{site_id}")

@@ -111,7 +111,7 @@ class LineChart:
 
 def draw_line(values: Sequence[int], *, width: int = 792) -> LineChart:
     """A line from zero up, with a dot for each value."""
-    left, right, top, plot = 56, 24, 16, 120
+    left, right, top, plot = 56, 32, 16, 120
     ceiling = find_ceiling(max(*values, 1) if values else 1)
     room = width - left - right
     points = tuple(

@@ -17,6 +17,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _DAY = timedelta(days=1)
 # A word, not a host or an address.
 _BEGINNING = re.compile(r"^[a-z]+(?= )")
+_CODE = re.compile("`([^`]+)`")
 _JSON_MESSAGE = re.compile(r'\{[^{}]*"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)(?:"[^{}]*\}|$)')
 
 
@@ -65,7 +66,15 @@ class Formats:
 
     def explain(self, *texts: str | None) -> str:
         """As `say`, for what Tidings itself says: the first word begins with a capital."""
-        return _BEGINNING.sub(lambda found: found[0].capitalize(), self.say(*texts))
+        return self.begin(self.say(*texts))
+
+    def begin(self, text: str) -> str:
+        """The text as a sentence: its first word begins with a capital."""
+        return _BEGINNING.sub(lambda found: found[0].capitalize(), text)
+
+    def code(self, text: str) -> Markup:
+        """The text with what stands between backticks as code: commands that Tidings advises."""
+        return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
     def number(self, value: int | None) -> str:
         return UNKNOWN if value is None else f"{value:,}"
@@ -120,7 +129,7 @@ class Formats:
         if abs(distance) >= 7 * _DAY:
             return self._mark(at, self.clock_time(at))
         if abs(distance) < timedelta(minutes=1):
-            return self._mark(at, self.texts("time.now"))
+            return self._mark(at, self.texts("time.now" if distance > timedelta(0) else "time.just_now"))
         key = "time.in" if distance > timedelta(0) else "time.ago"
         return self._mark(at, self.texts(key, span=self.span(abs(distance))))
 

@@ -217,6 +217,9 @@ def check_local(path: str) -> str:
 
 
 def _read_target(request: Request) -> str:
+    """Where the forms of language and theme lead back to; the answer to a form has no address of its own."""
+    if request.method != "GET":
+        return "/"
     query = request.scope["query_string"].decode("latin-1")
     path = quote(request.scope["path"], safe="/:@!$&'()*+,;=~-._")
     return f"{path}?{query}" if query else path

@@ -1,28 +1,34 @@
-"""What every page route shares: its services, errors as pages, and the frame's numbers."""
+"""What every page route shares: its services, problems as pages, and the frame's numbers."""
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from fastapi.routing import APIRoute
 
 from tidings.announce.site.site import Site
 from tidings.collect.crawl.crawler import Crawler
 from tidings.core.logs.request_id import current_request_id
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.core.secrets.sessions import Sessions
-from tidings.web.errors import Problem, ProblemError, problem
+from tidings.web.errors import INTERNAL, UNAVAILABLE, Problem, problem
 from tidings.web.middleware.auth import GRANT
 from tidings.web.pages.view.rendering import FrameCounts, PageRenderer
 from tidings.wiring.installation import Installation
 
-_BAD_ADDRESS: Final = Problem(400, "bad_address", "")
 # Codes of problems that have a text of their own, in both languages.
-_TEXTS: Final = {"bad_address": "bad_address", "scope_missing": "forbidden", "form_key_wrong": "form_expired"}
+_TEXTS: Final = {
+    "invalid_input": "bad_address",
+    "since_unreadable": "bad_since",
+    "scope_missing": "forbidden",
+    "form_key_wrong": "form_expired",
+    "token_missing": "signed_out",
+    "from_environment": "from_environment",
+    "method_not_allowed": "not_found",
+    UNAVAILABLE.code: "unavailable",
+    INTERNAL.code: "internal",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,26 @@ class Dashboard:
     async def render(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A page within the frame."""
         return self.renderer.render(request, template, status=status, counts=await self.count(request), **values)
+
+    async def render_problem(self, request: Request, shown: Problem) -> Response:
+        """A problem as a page: what happened, what was kept, what to do."""
+        texts = self.renderer.texts(request)
+        name = _TEXTS.get(shown.code) or ("not_found" if shown.status == 404 else "")
+        if shown.status < 500 and GRANT in request.scope:
+            counts = await self.count(request)
+        else:
+            # The database may be away.
+            counts = FrameCounts()
+        values = {
+            "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
+            "text": texts(f"problem.{name}.text") if name else self.renderer.formats(request).explain(shown.detail),
+            "advice": texts(f"problem.{name}.advice") if name else "",
+            "way_out": {"forbidden": "switch", "signed_out": "sign_in", "unavailable": "reload"}.get(name, ""),
+            "request_id": current_request_id(),
+        }
+        answer = self.renderer.render(request, "problem.html", status=shown.status, counts=counts, problem=values)
+        answer.headers.update(shown.headers)
+        return answer
 
     async def require_site(self, site_id: str) -> Site:
         """The site of this id. Raises a 404 problem."""
@@ -75,34 +101,6 @@ def refuse_group(grant: Grant) -> None:
         problem(403, "scope_missing", f"this token is for the group {grant.group}")
 
 
-def make_page_router(dashboard: Dashboard) -> APIRouter:
-    """A router whose problems are pages, and whose routes are not part of the API's description."""
-
-    class PageRoute(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
-
-            async def handle_page(request: Request) -> Response:
-                try:
-                    return await handle(request)
-                except ProblemError as error:
-                    return await _render_problem(dashboard, request, error.problem)
-                except RequestValidationError:
-                    return await _render_problem(dashboard, request, _BAD_ADDRESS)
-
-            return handle_page
-
-    return APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-async def _render_problem(dashboard: Dashboard, request: Request, shown: Problem) -> Response:
-    texts = dashboard.renderer.texts(request)
-    name = _TEXTS.get(shown.code) or ("not_found" if shown.status == 404 else "")
-    values = {
-        "title": texts(f"problem.{name}.title") if name else texts("problem.title"),
-        "text": texts(f"problem.{name}.text") if name else shown.detail,
-        "advice": texts(f"problem.{name}.advice") if name else "",
-        "is_forbidden": name == "forbidden",
-        "request_id": current_request_id(),
-    }
-    return await dashboard.render(request, "problem.html", status=shown.status, problem=values)
+def make_page_router() -> APIRouter:
+    """A router whose routes are not part of the API's description."""
+    return APIRouter(include_in_schema=False)

@@ -30,14 +30,18 @@ class Texts:
         self.entries = entries
 
     def __call__(self, key: str, **values: object) -> str:
-        """The text of this key. Raises KeyError: a test keeps every key that the code names in both catalogues."""
+        """The text of this key, in the form that fits its field `n`. Raises KeyError: a test keeps every key that the code names in both catalogues."""
+        if key not in self.entries:
+            key = self._find_form(key, is_one=values.get("n") == "1")
         text = self.entries[key]
         return text.format_map(values) if values else text
 
     def count(self, key: str, number: int, **values: object) -> str:
         """The form of this text for `number`; the field `{n}` shows the number."""
-        form = "one" if number == 1 and f"{key}.one" in self.entries else "other"
-        return self(f"{key}.{form}", **{"n": f"{number:,}", **values})
+        return self(self._find_form(key, is_one=number == 1), **{"n": f"{number:,}", **values})
+
+    def _find_form(self, key: str, *, is_one: bool) -> str:
+        return f"{key}.one" if is_one and f"{key}.one" in self.entries else f"{key}.other"
 
     def has(self, key: str) -> bool:
         return key in self.entries
