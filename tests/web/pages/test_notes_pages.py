@@ -202,5 +202,5 @@ async def test_a_candidate_that_was_given_up_is_tried_again_alone(api: ApiStage,
     assert "The platform cannot do this" in page
     assert "gone a note" in page
     answer = await browser.post("/candidates/retry", platform="weibo", note_id="lost")
-    assert "1 candidates are tried again" in (await browser.get(answer.headers["location"])).text
+    assert "1 candidate is tried again" in (await browser.get(answer.headers["location"])).text
     assert "No candidate was given up" in (await browser.get("/candidates")).text

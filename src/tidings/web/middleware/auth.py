@@ -100,9 +100,7 @@ class AuthMiddleware:
         refusal = await (self._accept_token(connection, token) if token else self._accept_session(connection))
         if refusal is None:
             await self._app(connection, receive, send)
-        elif (
-            refusal is _MISSING and self._sessions and connection["method"] == "GET" and asks_for_page(connection)
-        ):
+        elif refusal is _MISSING and self._sessions and connection["method"] == "GET" and asks_for_page(connection):
             await RedirectResponse(_locate_sign_in(connection), status_code=303)(connection, receive, send)
         else:
             await ProblemResponse(refusal)(connection, receive, send)

@@ -30,7 +30,10 @@ class Texts:
         self.entries = entries
 
     def __call__(self, key: str, **values: object) -> str:
-        """The text of this key, in the form that fits its field `n`. Raises KeyError: a test keeps every key that the code names in both catalogues."""
+        """The text of this key, in the form that fits its field `n`.
+
+        Raises KeyError: a test keeps every key that the code names in both catalogues.
+        """
         if key not in self.entries:
             key = self._find_form(key, is_one=values.get("n") == "1")
         text = self.entries[key]
