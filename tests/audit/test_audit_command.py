@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.audit.installation import CANARY, COOKIE, TOKEN, Planted, build_installation
 from tidings.audit.report import CheckName
-from tidings.cli.main import app
+from tidings.cli.main import make_app
 from tidings.core.db.database import open_database
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "security_audit.py"
@@ -60,13 +60,13 @@ def test_script_passes_a_clean_installation_and_fails_on_a_planted_cookie(plante
 def test_command_says_the_same_in_words(planted: Planted) -> None:
     """C25: with a named backup and folder."""
     terminal = CliRunner()
-    clean = terminal.invoke(app, ["audit", "--json"])
+    clean = terminal.invoke(make_app(), ["audit", "--json"])
     leaked = planted.data_dir.with_name("elsewhere") / "leaked.sql"
     leaked.parent.mkdir()
     leaked.write_text(COOKIE)
     leaked.chmod(0o644)
-    found = terminal.invoke(app, ["audit", "--backup", str(leaked), "--repository", str(planted.data_dir)])
-    weak = terminal.invoke(app, ["audit"], env={"TIDINGS_TOKEN": "changeme"})
+    found = terminal.invoke(make_app(), ["audit", "--backup", str(leaked), "--repository", str(planted.data_dir)])
+    weak = terminal.invoke(make_app(), ["audit"], env={"TIDINGS_TOKEN": "changeme"})
     assert (clean.exit_code, json.loads(clean.stdout)["passed"]) == (0, True)
     assert found.exit_code == 1
     lines = [" ".join(line.split()) for line in found.output.splitlines()]
@@ -79,6 +79,6 @@ def test_command_says_the_same_in_words(planted: Planted) -> None:
 
 def test_bad_settings_end_with_2_and_one_line(planted: Planted) -> None:
     """C25: an audit of another installation would be worthless."""
-    ended = CliRunner().invoke(app, ["audit", "--json"], env={"TIDINGS_PORT": "none"})
+    ended = CliRunner().invoke(make_app(), ["audit", "--json"], env={"TIDINGS_PORT": "none"})
     assert (ended.exit_code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert "TIDINGS_PORT" in ended.stderr

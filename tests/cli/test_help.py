@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from tidings.cli.main import app
+from tidings.cli.main import make_app
 
 # The commands of the specification that exist; scripts rely on these names.
 FIXED = """
@@ -24,7 +24,7 @@ database: upgrade downgrade
 
 
 def read_help(*path: str) -> str:
-    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    result = CliRunner().invoke(make_app(), [*path, "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
     assert result.exit_code == 0
     return result.output
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.cli.terminal import Terminal, announce_words, count_each_once, end, make_sandbox
 from tidings import __version__
-from tidings.cli.main import app
+from tidings.cli.main import make_app
 from tidings.sandbox.wire.faults import Fault
 
 ADDRESS = "https://site.example/sitemap.xml"
@@ -247,10 +247,10 @@ def _list_commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tupl
         yield from _list_commands(child, (*path, name))
 
 
-@pytest.mark.parametrize("path", list(_list_commands(get_command(app))), ids=lambda path: " ".join(path) or "tidings")
+@pytest.mark.parametrize("path", list(_list_commands(get_command(make_app()))), ids=lambda path: " ".join(path) or "tidings")
 def test_help_of_every_command_works(path: tuple[str, ...]) -> None:
     """A1: each says how it is used and what it is for."""
-    result = CliRunner().invoke(app, [*path, "--help"])
+    result = CliRunner().invoke(make_app(), [*path, "--help"])
     assert result.exit_code == 0
     usage, _, rest = result.output.partition("\n")
     assert usage.startswith("Usage: ")

@@ -20,7 +20,7 @@ from tidings.announce.site.channel_settings import BingSettings
 from tidings.announce.site.document import describe_site
 from tidings.announce.site.site import Site, make_site
 from tidings.announce.site.table import Origin, SiteRecords
-from tidings.cli.main import app
+from tidings.cli.main import make_app
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database, prepare_database
 from tidings.core.secrets.keyring import KeyRing
@@ -452,7 +452,7 @@ async def test_a_site_is_removed_with_json(terminal: Terminal, stored: Site) -> 
 )
 def test_the_help_of_each_command_says_what_it_does(path: str, says: str) -> None:
     """Interfaces: as one sentence at its top, and every option but --help has words beside it."""
-    result = CliRunner().invoke(app, [*path.split(), "--help"])
+    result = CliRunner().invoke(make_app(), [*path.split(), "--help"])
     reported = " ".join(result.output.split())
     assert result.exit_code == 0
     assert says in reported

@@ -2,57 +2,55 @@
 
 import os
 import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Final
 
 import typer
 
 from tidings import __version__
-from tidings.cli import alerts, audit, backup, database, keys, serve, tokens, worker
-from tidings.cli.announce import announce, check, ledger, pause, site_files, status
-from tidings.cli.collect import candidates, cookies, feishu, keywords, mirror, notes
-from tidings.cli.collect import run as workflows
-from tidings.cli.collect import status as collect_status
-from tidings.cli.demo import demo, sandbox
-from tidings.cli.options import make_group
 from tidings.core.heap import prepare_heap
 
-app = typer.Typer(name="tidings", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command("demo")(demo.demo)
-app.command("serve")(serve.serve)
-app.command("worker")(worker.worker)
-app.command("workers")(worker.workers)
-app.command("announce")(announce.announce)
-app.command("run")(announce.run)
-app.command("stop")(announce.stop)
-app.command("check")(check.check)
-app.command("status")(status.status)
-app.add_typer(site_files.app, name="sites")
-app.command("pause")(pause.pause)
-app.command("resume")(pause.resume)
-app.add_typer(ledger.app, name="ledger")
+# Where each command or group is, in the order of the help.
+COMMANDS: Final = {
+    "demo": "demo.demo:demo",
+    "serve": "serve:serve",
+    "worker": "worker:worker",
+    "workers": "worker:workers",
+    "announce": "announce.announce:announce",
+    "run": "announce.announce:run",
+    "stop": "announce.announce:stop",
+    "check": "announce.check:check",
+    "status": "announce.status:status",
+    "sites": "announce.site_files:app",
+    "pause": "announce.pause:pause",
+    "resume": "announce.pause:resume",
+    "ledger": "announce.ledger:app",
+    "collect": "collect.commands:app",
+    "cookies": "collect.cookies:app",
+    "keys": "keys:app",
+    "tokens": "tokens:app",
+    "alerts": "alerts:app",
+    "audit": "audit:audit",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
+    "database": "database:app",
+    "sandbox": "demo.sandbox:sandbox",
+}
 
-collect = make_group("Gather content from media platforms.")
-collect.command("run")(workflows.run)
-collect.command("discover")(workflows.discover)
-collect.command("recover")(workflows.recover)
-collect.command("resume")(workflows.resume)
-collect.command("status")(collect_status.status)
-collect.command("failed")(candidates.failed)
-collect.command("retry")(candidates.retry)
-collect.add_typer(keywords.app, name="keywords")
-collect.add_typer(notes.app, name="notes")
-collect.command("mirror")(mirror.mirror)
-collect.add_typer(feishu.app, name="feishu")
-app.add_typer(collect, name="collect")
-app.add_typer(cookies.app, name="cookies")
 
-app.add_typer(keys.app, name="keys")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(alerts.app, name="alerts")
-app.command("audit")(audit.audit)
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
-app.add_typer(database.app, name="database")
-app.command("sandbox")(sandbox.sandbox)
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The application, with these commands and groups."""
+    app = typer.Typer(name="tidings", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.callback()(tidings)
+    for name in names:
+        module, _, attribute = COMMANDS[name].partition(":")
+        found = getattr(import_module(f"tidings.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,7 +59,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def tidings(
     version: bool = typer.Option(False, "--version", help="Show the version.", callback=_print_version, is_eager=True),
 ) -> None:
@@ -74,10 +71,11 @@ def tidings(
 
 
 def main() -> None:
-    """The `tidings` command."""
+    """The `tidings` command. One that is known by its first word is loaded alone: all of them take long."""
     prepare_heap()
+    known = COMMANDS.keys() & sys.argv[1:2]
     try:
-        app()
+        make_app(known or COMMANDS)()
     finally:
         _flush_output()
 

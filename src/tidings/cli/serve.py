@@ -6,7 +6,7 @@ import typer
 
 from tidings.cli.language import say, translate
 from tidings.cli.session import Session, command, fail, stop_on_signals
-from tidings.core.heap import collect_nothing, return_freed_memory
+from tidings.core.heap import load_quickly, return_freed_memory
 from tidings.core.secrets.scopes import Scope
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
@@ -32,7 +32,7 @@ async def serve(
 
     Ctrl-C or SIGTERM ends it in good order within ten seconds.
     """
-    with collect_nothing():
+    with load_quickly():
         from tidings.web.service import Service
         from tidings.wiring.crawl import open_crawler
         from tidings.worker import QUEUES

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self
 import typer
 
 from tidings.cli.language import label, say, say_rule, speak, translate
-from tidings.core.heap import collect_nothing, spare_the_collector
+from tidings.core.heap import load_quickly, spare_the_collector
 from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Session:
     @functools.cached_property
     def settings(self) -> "Settings":
         """The environment's settings. A bad value ends the command; an unknown variable is named in a warning."""
-        with collect_nothing():
+        with load_quickly():
             from tidings.settings.settings import read_settings
             from tidings.settings.variables import SettingError
 
@@ -92,7 +92,7 @@ class Session:
         other machines stored is refused. With `leaves_nothing`, an installation that does not exist is not created:
         the command works in a folder that is gone afterwards. `clock`: the system's by default.
         """
-        with collect_nothing():
+        with load_quickly():
             from tidings.core.logs.logger import bind_request_id, configure_logging, log_uncaught_exceptions
             from tidings.core.secrets.redaction import Redactor
             from tidings.storage import prepare_data_dir

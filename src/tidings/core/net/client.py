@@ -5,6 +5,7 @@ It checks every address (with `addresses`), also those of redirects, bounds time
 retry, with one exception: a GET that may follow redirects is repeated if a kept connection turns out to be closed.
 """
 
+import functools
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -157,7 +158,6 @@ class GuardedClient:
             ),
             limit_per_host=self._connections_per_host,
             keepalive_timeout=_KEEP_ALIVE.total_seconds(),
-            ssl=self._tls or True,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -294,8 +294,18 @@ class GuardedClient:
             # Not the bytes themselves: aiohttp would write a large body in one piece and warn about it.
             data=None if hop.body is None else BytesIO(hop.body),
             allow_redirects=False,
+            # Not aiohttp's own, which may have been loaded without certificates.
+            ssl=self._tls or trust_machine() if target.scheme == "https" else True,
             trace_request_ctx=journey,
         )
+
+
+@functools.cache
+def trust_machine() -> ssl.SSLContext:
+    """TLS with the certificates that this machine trusts. They are read once, for the first https address."""
+    tls = ssl.create_default_context()
+    tls.set_alpn_protocols(["http/1.1"])
+    return tls
 
 
 def _check_request(hop: Hop, *, journey: Journey) -> None:
