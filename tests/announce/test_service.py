@@ -23,7 +23,7 @@ from tidings.announce.execution.alerts import AnnounceAlert
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.service import MOST_CUT_OFF, PUT_OFF, BusyError
 from tidings.announce.site.errors import SiteError
-from tidings.announce.site.site import SubmitMethod
+from tidings.announce.site.site import ANNOUNCE, SubmitMethod
 from tidings.collect.alerts.kinds import CollectAlert
 from tidings.core.alerts.events import Alert
 from tidings.core.clock import SystemClock
@@ -160,6 +160,33 @@ async def test_a_due_run_of_a_site_that_is_busy_is_done_once_it_is_free(
         assert (state.last_run, state.next_run) == (NOON, NOON + DAY)
         assert await stage.list_due() == []
         assert dict(stage.engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("what", ["a site", "a follow-up", "a request"])
+async def test_a_tick_finds_what_became_due_since_the_last_one(
+    make_bench: BenchMaker, clock: StageClock, what: str
+) -> None:
+    """A38: also one that looks shortly, as most ticks do."""
+    async with open_service(make_bench, clock=clock) as stage:
+        ticker = stage.bench.installation.ticker
+        clock.set(NOON - timedelta(seconds=30))
+        await ticker.tick()
+        assert await ticker.tick() == 0
+        if what == "a site":
+            clock.set(NOON)
+        elif what == "a follow-up":
+            await stage.schedules.add_follow_up(stage.site.number)
+        else:
+            async with stage.database.write() as connection:
+                asked = {"channel": "all"}
+                await stage.service.requests.reserve(connection, stage.site.workflow_name, kind=ANNOUNCE, request=asked)
+        assert await ticker.tick() == 1
+
+        async def is_done() -> bool:
+            return await stage.list_statuses() == ["succeeded"]
+
+        await wait_until(is_done)
 
 
 @pytest.mark.both_databases

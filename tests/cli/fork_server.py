@@ -164,8 +164,9 @@ if __name__ == "__main__":
     # Commands load these when they need them.
     for name in ("tidings.collect.run.jobs", "tidings.web.service", "tidings.sandbox.bundle"):
         importlib.import_module(name)
-    from tidings.cli import main
+    from tidings.cli.main import main, make_app
 
+    make_app()
     gc.freeze()
     accept_commands(socket.socket(fileno=int(sys.argv[1])))
     main()

@@ -247,7 +247,9 @@ def _list_commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tupl
         yield from _list_commands(child, (*path, name))
 
 
-@pytest.mark.parametrize("path", list(_list_commands(get_command(make_app()))), ids=lambda path: " ".join(path) or "tidings")
+@pytest.mark.parametrize(
+    "path", list(_list_commands(get_command(make_app()))), ids=lambda path: " ".join(path) or "tidings"
+)
 def test_help_of_every_command_works(path: tuple[str, ...]) -> None:
     """A1: each says how it is used and what it is for."""
     result = CliRunner().invoke(make_app(), [*path, "--help"])

@@ -34,6 +34,8 @@ class TickBench:
         self.ran: list[int] = []
         self.chores: list[datetime] = []
         self.prepared = 0
+        # What the short look shows.
+        self.shows = True
         self.enough = 1
         self.stop = Stop(clock=clock)
         self.next_due: datetime | None = None
@@ -46,6 +48,7 @@ class TickBench:
             periodic=PeriodicJobs(database, clock=clock),
             prepare=self.prepare,
             recover=self.recover,
+            may_be_due=self.look_shortly,
             requested=self.find_requested,
             due={"announce": self.find_due},
             chores={"announce.watch": (MINUTE, self.do_chore)},
@@ -54,6 +57,9 @@ class TickBench:
 
     async def prepare(self) -> None:
         self.prepared += 1
+
+    async def look_shortly(self) -> bool:
+        return self.shows
 
     async def recover(self) -> None:
         await asyncio.sleep(0)
@@ -133,6 +139,25 @@ async def test_a_chore_comes_each_minute_and_a_broken_one_stops_nothing(bench: T
     gaps = [later - earlier for earlier, later in zip(bench.chores, bench.chores[1:], strict=False)]
     assert all(MINUTE <= gap < MINUTE + timedelta(seconds=6) for gap in gaps)
     assert {event["event"] for event in events if event["log_level"] == "error"} == {"chore.failed"}
+
+
+async def test_a_tick_looks_no_further_while_its_short_look_shows_nothing(bench: TickBench) -> None:
+    """A38: an idle service asks the database one short question."""
+    await bench.ticker.tick()
+    bench.requested, bench.shows = [1], False
+    assert [await bench.ticker.tick() for _ in range(3)] == [0, 0, 0]
+    bench.shows = True
+    assert await bench.ticker.tick() == 1
+
+
+async def test_what_the_short_look_does_not_see_waits_a_minute_at_most(bench: TickBench) -> None:
+    """A38: as after a change of the clock."""
+    await bench.ticker.tick()
+    bench.requested, bench.shows = [1], False
+    bench.clock.advance(timedelta(seconds=59))
+    assert await bench.ticker.tick() == 0
+    bench.clock.advance(timedelta(seconds=1))
+    assert await bench.ticker.tick() == 1
 
 
 class RepairingClock(FakeClock):

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
@@ -26,6 +26,10 @@ from tidings.core.execution_table import (
     store_outcomes,
 )
 from tidings.core.executions import Executions
+
+_waits = and_(is_running, executions.c.holder == QUEUED)
+# Whether any execution waits for a worker.
+is_requested = exists().where(_waits)
 
 
 class ExecutionRequests:
@@ -56,7 +60,7 @@ class ExecutionRequests:
         now = to_milliseconds(self._clock.now())
         adopt = (
             update(executions)
-            .where(executions.c.public_id == public_id, executions.c.holder == QUEUED, is_running)
+            .where(executions.c.public_id == public_id, _waits)
             .values(holder=holder, started_at=now, heartbeat_at=now)
             .returning(*executions.c)
         )
@@ -68,7 +72,7 @@ class ExecutionRequests:
         """The public ids of executions of this kind that wait for a worker, the oldest first."""
         waiting = (
             select(executions.c.public_id)
-            .where(is_running, executions.c.holder == QUEUED, executions.c.kind == kind)
+            .where(_waits, executions.c.kind == kind)
             .order_by(executions.c.id)
             .limit(limit)
         )
@@ -102,5 +106,5 @@ class ExecutionRequests:
 
     async def count_queued(self, connection: AsyncConnection) -> int:
         """How many executions wait for a worker."""
-        waiting = select(func.count()).select_from(executions).where(is_running, executions.c.holder == QUEUED)
+        waiting = select(func.count()).select_from(executions).where(_waits)
         return int((await connection.execute(waiting)).scalar_one())

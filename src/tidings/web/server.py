@@ -4,7 +4,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from typing import Any, Final
 
 import uvicorn
@@ -22,6 +22,7 @@ from tidings.web.connections import (
 
 # The whole shutdown has ten seconds; this is its first part.
 _GRACE_SECONDS: Final = 5
+_TICK_SECONDS: Final = 1
 # A name may resolve to addresses of a family that this machine has not set up.
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
@@ -118,6 +119,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ended.set()
+
+    async def main_loop(self) -> None:
+        """Uvicorn's own wakes ten times a second. Once is enough for the Date header, and `end` ends it at once."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_SECONDS):
+                    await self._ended.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -136,7 +149,7 @@ class _Server(uvicorn.Server):
 async def _ended_by(stop: Stop, server: _Server) -> AsyncIterator[None]:
     async def end() -> None:
         await stop.wait()
-        server.should_exit = True
+        server.end()
 
     ending = asyncio.create_task(end())
     try:

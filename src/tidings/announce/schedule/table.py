@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     delete,
     exists,
     func,
@@ -80,6 +81,20 @@ _PLANNED = ("next_at", "late_at", "late_after")
 _everything = schedules.alias("everything")
 _nothing_paused = ~exists().where(_everything.c.site == EVERYTHING, _everything.c.paused_at.is_not(None))
 _has_schedule = and_(sites.c.removed_at.is_(None), sites.c.origin != Origin.COMMAND.value)
+
+_now = bindparam("now", type_=BigInteger)
+# Whether any site may be due at `now`, in milliseconds: it may be executed already, or everything may be paused.
+may_be_due = or_(
+    exists().where(_can_be_due, schedules.c.next_at <= _now),
+    exists().where(_has_follow_up, schedules.c.follow_up_at <= _now),
+)
+# The next execution after `now`.
+next_due = (
+    select(schedules.c.next_at)
+    .where(_can_be_due, schedules.c.next_at > _now, _nothing_paused)
+    .order_by(schedules.c.next_at)
+    .limit(1)
+)
 
 _workflow = literal(WORKFLOW_PREFIX).concat(sites.c.id)
 # The numbers of sites that nobody executes.
@@ -293,10 +308,8 @@ class Schedules:
 
     async def find_next_due(self) -> datetime | None:
         """When the next execution after now is due. None where there is none, or everything is paused."""
-        now = to_milliseconds(self._clock.now())
-        first = select(func.min(schedules.c.next_at)).where(_can_be_due, schedules.c.next_at > now, _nothing_paused)
-        async with self._database.read_once() as connection:
-            return read_timestamp((await connection.execute(first)).scalar())
+        rows = await self._database.look_up(next_due, {"now": to_milliseconds(self._clock.now())})
+        return from_milliseconds(rows[0].next_at) if rows else None
 
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:
         """Sites without an execution for two periods although nothing is paused, the longest late first."""

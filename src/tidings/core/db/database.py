@@ -6,6 +6,7 @@ transactions begin IMMEDIATE, so nothing comes between a check and its write; re
 tables on the `metadata` of this module; `migrations/` has their history.
 """
 
+import functools
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, inspect
+from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, column, inspect, select, table
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -47,6 +48,7 @@ CONNECTIONS = 15
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
 MIGRATIONS = Path(__file__).parent / "migrations"
+_revision: Select[Any] = select(column("version_num")).select_from(table("alembic_version"))
 # How long a worker waits for the tables of its release.
 PATIENCE = timedelta(seconds=60)
 _LOOK_EVERY = timedelta(seconds=1)
@@ -249,12 +251,13 @@ async def wait_for_revision(database: Database, *, clock: Clock, patience: timed
 
 async def check_compatibility(database: Database) -> None:
     """Raises NewerDatabaseError if a newer release made the tables, and this one cannot work on them."""
-    async with database.write() as connection:
-        revision, newest = await read_revision(connection), newest_revision()
-        if revision is not None and revision > newest:
+    [row] = await database.look_up(_revision, {}) or [None]
+    newest = newest_revision()
+    if row is not None and row.version_num > newest:
+        async with database.read() as connection:
             oldest = await read_oldest_revision(connection)
-            if oldest is None or oldest > newest:
-                raise NewerDatabaseError(revision)
+        if oldest is None or oldest > newest:
+            raise NewerDatabaseError(row.version_num)
 
 
 async def upgrade_database(database: Database, *, revision: str = "head") -> None:
@@ -267,6 +270,7 @@ async def downgrade_database(database: Database, *, revision: str) -> None:
     await _migrate(database, "downgrade", revision)
 
 
+@functools.cache
 def newest_revision() -> str:
     """The newest migration's id, which is the number its file name begins with."""
     versions = MIGRATIONS / "versions"

@@ -4,6 +4,7 @@ Use it through `Database.look_up`. docs/decisions.md has the measurements.
 """
 
 import asyncio
+import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import aiosqlite
 from sqlalchemy import Select
 from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
+from sqlalchemy.exc import OperationalError
 
 from tidings.core.db.sqlite_file import SqliteFile
 
@@ -29,13 +31,20 @@ class ShortCut:
         self._compiled: dict[Select[Any], _Compiled] = {}
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> list[Any]:
-        """The rows of a statement. It is compiled once; a single statement sees one consistent state."""
+        """The rows of a statement. It is compiled once; a single statement sees one consistent state.
+
+        Raises OperationalError.
+        """
         if statement not in self._compiled:
             self._compiled[statement] = _compile(statement)
         sql, constants, make_row = self._compiled[statement]
         self._file.check()
-        connection = self._connection or await self._open()
-        return [make_row(*row) for row in await connection.execute_fetchall(sql, {**constants, **values})]
+        try:
+            connection = self._connection or await self._open()
+            rows = await connection.execute_fetchall(sql, {**constants, **values})
+        except sqlite3.Error as error:
+            raise OperationalError(sql, None, error) from error
+        return [make_row(*row) for row in rows]
 
     async def close(self) -> None:
         if self._connection is not None:

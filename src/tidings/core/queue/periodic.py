@@ -3,11 +3,11 @@
 A job whose process dies runs again at its next time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Table, Text, select, update
+from sqlalchemy import BigInteger, Column, ColumnElement, Table, Text, bindparam, exists, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, read_timestamp, to_milliseconds
@@ -67,6 +67,12 @@ class PeriodicJobs:
         """In the caller's transaction: this job is due at once."""
         now = to_milliseconds(self._clock.now())
         await connection.execute(update(due_jobs).where(due_jobs.c.name == name).values(next_at=now))
+
+
+def any_job_due(names: Iterable[str]) -> ColumnElement[bool]:
+    """Whether one of these jobs is due at `now`, in milliseconds. A job that nobody ever began is not seen."""
+    one = or_(*(due_jobs.c.name == name for name in names))
+    return exists().where(one, due_jobs.c.next_at <= bindparam("now", type_=BigInteger))
 
 
 def _is_due(now: int, step: int) -> Any:

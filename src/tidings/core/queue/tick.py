@@ -20,6 +20,8 @@ from tidings.core.stop import Stop
 AFTER_ERROR: Final = timedelta(seconds=5)
 # A site may become due a moment after the tick that looked for it.
 SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
+# What the short look does not see, as after a change of the clock, waits no longer than this.
+FULL_LOOK_EVERY: Final = timedelta(minutes=1)
 _MOST_REQUESTED: Final = 1_000
 
 # Finds at most so many due jobs of a queue.
@@ -32,8 +34,8 @@ _log = get_logger(__name__)
 class Ticker:
     """The ticks of one process.
 
-    `prepare`: done once, before the first tick. `recover`: ends what dead holders left. `due`: what each queue has to
-    do. `requested`: jobs that somebody waits for.
+    `prepare`: done once, before the first tick. `recover`: ends what dead holders left. `may_be_due`: a short look,
+    whether there may be anything to do. `due`: what each queue has to do. `requested`: jobs that somebody waits for.
     `chores`: each is done at its interval by one of all processes. `find_next_due`: when to tick at the latest.
     """
 
@@ -45,6 +47,7 @@ class Ticker:
         periodic: PeriodicJobs,
         prepare: Callable[[], Awaitable[object]],
         recover: Callable[[], Awaitable[object]],
+        may_be_due: Callable[[], Awaitable[bool]],
         requested: FindDue,
         due: Mapping[str, FindDue],
         chores: Mapping[str, tuple[timedelta, Chore]],
@@ -55,6 +58,9 @@ class Ticker:
         self._periodic = periodic
         self._prepare: Callable[[], Awaitable[object]] | None = prepare
         self._recover = recover
+        self._may_be_due = may_be_due
+        # Monotonic seconds.
+        self._full_look_at = clock.monotonic()
         self._requested = requested
         self._due = due
         self._chores = chores
@@ -79,6 +85,9 @@ class Ticker:
             self._prepare = None
         await self._recover()
         await self._dispatcher.tidy()
+        self._due_chores = ()
+        if self._clock.monotonic() < self._full_look_at and not await self._may_be_due():
+            return 0
         async with self._dispatcher.open_tick() as connection:
             submitted = await self._submit(connection, self._requested, limit=_MOST_REQUESTED)
             for queue, find_due in self._due.items():
@@ -87,6 +96,7 @@ class Ticker:
             self._due_chores = await self._periodic.list_due(
                 connection, {name: every for name, (every, _) in self._chores.items()}
             )
+        self._full_look_at = self._clock.monotonic() + FULL_LOOK_EVERY.total_seconds()
         return submitted
 
     async def _submit(self, connection: AsyncConnection, find_due: FindDue, *, limit: int) -> int:
