@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import gzip
+import os
 import socket
 import ssl
 import struct
@@ -824,6 +825,33 @@ async def test_certificate_must_be_trusted_and_name_the_host(
         with pytest.raises(NetworkError, match=reason) as caught:
             await client.request("GET", server.url(host=host), timeout=ENOUGH)
     assert (caught.value.sent, server.requests) == (False, [])
+
+
+TRUSTING = """
+import asyncio, os, sys
+from tidings.core.heap import load_quickly
+with load_quickly():
+    from tests.core.test_http import AGENT, ENOUGH, LOOPBACK, GuardedClient, Names
+async def fetch():
+    async with GuardedClient(user_agent=AGENT, allow_networks=LOOPBACK, resolver=Names(["127.0.0.1"])) as client:
+        return (await client.request("GET", sys.argv[1], timeout=ENOUGH)).status
+print(asyncio.run(fetch()), os.environ["SSL_CERT_FILE"])
+"""
+
+
+@pytest.mark.thorough
+async def test_a_command_trusts_the_certificates_of_its_machine(
+    serve: Serve, server_tls: ssl.SSLContext, certificate: Path
+) -> None:
+    """A26: although it loads its modules without them."""
+    server = await serve(answer(), tls=server_tls)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", TRUSTING, server.url(host="site.test")),
+        env={**os.environ, "SSL_CERT_FILE": str(certificate)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert printed.decode().split() == ["200", str(certificate)]
 
 
 async def test_tls_that_fails_or_hangs_counts_as_not_sent(serve: Serve, client: GuardedClient) -> None:
