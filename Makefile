@@ -76,6 +76,8 @@ test-mutants: $(VENV)/.mutants ## change the code that must not fail, one expres
 
 bench: $(VENV)/.bench ## measure speed and memory (an hour)
 	$(BIN)/python -m benchmarks.sitemap
+	$(BIN)/python -m benchmarks.sitemap --only readers --variant entities
+	$(BIN)/python -m benchmarks.sitemap --only readers --variant images
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.bing

@@ -14,7 +14,6 @@ from benchmarks.comparison import Comparison
 from benchmarks.spacing import Spacing
 from benchmarks.verdicts import Verdict
 
-_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 _PACKAGES = ("tidings", "ultimate-sitemap-parser", "scrapy", "lxml", "aiohttp", "xxhash")
 
 
@@ -67,11 +66,12 @@ def _format_verdicts(verdicts: Sequence[Verdict]) -> str:
     return format_table(("required", "measured", ""), rows, numbers=False)
 
 
-def write_readme(path: Path, text: str) -> None:
-    """Put these results where the old ones stand."""
-    before, _, rest = path.read_text().partition(_BEGIN)
-    after = rest.partition(_END)[2]
-    path.write_text(f"{before}{_BEGIN}\n{text}\n{_END}{after}")
+def write_readme(path: Path, text: str, *, name: str = "results") -> None:
+    """Put these results where the old ones of this name stand."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = path.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def save_results(

@@ -47,9 +47,14 @@ def main() -> int:
     text = format_results(machine, table=table, verdicts=verdicts)
     print(f"\n{text}\n")
     if options.record:
-        write_readme(README, text)
+        write_readme(README, text, name=name_results(options.variant))
     _say(f"each run is in {path}")
     return 1 if any(verdict.mark is Mark.FAIL for verdict in verdicts) else 0
+
+
+def name_results(variant: Variant) -> str:
+    """Each variant has a place of its own in the page."""
+    return "results" if variant is Variant.DIFFERENT else f"results of {variant}"
 
 
 def _compare(parts: set[Part], *, urls: int, variant: Variant) -> Comparison | None:
