@@ -62,7 +62,7 @@ class Unfenced(Writer):
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         collected, _ = split_results(results)
         held = {
-            each.note_id: SimpleNamespace(retry_count=0, last_error_code=None, source_keyword="") for each in collected
+            each.note_id: SimpleNamespace(source_keyword="", refresh_every=None, comments=None) for each in collected
         }
         async with self._database.write() as connection:
             return await write_collected(

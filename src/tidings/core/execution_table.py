@@ -22,14 +22,18 @@ from sqlalchemy import (
     Table,
     Text,
     TextClause,
+    bindparam,
+    func,
     select,
     text,
     union_all,
+    update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import from_milliseconds, read_timestamp
 from tidings.core.db.database import Database, RowId, metadata
+from tidings.core.db.direct_statement import DirectStatement
 from tidings.core.db.postgresql_options import partial_index
 
 is_running = text("status = 'running'")
@@ -81,6 +85,21 @@ last_executions = Table(
     Column("status", Text, nullable=False),
     PrimaryKeyConstraint("workflow_name", "kind"),
     sqlite_with_rowid=False,
+)
+
+# Part of every guarded write: the execution still runs, and adds to its counts.
+CHECK_RUNNING = DirectStatement(
+    select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
+)
+ADD_ITEMS = DirectStatement(
+    update(executions)
+    .where(executions.c.id == bindparam("token"))
+    .values(
+        heartbeat_at=bindparam("now"),
+        items_processed=executions.c.items_processed + bindparam("processed"),
+        items_failed=executions.c.items_failed + bindparam("failed"),
+        progress=func.coalesce(bindparam("new_progress"), executions.c.progress),
+    )
 )
 
 

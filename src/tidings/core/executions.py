@@ -13,12 +13,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.execution_table import (
+    ADD_ITEMS,
+    CHECK_RUNNING,
     QUEUED,
     AlreadyRunningError,
     Execution,
@@ -61,21 +63,6 @@ REMOTE = "remote"
 _log = get_logger(__name__)
 
 _held = select(*executions.c["id", "holder", "heartbeat_at"]).where(is_running, executions.c.holder != QUEUED)
-# Built once: they are part of every guarded write.
-_check_running = (
-    select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
-)
-_add_items = (
-    update(executions)
-    .where(executions.c.id == bindparam("token"))
-    .values(
-        heartbeat_at=bindparam("now"),
-        items_processed=executions.c.items_processed + bindparam("processed"),
-        items_failed=executions.c.items_failed + bindparam("failed"),
-    )
-)
-
-
 # A holder ends its own execution with one of these; `recover` sets the others.
 _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
 
@@ -197,19 +184,15 @@ class Executions:
     async def guard_progress(self, execution: Execution) -> AsyncIterator[tuple[AsyncConnection, Mapping[str, Any]]]:
         """As `guard`, with the saved progress of the execution."""
         async with self._database.write() as connection:
-            row = (await connection.execute(_check_running, {"token": execution.id})).first()
-            if row is None:
+            rows = await CHECK_RUNNING.run(connection, {"token": execution.id})
+            if not rows:
                 raise ExecutionLostError(execution.public_id, execution.workflow_name)
-            yield connection, json.loads(row.progress or "{}")
+            yield connection, json.loads(rows[0].progress or "{}")
 
     async def heartbeat(self, execution: Execution) -> None:
         """Record that the holder is alive. Raises ExecutionLostError."""
         async with self.guard(execution) as connection:
-            await connection.execute(
-                update(executions)
-                .where(executions.c.id == execution.id)
-                .values(heartbeat_at=to_milliseconds(self._clock.now()))
-            )
+            await self.count_items(connection, execution, processed=0, failed=0)
 
     async def save_progress(
         self,
@@ -233,12 +216,26 @@ class Executions:
         )
 
     async def count_items(
-        self, connection: AsyncConnection, execution: Execution, *, processed: int, failed: int
+        self,
+        connection: AsyncConnection,
+        execution: Execution,
+        *,
+        processed: int,
+        failed: int,
+        progress: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add to the counted items, in the caller's guarded transaction. It counts as a heartbeat."""
-        now = to_milliseconds(self._clock.now())
-        values = {"token": execution.id, "now": now, "processed": processed, "failed": failed}
-        await connection.execute(_add_items, values)
+        """Add to the counted items, in the caller's guarded transaction. It counts as a heartbeat.
+
+        `progress` replaces the saved one; None keeps it.
+        """
+        values = {
+            "token": execution.id,
+            "now": to_milliseconds(self._clock.now()),
+            "processed": processed,
+            "failed": failed,
+            "new_progress": None if progress is None else json.dumps(progress),
+        }
+        await ADD_ITEMS.run(connection, values)
 
     async def finish(
         self,

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.crawl.cookies.states import CookieStatus, settle_state
@@ -14,7 +14,12 @@ from tidings.collect.crawl.cookies.table import Cookie, read_cookies
 from tidings.collect.errors import OUTAGES, RULES, ErrorCode
 from tidings.collect.status.queries import PauseCause
 from tidings.collect.write.values import Failed, WriterLimits
+from tidings.core.db.direct_statement import DirectStatement
 from tidings.core.executions import Execution, executions
+
+_SET_PROGRESS: Final = DirectStatement(
+    update(executions).where(executions.c.id == bindparam("token")).values(progress=bindparam("new_progress"))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +40,10 @@ class BatchProgress:
         return cls(size=held, is_probe=False) if stored is None else cls(*stored)
 
     def store(self, progress: Mapping[str, Any], platform: str) -> dict[str, Any]:
-        """The progress with this batch."""
-        batches = {**progress.get("batches", {}), platform: [self.size, self.is_probe, self.is_answered]}
+        """The progress with this batch. A single candidate that is no probe is what `read` assumes anyway."""
+        batches = {name: batch for name, batch in progress.get("batches", {}).items() if name != platform}
+        if self.size > 1 or self.is_probe:
+            batches[platform] = [self.size, self.is_probe, self.is_answered]
         return {**progress, "batches": batches}
 
     def is_outage(self, failure: Failed, *, before: Any, is_paused: bool) -> bool:
@@ -70,6 +77,8 @@ async def limit_batch(
     connection: AsyncConnection, platform: str, *, limit: int, limits: WriterLimits, at: datetime
 ) -> int:
     """The largest batch that the platform's cookies and pace can ask for in time; `limit` at most, and at least 1."""
+    if limit == 1:
+        return 1
     mine = [cookie for cookie in await read_cookies(connection) if cookie.platform == platform]
     uses = [left for cookie in mine if (left := _count_uses_left(cookie, at=at)) > 0]
     interval = max(limits.platform_interval, limits.cookie_interval / max(1, len(uses)) if mine else timedelta(0))
@@ -85,8 +94,7 @@ async def store_progress(
 ) -> None:
     """Store the progress of an execution, if it changed."""
     if progress != before:
-        statement = update(executions).where(executions.c.id == execution.id)
-        await connection.execute(statement.values(progress=json.dumps(progress)))
+        await _SET_PROGRESS.run(connection, {"token": execution.id, "new_progress": json.dumps(progress)})
 
 
 def _count_uses_left(cookie: Cookie, *, at: datetime) -> int:

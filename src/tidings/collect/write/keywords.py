@@ -1,6 +1,5 @@
 """Watched keywords: what to search for on which platform, what to do about its notes later, and the last search."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -200,12 +199,9 @@ async def record_search(
     )
 
 
-async def find_follow_ups(connection: AsyncConnection, platform: str, keywords: Collection[str]) -> dict[str, FollowUp]:
-    """What those of these keywords that are watched ask for."""
-    columns = watched_keywords.c
-    statement = select(watched_keywords).where(columns.platform == platform, columns.keyword.in_(sorted(keywords)))
-    rows = await connection.execute(statement) if keywords else ()
-    return {row.keyword: FollowUp(_read_plan(row), row.comments or 0) for row in rows}
+def read_follow_up(held: Any) -> FollowUp:
+    """What the keyword of a held candidate asks for; nothing if it is not watched."""
+    return FollowUp(_read_plan(held), held.comments or 0)
 
 
 def check_comments(wanted: int | None) -> None:

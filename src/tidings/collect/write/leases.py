@@ -8,14 +8,17 @@ from typing import Any, Final
 
 from sqlalchemy import (
     CTE,
+    Boolean,
     Column,
     ColumnElement,
+    FromClause,
     Table,
     and_,
     bindparam,
     case,
     exists,
     func,
+    not_,
     or_,
     select,
     text,
@@ -29,6 +32,7 @@ from tidings.collect.tables import (
     CandidateStatus,
     candidates,
     comment_threads,
+    platform_pauses,
     sources,
     watched_keywords,
     write_pending_platforms,
@@ -36,6 +40,7 @@ from tidings.collect.tables import (
 from tidings.collect.write.values import LeasedCandidate, NewCandidate, WriterLimits, make_storable, write_meta
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
+from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
 from tidings.core.executions import Execution, ExecutionStatus, executions
 
 Key = tuple[str, str]
@@ -43,6 +48,7 @@ Key = tuple[str, str]
 # Clocks of machines may differ by this much.
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
 
+_is_paused: Final = exists().where(platform_pauses.c.platform == bindparam("of_platform"))
 _LOST_WORKER: Final = "the execution that leased it sent no heartbeat, so the lease was taken back"
 
 
@@ -53,7 +59,15 @@ class LeasedTable:
     runs are built once.
     """
 
-    def __init__(self, table: Table, id_column: Column[str], *, shown: Sequence[str], held: Sequence[str]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        id_column: Column[str],
+        *,
+        shown: Sequence[str],
+        held: Sequence[Any],
+        joined: FromClause | None = None,
+    ) -> None:
         self.table = table
         self.key = (table.c.platform, id_column)
         self.is_pending = text(f"{table.name}.status = 'pending'")
@@ -61,13 +75,18 @@ class LeasedTable:
         self.is_held = and_(self.is_processing, table.c.processing_lock == bindparam("lock"))
         chosen = (
             select(id_column.label("id"))
-            .where(table.c.platform == bindparam("of_platform"), self.is_pending, table.c.due_at <= bindparam("now"))
+            .where(
+                table.c.platform == bindparam("of_platform"),
+                self.is_pending,
+                table.c.due_at <= bindparam("now"),
+                or_(bindparam("also_paused", type_=Boolean), not_(_is_paused)),
+            )
             .order_by(table.c.due_at)
             .limit(bindparam("most"))
             .with_for_update(skip_locked=True)
             .cte("chosen")
         )
-        self.lease = (
+        self.lease = DirectStatement(
             update(table)
             .where(table.c.platform == bindparam("of_platform"), id_column.in_(select(chosen.c.id)))
             .values(
@@ -79,15 +98,12 @@ class LeasedTable:
             )
             .returning(table.c.due_at, id_column.label("lease_id"), *(table.c[name] for name in shown))
         )
-        self.find_held = (
-            select(id_column.label("id"), *(table.c[name] for name in held))
-            .where(
-                self.is_held,
-                table.c.platform == bindparam("of_platform"),
-                id_column.in_(bindparam("ids", expanding=True)),
-            )
+        self.find_held = DirectStatement(
+            select(id_column.label("id"), *held)
+            .select_from(table if joined is None else joined)
+            .where(self.is_held, table.c.platform == bindparam("of_platform"), among(id_column, bindparam("ids")))
             .order_by(id_column)
-            .with_for_update()
+            .with_for_update(of=table)
         )
         pending = write_pending_platforms(table.name)
         self.find_pending_platforms = text(
@@ -115,25 +131,37 @@ class LeasedTable:
         return {"processing_lock": None, "locked_at": None, "due_at": now, **self.touch(now)}
 
 
+# What the keyword asks for stands beside a held candidate, and whether its platform is paused.
 CANDIDATES: Final = LeasedTable(
     candidates,
     candidates.c.note_id,
     shown=LeasedCandidate.__slots__,
-    held=("note_id", "retry_count", "source_keyword", "last_error_code", "refresh_at"),
+    held=(
+        *(candidates.c[name] for name in ("retry_count", "source_keyword", "last_error_code", "refresh_at")),
+        *(watched_keywords.c[name] for name in ("refresh_every", "refresh_for", "comments")),
+        _is_paused.label("is_paused"),
+    ),
+    joined=candidates.outerjoin(
+        watched_keywords,
+        and_(
+            watched_keywords.c.platform == candidates.c.platform,
+            watched_keywords.c.keyword == candidates.c.source_keyword,
+        ),
+    ),
 )
 # Notes that the next stage works on. Each version is a record.
 SOURCES: Final = LeasedTable(
     sources,
     sources.c.idempotency_key,
     shown=("platform", "note_id", "idempotency_key", "version", "retry_count", "source_keyword", "content"),
-    held=("retry_count",),
+    held=(sources.c.retry_count,),
 )
 # Notes whose comments are read, page by page.
 THREADS: Final = LeasedTable(
     comment_threads,
     comment_threads.c.note_id,
     shown=("platform", "note_id", "note_url", "cursor", "wanted", "found", "retry_count", "source_keyword"),
-    held=("wanted", "found", "retry_count"),
+    held=(comment_threads.c.wanted, comment_threads.c.found, comment_threads.c.retry_count),
 )
 LEASED_TABLES: Final = (CANDIDATES, SOURCES, THREADS)
 
@@ -204,15 +232,30 @@ async def _make_due(connection: AsyncConnection, chosen: CTE, *, at: datetime) -
 
 
 async def lease_candidates(
-    connection: AsyncConnection, execution: Execution, *, platform: str, limit: int, at: datetime
+    connection: AsyncConnection,
+    execution: Execution,
+    *,
+    platform: str,
+    limit: int,
+    at: datetime,
+    is_probe: bool = False,
 ) -> list[LeasedCandidate]:
-    """Lease at most `limit` due candidates, the longest waiting first."""
-    rows = await lease_records(connection, CANDIDATES, execution, platform=platform, limit=limit, at=at)
+    """Lease at most `limit` due candidates, the longest waiting first; of a paused platform only the probe."""
+    rows = await lease_records(
+        connection, CANDIDATES, execution, platform=platform, limit=limit, at=at, also_paused=is_probe
+    )
     return [LeasedCandidate(**{name: getattr(row, name) for name in LeasedCandidate.__slots__}) for row in rows]
 
 
 async def lease_records(
-    connection: AsyncConnection, of: LeasedTable, execution: Execution, *, platform: str, limit: int, at: datetime
+    connection: AsyncConnection,
+    of: LeasedTable,
+    execution: Execution,
+    *,
+    platform: str,
+    limit: int,
+    at: datetime,
+    also_paused: bool = True,
 ) -> list[Any]:
     """Lease at most `limit` due records, the longest waiting first. Rows of a lease in progress are skipped."""
     values = {
@@ -221,8 +264,9 @@ async def lease_records(
         "lock": execution.public_id,
         "now": to_milliseconds(at),
         "meta": write_meta(execution),
+        "also_paused": also_paused,
     }
-    return sorted(await connection.execute(of.lease, values), key=lambda row: (row.due_at, row.lease_id))
+    return sorted(await of.lease.run(connection, values), key=lambda row: (row.due_at, row.lease_id))
 
 
 async def renew_leases(connection: AsyncConnection, execution: Execution, *, at: datetime) -> int:
@@ -344,8 +388,8 @@ async def find_held(
     of: LeasedTable = CANDIDATES,
 ) -> dict[str, Any]:
     """The records among these that the execution still holds, by id, locked until the transaction ends."""
-    values = {"lock": execution.public_id, "of_platform": platform, "ids": sorted(note_ids)}
-    return {row.id: row for row in await connection.execute(of.find_held, values)}
+    values = {"lock": execution.public_id, "of_platform": platform, "ids": bind_texts(note_ids)}
+    return {row.id: row for row in await of.find_held.run(connection, values)}
 
 
 def _is_silent(table: Table, *, at: datetime, limits: WriterLimits) -> ColumnElement[bool]:

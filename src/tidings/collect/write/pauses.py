@@ -68,6 +68,11 @@ class PlatformPauses:
         row = (await connection.execute(statement)).first()
         return None if row is None else read_pause(row)
 
+    async def is_over(self, connection: AsyncConnection, platform: str, *, at: datetime) -> bool:
+        """Whether the pause of a platform has lasted long enough, so that a probe may end it."""
+        pause = await self.lock(connection, platform)
+        return pause is not None and not pause.is_closed(at=at)
+
     async def claim_probe(self, connection: AsyncConnection, platform: str, *, at: datetime) -> None:
         """Let nobody else probe the platform until this probe reports."""
         statement = update(platform_pauses).where(platform_pauses.c.platform == platform)
@@ -95,10 +100,11 @@ class PlatformPauses:
         """Pause the platform of these results, or end its pause. `held` are the candidates that the execution holds."""
         batch = BatchProgress.read(progress, platform, held=len(held))
         mine = [each for each in failures if each.note_id in held]
+        is_paused = any(row.is_paused for row in held.values())
         if any(each.note_id in held for each in collected) or any(is_answer(each) for each in mine):
-            await self.end(connection, platform)
-            batch = replace(batch, is_answered=True)
-        is_paused = bool(mine) and await self.lock(connection, platform) is not None
+            if is_paused:
+                await self.end(connection, platform)
+            batch, is_paused = replace(batch, is_answered=True), False
         outages = [each for each in mine if batch.is_outage(each, before=held[each.note_id], is_paused=is_paused)]
         if found := find_cause(outages):
             await self._record(connection, platform, *found, at=at)

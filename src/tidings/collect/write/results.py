@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tidings.collect.errors import RULES, Action, ErrorCode
 from tidings.collect.tables import CandidateStatus, candidates
 from tidings.collect.write.comments.threads import begin_threads
-from tidings.collect.write.keywords import FollowUp, find_follow_ups
+from tidings.collect.write.keywords import read_follow_up
 from tidings.collect.write.values import (
     LONGEST_ERROR,
     Collected,
@@ -32,6 +32,7 @@ from tidings.collect.write.values import (
 from tidings.collect.write.versions import StoredNotes, StoredVersion, find_latest, store_notes
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
+from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
 from tidings.core.executions import Execution
 from tidings.core.logs.logger import get_logger
 
@@ -40,9 +41,9 @@ _log = get_logger(__name__)
 _MINUTE: Final = 60_000
 
 _is_processed = and_(candidates.c.platform == bindparam("of_platform"), text("tbl_candidate.status = 'processing'"))
-_set_collected = (
+_set_collected = DirectStatement(
     update(candidates)
-    .where(_is_processed, candidates.c.note_id.in_(bindparam("note_ids", expanding=True)))
+    .where(_is_processed, among(candidates.c.note_id, bindparam("note_ids")))
     .values(
         status=CandidateStatus.COLLECTED.value,
         processing_lock=None,
@@ -68,19 +69,19 @@ _set_failed = (
         updated_at=bindparam("now"),
     )
 )
-_COUNT_MINUTE: Final = text(
-    """
+_COUNT_MINUTE: Final = DirectStatement(
+    text("""
     INSERT INTO collect_minutes (minute, succeeded, failed) VALUES (:minute, :succeeded, :failed)
     ON CONFLICT (minute) DO UPDATE SET
         succeeded = collect_minutes.succeeded + excluded.succeeded, failed = collect_minutes.failed + excluded.failed
-    """
+    """)
 )
 
-_COUNT_TRIES: Final = text(
-    """
+_COUNT_TRIES: Final = DirectStatement(
+    text("""
     INSERT INTO collect_tries (platform, code, tries) VALUES (:platform, :code, :tries)
     ON CONFLICT (platform, code) DO UPDATE SET tries = collect_tries.tries + excluded.tries
-    """
+    """)
 )
 
 
@@ -96,16 +97,13 @@ async def write_collected(
 ) -> list[Settled]:
     """Store these notes and mark their candidates as collected. A note with the text of its source is skipped."""
     mine = [each for each in collected if each.note_id in held]
-    latest = await find_latest(connection, platform=platform, note_ids=[each.note_id for each in collected])
     stored = await store_notes(
-        connection, database, mine, platform=platform, held=held, latest=latest, execution=execution, at=at
+        connection, database, collected, platform=platform, held=held, execution=execution, at=at
     )
-    keywords = {row.source_keyword for row in held.values()}
-    asked = await find_follow_ups(connection, platform, keywords)
-    refreshes = _plan_refreshes(asked, held=held, latest=latest, at=at)
+    refreshes = _plan_refreshes(held, latest=stored.latest, at=at)
     await _mark_collected(connection, mine, platform=platform, execution=execution, refreshes=refreshes, at=at)
-    await begin_threads(connection, database, _want_comments(mine, asked, platform=platform, held=held), at=at)
-    return [_describe_written(each.note_id, stored=stored, latest=latest) for each in collected]
+    await begin_threads(connection, database, _want_comments(mine, platform=platform, held=held), at=at)
+    return [_describe_written(each.note_id, stored=stored) for each in collected]
 
 
 async def write_failed(
@@ -129,8 +127,7 @@ async def write_failed(
     ]
     kept = {each.note_id: held[each.note_id] for each in settled if each.action is SettledAction.KEPT}
     latest = await find_latest(connection, platform=platform, note_ids=list(kept))
-    asked = await find_follow_ups(connection, platform, {row.source_keyword for row in kept.values()})
-    refreshes = _plan_refreshes(asked, held=kept, latest=latest, at=at)
+    refreshes = _plan_refreshes(kept, latest=latest, at=at)
     marks = [
         {
             **_describe_mark(failure, verdict, platform=platform, execution=execution, at=at),
@@ -148,7 +145,7 @@ async def count_minute(connection: AsyncConnection, *, at: datetime, succeeded: 
     """Add to the statistics of this minute, which the success rate is computed from."""
     if succeeded or failed:
         values = {"minute": to_milliseconds(at) // _MINUTE, "succeeded": succeeded, "failed": failed}
-        await connection.execute(_COUNT_MINUTE, values)
+        await _COUNT_MINUTE.run(connection, values)
 
 
 async def count_tries(connection: AsyncConnection, platform: str, results: Sequence[Result]) -> None:
@@ -161,9 +158,9 @@ async def count_codes(connection: AsyncConnection, platform: str, codes: Sequenc
     """Count tries by their codes; `OK` is a success."""
     # One order for all: two executions cannot deadlock.
     counts = sorted(Counter(codes).items())
-    rows = [{"platform": platform, "code": code, "tries": count} for code, count in counts]
-    if rows:
-        await connection.execute(_COUNT_TRIES, rows)
+    await _COUNT_TRIES.run_each(
+        connection, [{"platform": platform, "code": code, "tries": count} for code, count in counts]
+    )
 
 
 def split_results(results: Sequence[Result]) -> tuple[list[Collected], list[Failed]]:
@@ -211,34 +208,26 @@ def _judge_held(failure: Failed, before: Any, *, at: datetime, limits: WriterLim
     return verdict
 
 
-def _want_comments(
-    collected: Sequence[Collected], asked: Mapping[str, FollowUp], *, platform: str, held: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def _want_comments(collected: Sequence[Collected], *, platform: str, held: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The notes whose keyword asks for comments, as rows of threads."""
     return [
         {
             "platform": platform,
             "note_id": each.note_id,
             "note_url": make_storable(each.note.url),
-            "source_keyword": keyword,
-            "wanted": asked[keyword].comments,
+            "source_keyword": held[each.note_id].source_keyword,
+            "wanted": wanted,
         }
         for each in collected
-        if (keyword := held[each.note_id].source_keyword) in asked and asked[keyword].comments
+        if (wanted := read_follow_up(held[each.note_id]).comments)
     ]
 
 
-def _plan_refreshes(
-    asked: Mapping[str, FollowUp],
-    *,
-    held: Mapping[str, Any],
-    latest: Mapping[str, StoredVersion],
-    at: datetime,
-) -> dict[str, int]:
+def _plan_refreshes(held: Mapping[str, Any], *, latest: Mapping[str, StoredVersion], at: datetime) -> dict[str, int]:
     """When each of these notes is to be read again, by note id; without those whose keyword does not ask for it."""
     times = {}
     for note_id, row in held.items():
-        plan = asked[row.source_keyword].refresh if row.source_keyword in asked else None
+        plan = read_follow_up(row).refresh
         since = latest[note_id].first_at if note_id in latest else at
         if plan is not None and at + plan.every <= since + plan.period:
             times[note_id] = to_milliseconds(at + plan.every)
@@ -269,12 +258,12 @@ async def _mark_collected(
     for (cookie_used, refresh_at), note_ids in groups.items():
         values = {
             "of_platform": platform,
-            "note_ids": note_ids,
+            "note_ids": bind_texts(note_ids),
             "new_meta": write_meta(execution, cookie_used=cookie_used),
             "new_refresh": refresh_at,
             "now": to_milliseconds(at),
         }
-        await connection.execute(_set_collected, values)
+        await _set_collected.run(connection, values)
 
 
 def _describe_mark(
@@ -293,13 +282,13 @@ def _describe_mark(
     }
 
 
-def _describe_written(note_id: str, *, stored: StoredNotes, latest: Mapping[str, StoredVersion]) -> Settled:
+def _describe_written(note_id: str, *, stored: StoredNotes) -> Settled:
     changed = stored.changed.get(note_id)
     if note_id in stored.created:
         row_id = stored.created[note_id]
         return Settled(note_id=note_id, action=SettledAction.CREATED, existing_id=row_id, source_key=changed)
-    if note_id in latest:
-        row_id = latest[note_id].id
+    if note_id in stored.latest:
+        row_id = stored.latest[note_id].id
         return Settled(note_id=note_id, action=SettledAction.SKIPPED, existing_id=row_id, source_key=changed)
     return Settled(note_id=note_id, action=SettledAction.LOST)
 

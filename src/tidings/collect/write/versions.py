@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.archive.search import make_terms
-from tidings.collect.notes import Counts
+from tidings.collect.notes import Counts, Note
 from tidings.collect.tables import StageStatus, note_snapshots, note_terms, sources
 from tidings.collect.write.values import Collected, make_storable, write_meta
 from tidings.core.clock import from_milliseconds, to_milliseconds
@@ -43,7 +43,10 @@ class StoredVersion:
 
 @dataclass(frozen=True, slots=True)
 class StoredNotes:
-    """What storing notes changed, by note id."""
+    """What storing notes found and changed, by note id."""
+
+    # The versions that were there before; without notes that are new.
+    latest: Mapping[str, StoredVersion]
 
     # The row ids of new versions.
     created: Mapping[str, int]
@@ -77,40 +80,39 @@ async def store_notes(
     *,
     platform: str,
     held: Mapping[str, Any],
-    latest: Mapping[str, StoredVersion],
     execution: Execution,
     at: datetime,
 ) -> StoredNotes:
-    """Store notes whose candidates the execution holds. `latest` are the versions that exist."""
-    contents = {each.note_id: make_storable(json.dumps(each.note.describe(), ensure_ascii=False)) for each in collected}
-    same = {name: latest[name] for name, content in contents.items() if _is_same(latest.get(name), content)}
-    new = [each for each in collected if each.note_id not in same]
-    await _retire(connection, [latest[each.note_id].id for each in new if each.note_id in latest])
-    rows = [
-        {
+    """Store the notes whose candidates the execution holds."""
+    rows = {
+        each.note_id: {
             **_describe_source(each, platform=platform, at=at),
-            "content": contents[each.note_id],
             "source_keyword": held[each.note_id].source_keyword,
             "exec_meta": write_meta(execution, cookie_used=each.cookie_used),
-            **_name_version(each.note_id, latest),
+            **_name_version(each.note_id, 1),
         }
-        for each in new
-    ]
-    created = await _insert_sources(connection, database, rows)
-    terms = {each.note_id: make_terms(each.note) for each in new}
-    await _insert_terms(connection, {row_id: terms[note_id] for note_id, row_id in created.items()})
-    updated = await _replace_counts(connection, same, contents)
-    await _take_snapshots(connection, database, collected, platform=platform, at=at)
-    keys = {row["note_id"]: row["idempotency_key"] for row in rows if row["note_id"] in created}
-    return StoredNotes(created, keys | {name: make_key(name, same[name].version) for name in updated})
+        for each in collected
+        if each.note_id in held
+    }
+    # Nearly every note is new. Only for the others it matters which versions there are.
+    created = await _insert_sources(connection, database, list(rows.values()))
+    others = [each.note_id for each in collected if each.note_id not in created]
+    latest = await find_latest(connection, platform=platform, note_ids=others)
+    contents = {note_id: rows[note_id]["content"] for note_id in others if note_id in rows and note_id in latest}
+    changed = [name for name, content in contents.items() if not latest[name].has_text_of(content)]
+    for name in changed:
+        rows[name] |= _name_version(name, latest[name].version + 1)
+    await _retire(connection, [latest[name].id for name in changed])
+    created |= await _insert_sources(connection, database, [rows[name] for name in changed])
+    updated = await _replace_counts(connection, {name: latest[name] for name in contents.keys() - changed}, contents)
+    mine = [each for each in collected if each.note_id in rows]
+    await _insert_terms(connection, database, {created[n.note_id]: n.note for n in mine if n.note_id in created})
+    await _take_snapshots(connection, database, mine, platform=platform, at=at)
+    keys = {name: rows[name]["idempotency_key"] for name in created}
+    return StoredNotes(latest, created, keys | {name: make_key(name, latest[name].version) for name in updated})
 
 
-def _is_same(before: StoredVersion | None, content: str) -> bool:
-    return before is not None and before.has_text_of(content)
-
-
-def _name_version(note_id: str, latest: Mapping[str, StoredVersion]) -> dict[str, Any]:
-    version = latest[note_id].version + 1 if note_id in latest else 1
+def _name_version(note_id: str, version: int) -> dict[str, Any]:
     return {"version": version, "is_latest": True, "idempotency_key": make_key(note_id, version)}
 
 
@@ -125,17 +127,14 @@ async def _insert_sources(
     connection: AsyncConnection, database: Database, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, int]:
     """Insert sources. Returns the row ids of the new ones by note id."""
-    if not rows:
-        return {}
-    statement = database.insert(sources).on_conflict_do_nothing().returning(sources.c.id, sources.c.note_id)
-    return {row.note_id: row.id for row in await connection.execute(statement, list(rows))}
+    statement = database.insert_new(sources, sources.c.id, sources.c.note_id)
+    return {row.note_id: row.id for row in await statement.run_each(connection, rows)}
 
 
-async def _insert_terms(connection: AsyncConnection, terms: Mapping[int, str]) -> None:
+async def _insert_terms(connection: AsyncConnection, database: Database, notes: Mapping[int, Note]) -> None:
     """Add new sources to the full-text index, in the transaction that stores them."""
-    if terms:
-        rows = [{"source_id": row_id, "terms": words} for row_id, words in terms.items()]
-        await connection.execute(insert(note_terms), rows)
+    rows = [{"source_id": row_id, "terms": make_terms(note)} for row_id, note in notes.items()]
+    await database.insert_new(note_terms).run_each(connection, rows)
 
 
 async def _replace_counts(
@@ -162,8 +161,7 @@ async def _take_snapshots(
         for each in collected
         if each.note.counts != Counts()
     ]
-    if rows:
-        await connection.execute(database.insert(note_snapshots).on_conflict_do_nothing(), rows)
+    await database.insert_new(note_snapshots).run_each(connection, rows)
 
 
 def _describe_source(collected: Collected, *, platform: str, at: datetime) -> dict[str, Any]:
@@ -173,6 +171,7 @@ def _describe_source(collected: Collected, *, platform: str, at: datetime) -> di
         "platform": platform,
         "note_id": collected.note_id,
         "note_url": make_storable(note.url),
+        "content": make_storable(json.dumps(note.describe(), ensure_ascii=False)),
         "kind": note.kind.value,
         "title": make_storable(note.title),
         "author_id": make_storable(note.author.author_id),

@@ -8,7 +8,7 @@ raises ExecutionLostError (core.executions). What people ask for is in `correcti
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
@@ -83,6 +83,8 @@ _DEFAULT_RULES: Final = CookieRules()
 REFUSALS: Final = (DataError, IntegrityError, ProgrammingError, AttributeError, TypeError, ValueError)
 # Notes that become due again in one transaction, at most.
 _MOST_REFRESHES: Final = 1_000
+# A lease that finds enough looks for them so often.
+_LOOK_EVERY: Final = timedelta(seconds=10)
 _WRITTEN: Final = frozenset({SettledAction.CREATED, SettledAction.SKIPPED})
 _COUNTED: Final = frozenset({SettledAction.RETRY, SettledAction.FAILED})
 
@@ -116,6 +118,8 @@ class Writer:
         self._reserved = frozenset(reserved)
         self._pseudonyms = pseudonyms
         self.pauses = PlatformPauses(database, clock=clock)
+        # When it last looked for notes that are to be read again.
+        self._looked_at = datetime.min.replace(tzinfo=UTC)
 
     async def acquire(
         self, workflow_name: str, *, remote: bool = False, idempotency_key: str | None = None
@@ -197,13 +201,10 @@ class Writer:
         """
         at = self._clock.now()
         async with self._executions.guard_progress(execution) as (connection, progress):
-            await self._queue_refreshes(connection, at=at)
-            paused = progress.get("paused", ())
-            due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
-            leased: list[LeasedCandidate] = []
-            for name in due:
-                if name not in paused and not leased:
-                    leased = await self._lease(connection, execution, name, limit=limit, progress=progress, at=at)
+            await self._queue_refreshes(connection, at=at, unless_within=_LOOK_EVERY)
+            leased = await self._lease_any(connection, execution, platform, limit=limit, progress=progress, at=at)
+            if not leased and await self._queue_refreshes(connection, at=at):
+                leased = await self._lease_any(connection, execution, platform, limit=limit, progress=progress, at=at)
             await self.changes.record(connection, candidates.name, _list_keys(leased), at=at)
         if leased:
             _log.info(
@@ -211,29 +212,30 @@ class Writer:
             )
         return leased
 
-    async def _lease(
+    async def _lease_any(
         self,
         connection: AsyncConnection,
         execution: Execution,
-        platform: str,
+        platform: str | None,
         *,
         limit: int,
         progress: Mapping[str, Any],
         at: datetime,
     ) -> list[LeasedCandidate]:
-        pause = await self.pauses.lock(connection, platform)
-        if pause is not None and pause.is_closed(at=at):
-            return []
-        is_probe, most = pause is not None, 1
-        if not is_probe:
-            most = await limit_batch(connection, platform, limit=limit, limits=self._limits, at=at)
-        leased = await lease_candidates(connection, execution, platform=platform, limit=most, at=at)
-        if leased:
-            batch = BatchProgress(size=len(leased), is_probe=is_probe)
-            await store_progress(connection, execution, batch.store(progress, platform), before=progress)
-        if leased and is_probe:
-            await self.pauses.claim_probe(connection, platform, at=at)
-        return leased
+        due = [platform] if platform is not None else await find_due_platforms(connection, at=at)
+        for name in (each for each in due if each not in progress.get("paused", ())):
+            most = await limit_batch(connection, name, limit=limit, limits=self._limits, at=at)
+            leased = await lease_candidates(connection, execution, platform=name, limit=most, at=at)
+            is_probe = not leased and await self.pauses.is_over(connection, name, at=at)
+            if is_probe:
+                leased = await lease_candidates(connection, execution, platform=name, limit=1, at=at, is_probe=True)
+            if leased and is_probe:
+                await self.pauses.claim_probe(connection, name, at=at)
+            if leased:
+                batch = BatchProgress(size=len(leased), is_probe=is_probe)
+                await store_progress(connection, execution, batch.store(progress, name), before=progress)
+                return leased
+        return []
 
     async def settle(self, execution: Execution, platform: str, results: Sequence[Result]) -> list[Settled]:
         """Write the results of leased candidates in one transaction: notes, statuses, cookie uses and statistics.
@@ -267,12 +269,17 @@ class Writer:
                 *await write_failed(connection, failures, **known, limits=self._limits, outages=verdict.outages),
             ]
             paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
-            stored = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
-            await store_progress(connection, execution, stored, before=progress)
+            after = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
             await self.count_uses(connection, list_held_uses(results, held=held), at=at)
             await self.changes.record_settled(connection, platform, settled, held=held, at=at)
             await count_tries(connection, platform, [each for each in results if each.note_id in held])
-            await self._count_settled(connection, execution, settled, held=held, outages=len(verdict.outages), at=at)
+            # Last, because other executions wait for the row of the minute until the commit. A try that failed in an
+            # outage lowers the success rate, although it does not count against its candidate.
+            processed = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
+            failed = sum(each.action in _COUNTED for each in settled)
+            new = None if after == progress else after
+            await self._executions.count_items(connection, execution, processed=processed, failed=failed, progress=new)
+            await count_minute(connection, at=at, succeeded=processed, failed=failed + len(verdict.outages))
         log_settled(execution, platform, settled)
         return settled
 
@@ -360,9 +367,17 @@ class Writer:
             due = [name for of in (CANDIDATES, THREADS) for name in await find_due_platforms(connection, at=at, of=of)]
         return [name for name in dict.fromkeys(due) if name not in paused]
 
-    async def _queue_refreshes(self, connection: AsyncConnection, *, at: datetime) -> None:
+    async def _queue_refreshes(
+        self, connection: AsyncConnection, *, at: datetime, unless_within: timedelta = timedelta(0)
+    ) -> bool:
+        """Make notes due that are to be read again. Returns whether there are any. `unless_within`: not if this writer
+        looked so recently."""
+        if abs(at - self._looked_at) < unless_within:
+            return False
+        self._looked_at = at
         queued = await queue_refreshes(connection, at=at, limit=_MOST_REFRESHES)
         await self.changes.record(connection, candidates.name, queued, at=at)
+        return bool(queued)
 
     async def _judge_end(self, execution: Execution) -> ExecutionStatus:
         record = await self._executions.find(execution.public_id)
@@ -376,23 +391,6 @@ class Writer:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
         await record_outcomes(connection, outcomes, at, rules=self._rules)
         await self.pauses.judge_captchas(connection, uses, at=at)
-
-    async def _count_settled(
-        self,
-        connection: AsyncConnection,
-        execution: Execution,
-        settled: Sequence[Settled],
-        *,
-        held: Mapping[str, Any],
-        outages: int,
-        at: datetime,
-    ) -> None:
-        succeeded = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
-        failed = sum(each.action in _COUNTED for each in settled)
-        await self._executions.count_items(connection, execution, processed=succeeded, failed=failed)
-        # Last, because other executions wait for this row until the commit. A try that failed in an outage lowers the
-        # success rate, although it does not count against its candidate.
-        await count_minute(connection, at=at, succeeded=succeeded, failed=failed + outages)
 
 
 def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import BigInteger, Connection, Integer, MetaData, Select, Table, column, inspect, select, table
+from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Select, Table, column, inspect, select, table
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tidings.core.clock import Clock
 from tidings.core.db.compatibility import OLDEST_REVISION, read_oldest_revision
+from tidings.core.db.direct_statement import DirectStatement
 from tidings.core.db.engines import (
     SQLITE_READERS,
     make_short_cut,
@@ -117,6 +118,7 @@ class Database(ReadableDatabase):
         self._single_writer = make_single(writer, dialect=dialect)
         self._single_reader = make_single(reader, dialect=dialect)
         self._short_cut = make_short_cut(url) if dialect == "sqlite" else None
+        self._inserts: dict[str, DirectStatement] = {}
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
@@ -153,6 +155,13 @@ class Database(ReadableDatabase):
         from sqlalchemy.dialects.postgresql import Insert
 
         return Insert(table)
+
+    def insert_new(self, table: Table, *returning: Column[Any]) -> DirectStatement:
+        """The INSERT of a table for many rows. One that exists stays as it is and returns nothing."""
+        if table.name not in self._inserts:
+            statement = self.insert(table).on_conflict_do_nothing()
+            self._inserts[table.name] = DirectStatement(statement.returning(*returning) if returning else statement)
+        return self._inserts[table.name]
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
         """The rows of one statement that runs often and needs no transaction. Build the statement once.

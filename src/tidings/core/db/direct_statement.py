@@ -1,0 +1,102 @@
+"""Statements that run for every record: compiled once and given to the driver, which takes a third of the CPU of
+SQLAlchemy's own execution. benchmarks/leases.md has the measurement. All others go through SQLAlchemy.
+"""
+
+import json
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Boolean, Insert, exc
+from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+# The errors of PEP 249. Each driver has a class of its own for each of them.
+_ERRORS = ("DataError", "IntegrityError", "ProgrammingError", "InterfaceError", "OperationalError", "DatabaseError")
+
+
+class DirectStatement:
+    """A statement that SQLAlchemy compiles and the driver runs. Values are the driver's own: SQLite has no booleans."""
+
+    def __init__(self, statement: Any) -> None:
+        self._statement = statement
+        self._make_row = _name_columns(statement)
+        # The SQL and its constants, by dialect.
+        self._compiled: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    async def run(self, connection: AsyncConnection, values: Mapping[str, Any]) -> list[Any]:
+        """Its rows, in the caller's transaction. Raises SQLAlchemy's errors."""
+        name = connection.dialect.name
+        if name not in self._compiled:
+            self._compiled[name] = self._compile(connection, values)
+        sql, constants = self._compiled[name]
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        with _raise_as_sqlalchemy(sql):
+            if name == "sqlite":
+                rows = await driver.execute_fetchall(sql, {**constants, **values})
+            else:
+                cursor = await driver.execute(sql, {**constants, **values})
+                rows = await cursor.fetchall() if cursor.description else ()
+        return [self._make_row(*row) for row in rows]
+
+    async def run_each(self, connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """The rows that it returns for all of these. SQLAlchemy sends several together."""
+        if len(rows) == 1:
+            return await self.run(connection, rows[0])
+        result = await connection.execute(self._statement, rows) if rows else None
+        return list(result) if result is not None and result.returns_rows else []
+
+    def _compile(self, connection: AsyncConnection, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        # SQLAlchemy's own parameters for SQLite have no names.
+        is_sqlite = connection.dialect.name == "sqlite"
+        dialect = SQLiteDialect_aiosqlite(paramstyle="named") if is_sqlite else connection.dialect
+        columns = list(values) if isinstance(self._statement, Insert) else None
+        compiled = self._statement.compile(dialect=dialect, column_keys=columns)
+        return str(compiled), compiled.params
+
+
+class among(FunctionElement[bool]):  # noqa: N801 - it reads as SQL
+    """`among(column, bindparam(…))`: whether it has one of the texts of `bind_texts`. The SQL is the same for any
+    number of them."""
+
+    inherit_cache = True
+    type = Boolean()
+
+
+@compiles(among, "sqlite")
+def _write_sqlite(element: among, compiler: Any, **options: Any) -> str:
+    column, texts = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({texts}))"
+
+
+@compiles(among, "postgresql")
+def _write_postgresql(element: among, compiler: Any, **options: Any) -> str:
+    column, texts = (compiler.process(each, **options) for each in element.clauses)
+    return f"{column} = ANY(ARRAY(SELECT json_array_elements_text(CAST({texts} AS json))))"
+
+
+def bind_texts(texts: Collection[str]) -> str:
+    """The value of a parameter of `among`."""
+    return json.dumps(list(texts), ensure_ascii=False)
+
+
+def _name_columns(statement: Any) -> Callable[..., Any]:
+    """The class of its rows. A text has no columns, and returns nothing here."""
+    columns = getattr(statement, "exported_columns", None)
+    return namedtuple("Row", () if columns is None else columns.keys())
+
+
+@contextmanager
+def _raise_as_sqlalchemy(sql: str) -> Iterator[None]:
+    """Errors have the classes that SQLAlchemy gives them. None of them shows a value."""
+    try:
+        yield
+    except Exception as error:
+        names = {each.__name__ for each in type(error).__mro__}
+        found = next((name for name in _ERRORS if name in names), None)
+        if found is None:
+            raise
+        raise getattr(exc, found)(sql, None, error, hide_parameters=True) from error
