@@ -272,13 +272,13 @@ class Writer:
             after = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
             await self.count_uses(connection, list_held_uses(results, held=held), at=at)
             await self.changes.record_settled(connection, platform, settled, held=held, at=at)
-            await count_tries(connection, platform, [each for each in results if each.note_id in held])
-            # Last, because other executions wait for the row of the minute until the commit. A try that failed in an
+            # Last, because other executions wait for these rows until the commit. A try that failed in an
             # outage lowers the success rate, although it does not count against its candidate.
             processed = sum(each.action in _WRITTEN and each.note_id in held for each in settled)
             failed = sum(each.action in _COUNTED for each in settled)
             new = None if after == progress else after
             await self._executions.count_items(connection, execution, processed=processed, failed=failed, progress=new)
+            await count_tries(connection, platform, [each for each in results if each.note_id in held])
             await count_minute(connection, at=at, succeeded=processed, failed=failed + len(verdict.outages))
         log_settled(execution, platform, settled)
         return settled

@@ -1,0 +1,76 @@
+"""Statements that the driver runs directly: in the caller's transaction, with SQLAlchemy's errors."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from tidings.collect.tables import note_terms
+from tidings.core.db.database import Database
+from tidings.core.db.direct_statement import DirectStatement, among, bind_texts
+
+_INSERT = DirectStatement(insert(note_terms).returning(note_terms.c.source_id.label("number")))
+_CHANGE = DirectStatement(
+    update(note_terms)
+    .where(among(note_terms.c.terms, bindparam("some")))
+    .values(terms=bindparam("new"))
+    .returning(note_terms.c.source_id)
+)
+
+
+def _describe(*numbers: int) -> list[dict[str, Any]]:
+    return [{"source_id": number, "terms": f"茶 '{number}' %s :x"} for number in numbers]
+
+
+async def _count(database: Database) -> int:
+    async with database.read() as connection:
+        return (await connection.execute(select(func.count()).select_from(note_terms))).scalar_one()
+
+
+async def test_one_row_and_several_return_the_same_columns(database: Database) -> None:
+    async with database.write() as connection:
+        rows = [*await _INSERT.run_each(connection, _describe(1)), *await _INSERT.run_each(connection, _describe(2, 3))]
+        assert await _INSERT.run_each(connection, []) == []
+    assert sorted(row.number for row in rows) == [1, 2, 3]
+
+
+async def test_any_number_of_texts_finds_its_rows_and_no_others(database: Database) -> None:
+    rows = _describe(1, 2, 3)
+    async with database.write() as connection:
+        await _INSERT.run_each(connection, rows)
+        for some, found in (([], []), ([rows[0]["terms"]], [1]), ([rows[1]["terms"], rows[2]["terms"], "no"], [2, 3])):
+            changed = await _CHANGE.run(connection, {"some": bind_texts(some), "new": "new"})
+            assert sorted(row.source_id for row in changed) == found
+
+
+async def test_a_row_that_exists_stays_as_it_is(database: Database) -> None:
+    """C2: the same row written twice is one row."""
+    async with database.write() as connection:
+        new = database.insert_new(note_terms, note_terms.c.source_id)
+        assert [row.source_id for row in await new.run_each(connection, _describe(1))] == [1]
+        assert await new.run_each(connection, _describe(1)) == []
+
+
+async def test_it_is_part_of_the_transaction_and_its_error_does_not_show_its_values(database: Database) -> None:
+    async def write_twice() -> None:
+        async with database.write() as connection:
+            await _INSERT.run(connection, {"source_id": 1, "terms": "kept"})
+            await _INSERT.run(connection, {"source_id": 1, "terms": "secret"})
+
+    with pytest.raises(IntegrityError) as found:
+        await write_twice()
+    assert "secret" not in str(found.value)
+    assert await _count(database) == 0
+
+
+async def test_a_value_that_no_column_takes_is_an_error_that_leaves_the_connection_usable(database: Database) -> None:
+    async def write() -> None:
+        async with database.write() as connection:
+            await _INSERT.run(connection, {"source_id": 1, "terms": "\ud800"})
+
+    with pytest.raises((SQLAlchemyError, ValueError)):
+        await write()
+    async with database.write() as connection:
+        await _INSERT.run(connection, _describe(1)[0])
+    assert await _count(database) == 1
