@@ -147,6 +147,12 @@ def test_errors_and_findings_of_other_rooms_have_chinese_words() -> None:
     carried = set(list_carried(ROOMS, CARRYING))
     assert len(carried) > 100
     assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
+    wrong = "sitemapUrl: only http:// and https:// URLs are fetched; it must be a URL such as https://example.com/sitemap.xml"
+    assert translator.translate(wrong) == (
+        "sitemapUrl：只支持 http:// 和 https:// 网址；须为网址，如 https://example.com/sitemap.xml"
+    )
+    refused = "https://a.example/s.xml failed: no connection: Connection refused"
+    assert translator.translate(refused).endswith("无法建立连接：连接被拒绝")
     quota = "it must be a whole number from 1 to 500, or auto"
     assert translator.translate(quota) == "须为 1 到 500 的整数，或 auto"
 
@@ -166,6 +172,8 @@ def test_findings_of_the_audit_have_chinese_words() -> None:
     carried |= {f"the {scope} token" for scope in Scope} | set(ADVICE.values())
     carried |= {name.value.replace("_", " ") for name in CheckName}
     assert sorted(text for text in carried if not CHINESE.search(translator.translate(text))) == []
+    # A colon in the first of two sentences makes no label of it.
+    assert [text for text in ADVICE.values() if "once in clear" in translator.translate(text)] == []
 
 
 def test_the_catalogue_has_every_text_and_no_other() -> None:

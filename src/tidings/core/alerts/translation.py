@@ -13,6 +13,11 @@ _PLACE: Final = re.compile(r"\\\{(\d)\\\}")
 _DEPTH: Final = 3
 # Several reasons stand beside each other with this between them.
 _BETWEEN: Final = "; "
+# A subject and what is said of it. It fits almost every text, so the others come first.
+_LABEL: Final = "{0}: {1}"
+
+# Each English text as a pattern, and its Chinese text.
+_Patterns = list[tuple[re.Pattern[str], str]]
 
 
 class Translator:
@@ -28,15 +33,20 @@ class Translator:
     def _translate(self, text: str, *, depth: int) -> str:
         if not text or depth == 0:
             return text
-        if (found := self._find(text, depth=depth)) is not None:
+        if (found := self._find(text, self._patterns, depth=depth)) is not None:
             return found
         parts = text.split(_BETWEEN)
-        if len(parts) == 1:
-            return text
-        return "；".join(self._find(part, depth=depth) or part for part in parts)
+        if len(parts) > 1:
+            known = [self._find(part, self._patterns, depth=depth) for part in parts]
+            if all(part is not None for part in known):
+                return "；".join(part for part in known if part is not None)
+        if (labelled := self._find(text, self._label, depth=depth)) is not None:
+            return labelled
+        every = [*self._patterns, *self._label]
+        return "；".join(self._find(part, every, depth=depth) or part for part in parts) if len(parts) > 1 else text
 
-    def _find(self, text: str, *, depth: int) -> str | None:
-        for pattern, chinese in self._patterns:
+    def _find(self, text: str, patterns: _Patterns, *, depth: int) -> str | None:
+        for pattern, chinese in patterns:
             if match := pattern.fullmatch(text):
                 # A template may use its places in another order.
                 places = {name[1:]: value for name, value in match.groupdict().items()}
@@ -46,13 +56,21 @@ class Translator:
         return None
 
     @cached_property
-    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
+    def _patterns(self) -> _Patterns:
+        # The longest first: a text without places before one that could swallow it.
+        ordered = sorted(self._texts.items(), key=lambda pair: ("{0}" in pair[0], -len(pair[0])))
+        return [(_compile(english), chinese) for english, chinese in ordered if english != _LABEL]
+
+    @cached_property
+    def _label(self) -> _Patterns:
+        return [(_compile(_LABEL), self._texts[_LABEL])] if _LABEL in self._texts else []
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
         texts: dict[str, str] = {}
         for file in self._files:
             texts |= read_catalogue(file)
-        # The longest first: a text without places before one that could swallow it.
-        ordered = sorted(texts.items(), key=lambda pair: ("{0}" in pair[0], -len(pair[0])))
-        return [(_compile(english), chinese) for english, chinese in ordered]
+        return texts
 
 
 def read_catalogue(file: Path) -> Mapping[str, str]:
