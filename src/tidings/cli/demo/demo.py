@@ -2,6 +2,7 @@
 
 import fcntl
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -129,15 +130,16 @@ def _print_next_steps(data_dir: Path, *, console: "Console") -> None:
     console.print()
     console.print(say("Data and log are in [bold]{folder}[/].", folder=data_dir.absolute()), end="\n\n")
     console.print(say("For your own site:"))
-    _show_command(console, "tidings keys new --indexnow", say("makes a key; KEY.txt goes to the site's root"))
-    _show_command(console, "tidings check https://example.com/sitemap.xml --key KEY")
-    _show_command(console, "tidings announce https://example.com/sitemap.xml --key KEY")
+    _show_command(console, "keys new --indexnow", say("makes a key; KEY.txt goes to the site's root"))
+    _show_command(console, "check https://example.com/sitemap.xml --key KEY")
+    _show_command(console, "announce https://example.com/sitemap.xml --key KEY")
     console.print(say("For your own keywords:"))
-    _show_command(console, "tidings cookies add mine --platform bilibili", say("asks for your cookie"))
-    _show_command(console, "tidings collect keywords add bilibili KEYWORD")
-    _show_command(console, "tidings serve", say("does all of this by itself, every day"))
-    console.print(say("(If `make` made the environment, the command is .venv/bin/tidings.)"))
+    _show_command(console, "cookies add mine --platform bilibili", say("asks for your cookie"))
+    _show_command(console, "collect keywords add bilibili KEYWORD")
+    _show_command(console, "serve", say("does all of this by itself, every day"))
 
 
-def _show_command(console: "Console", command: str, *remark: str) -> None:
-    console.print(f"  [bold]{command}[/]", *(f"  {each}" for each in remark))
+def _show_command(console: "Console", arguments: str, *remark: str) -> None:
+    """A command as it can be typed: `make demo` calls .venv/bin/tidings, which is in nobody's PATH."""
+    name = sys.argv[0] if "/" in sys.argv[0] and not sys.argv[0].startswith("/") else "tidings"
+    console.print(f"  [bold]{name} {arguments}[/]", *(f"  {each}" for each in remark), soft_wrap=True)
