@@ -132,6 +132,15 @@ async def test_a_site_is_paused_and_resumed_and_each_says_whether_it_changed_any
     assert states == [False, True, True, False]
 
 
+async def test_status_says_that_everything_is_paused(terminal: Terminal, stored: Site) -> None:
+    """A26: nobody forgets a pause of everything."""
+    before = await terminal.run("status")
+    await terminal.run("pause")
+    paused = await terminal.run("status")
+    said = "Everything is paused; `tidings resume` lets it run again."
+    assert (said in before.out, said in paused.out) == (False, True)
+
+
 async def test_everything_is_paused_and_resumed_without_a_name(terminal: Terminal, stored: Site) -> None:
     """A41: the switch for all sites is apart from each site's own."""
     paused = await terminal.run("pause", "--json")

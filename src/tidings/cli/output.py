@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # The width of lines that no terminal cuts.
 _WIDE: Final = 200
+# The least width that has room for the number of each execution.
+_EXECUTION_WIDTH: Final = 110
 # By the value of an execution's status.
 _COLOURS: Final = {
     "succeeded": "green",
@@ -71,16 +73,18 @@ def print_table(rows: Sequence[Sequence[str]], *titles: str) -> None:
 def make_execution_table(records: "Iterable[ExecutionRecord]", *titles: str) -> "Table":
     """A row for each execution. The titles name the workflow, the items done, and the items failed."""
     name, done, failed = titles
-    table = make_table(name, say("started"), say("status"), done, failed, say("execution"))
+    # The execution's number is for the log; a terminal of 80 columns has no room for it.
+    is_wide = make_console().width >= _EXECUTION_WIDTH
+    table = make_table(name, say("started"), say("status"), done, failed, *([say("execution")] if is_wide else ()))
     for record in records:
-        table.add_row(
+        cells = (
             escape(record.workflow_name.removeprefix("announce:")),
             f"{record.started_at:%Y-%m-%d %H:%M:%S}",
             say_status(record.status.value),
             f"{record.items_processed:,}",
             f"{record.items_failed:,}",
-            record.public_id,
         )
+        table.add_row(*cells, *([record.public_id] if is_wide else ()))
     return table
 
 

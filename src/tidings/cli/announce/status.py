@@ -36,6 +36,8 @@ class AnnounceStatus:
     failed: "Sequence[FailedPage]" = field(default_factory=list)
     # The site's schedule and its channels with a quota.
     overview: "SiteOverview | None" = None
+    # Whether `tidings pause` without a site stopped every schedule.
+    all_paused: bool = False
     # When a service was last seen, to the minute, and whether one runs now.
     service_seen_at: datetime | None = None
     service_runs: bool = False
@@ -51,11 +53,14 @@ async def status(
 
     The details are its last executions, its quotas, and the URLs that failed.
     """
+    from tidings.announce.schedule.pauses import read_pauses
+
     installation = await session.open()
     if site is None:
         sites = await installation.sites.list_all()
         recent = [await installation.executions.list_recent(each.workflow_name, limit=1) for each in sites]
-        shown = AnnounceStatus([record for records in recent for record in records])
+        paused = await read_pauses(installation.database)
+        shown = AnnounceStatus([record for records in recent for record in records], all_paused=paused.everything)
     else:
         shown = await _read_site(installation, site)
     if as_json:
@@ -121,6 +126,8 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
         console.print(make_execution_table(shown.executions, say("site"), say("submitted"), say("failed")))
     else:
         console.print(say("Nothing has run yet."))
+    if shown.all_paused:
+        console.print(f"\n[yellow]{say('Everything is paused; `tidings resume` lets it run again.')}[/]")
     if shown.overview is not None:
         console.print(f"\n{_describe_state(shown.overview, shown)}")
         for channel, status in shown.overview.channels.items():
