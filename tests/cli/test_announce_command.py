@@ -240,6 +240,7 @@ async def test_second_announce_beside_a_running_one_ends_with_1_and_names_it(ter
         first = await end(process)
         assert second.code == 1
         assert f"is already running as {first.document['executionId']}, since " in second.complaint
+        assert second.complaint.endswith("; try again when it has ended")
         assert first.code == 0
         assert dict(engine.accepted) == count_each_once(sandbox)
 

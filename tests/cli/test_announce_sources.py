@@ -119,6 +119,7 @@ async def test_since_with_state_does_not_hide_older_pages_from_the_next_executio
         (["--url", "https://a.example/1", "--since", "1d"], "pages that are named count as changed just now"),
         (["https://a.example/s.xml", "--since", "yesterday"], "--since: it must be a number of days"),
         (["--urls-from", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["dist/sitemap.xml"], "dist/sitemap.xml is neither a file here nor a URL such as https://"),
         (["."], ". cannot be read: Is a directory"),
         (["--url", "news/tea.html"], "is not a URL; a list names one page a line"),
         (["--urls-from", "/dev/null"], "there are no URLs to announce: the list is empty"),

@@ -82,7 +82,7 @@ async def test_note_is_shown_exported_and_deleted(filled: Terminal) -> None:
         (("list", "--cursor", "x"), "the cursor must be"),
         (("list", "--platform", "bilibli"), "there is no platform"),
         (("export", "notes.pdf"), "--format must be one of"),
-        (("export", "missing/notes.csv"), "No such file"),
+        (("export", "missing/notes.csv"), "No such file or directory (missing/notes.csv); no file was written"),
         (("delete", "weibo", "none", "--yes"), "neither a note nor a candidate"),
     ],
 )

@@ -258,3 +258,30 @@ def test_help_of_every_command_works(path: tuple[str, ...]) -> None:
     assert usage.startswith("Usage: ")
     assert rest.strip()
     assert "Options:" in rest
+
+
+async def test_a_damaged_database_is_named_with_what_to_do(terminal: Terminal) -> None:
+    """A25: no unexpected error, and nothing in the file is changed."""
+    terminal.data_dir.mkdir(mode=0o700)
+    path = terminal.data_dir / "tidings.db"
+    path.write_bytes(b"garbage\n")
+    ended = await terminal.run("status")
+    chinese = await terminal.run("status", TIDINGS_LANGUAGE="zh")
+    assert ended.code == chinese.code == 1
+    assert ended.complaint.startswith(
+        "tidings: the database does not work (file is not a database); its file is damaged"
+    )
+    assert "文件不是数据库）；数据库文件已损坏：请移走 tidings.db" in chinese.complaint
+    assert path.read_bytes() == b"garbage\n"
+
+
+async def test_a_port_in_use_is_named_with_what_to_do(terminal: Terminal) -> None:
+    """A25: serve ends at once."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = await terminal.run("serve", "--port", port)
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == (
+        f"tidings: Address already in use (127.0.0.1 port {port}); "
+        "choose another with --port, or end the program that uses it"
+    )

@@ -12,7 +12,16 @@ from tidings import __version__
 from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption, YesOption
 from tidings.cli.output import print_json, show_bar
-from tidings.cli.session import Exit, Session, command, describe_database_error, fail, is_watched
+from tidings.cli.session import (
+    Exit,
+    Session,
+    command,
+    describe_database_error,
+    describe_system_error,
+    fail,
+    is_watched,
+    join_clauses,
+)
 from tidings.core.clock import SystemClock, to_text
 
 if TYPE_CHECKING:
@@ -44,7 +53,10 @@ async def backup(
     settings = session.settings
     if settings.database_url is None and not settings.data_dir.is_dir():
         fail(say("there is nothing to back up: {path} does not exist (TIDINGS_DATA_DIR)", path=settings.data_dir))
-    with _expect_errors(say("no backup was written")), show_bar(say("writing"), enabled=is_watched()) as on_progress:
+    with (
+        _expect_errors(file, say("no backup was written")),
+        show_bar(say("writing"), enabled=is_watched()) as on_progress,
+    ):
         async with _open_database(settings) as database:
             header, totals = await write_backup(
                 database,
@@ -86,7 +98,7 @@ async def restore(
     from tidings.core.backup.file import open_backup
 
     settings = session.settings
-    with _expect_errors(say("nothing was changed")), open_backup(file) as reader:
+    with _expect_errors(file, say("nothing was changed")), open_backup(file) as reader:
         restored, pauses = await _restore(settings, reader, replace=replace, yes=yes)
     problem = await _find_key_problem(settings)
     if as_json:
@@ -227,7 +239,7 @@ def _describe(file: Path, header: "Header", rows: Mapping[str, int]) -> dict[str
 
 
 @contextmanager
-def _expect_errors(outcome: str) -> Iterator[None]:
+def _expect_errors(file: Path, outcome: str) -> Iterator[None]:
     """End the command with one line for an expected error. `outcome` describes the result of the work."""
     from sqlalchemy.exc import DBAPIError
 
@@ -238,9 +250,10 @@ def _expect_errors(outcome: str) -> Iterator[None]:
     except BackupError as error:
         fail(translate(str(error)))
     except DBAPIError as error:
-        fail(f"{describe_database_error(error)}; {outcome}", code=Exit.FAILED)
+        fail(join_clauses(describe_database_error(error), outcome), code=Exit.FAILED)
     except OSError as error:
-        fail(
-            f"{translate(str(error.strerror or error))} ({error.filename or say('the disk')}); {outcome}",
-            code=Exit.FAILED,
-        )
+        if str(error.filename).endswith(".part"):
+            # The file has its own name only when it is complete; the name before would say nothing to a person.
+            error.filename = str(file)
+        error.filename = error.filename or say("the disk")
+        fail(join_clauses(describe_system_error(error), outcome), code=Exit.FAILED)

@@ -6,10 +6,12 @@ Modules of commands import at their top only what declares arguments. A command 
 
 import asyncio
 import dataclasses
+import errno
 import functools
 import inspect
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import traceback
@@ -175,13 +177,12 @@ def fail(message: str, *, code: Exit = Exit.BAD_INPUT) -> NoReturn:
 
 def _explain(error: BaseException) -> tuple[str, Exit]:
     """One line for a person, and the exit code. An unexpected error is logged with all its details."""
-    from sqlalchemy.exc import DBAPIError
-
     from tidings.announce.channels.enabled_channels import ChannelDisabledError
     from tidings.announce.site.errors import SiteError
     from tidings.core.alerts.events import DestinationError
     from tidings.core.db.database import DatabaseUrlError, NewerDatabaseError, OlderDatabaseError
-    from tidings.core.executions import ExecutionError
+    from tidings.core.executions import AlreadyRunningError, ExecutionError
+    from tidings.core.secrets.keyring import DecryptionError, UnknownKeyError
     from tidings.core.secrets.master_key import KeyFileError, KeyRingError
     from tidings.storage import DataDirectoryError
 
@@ -192,24 +193,42 @@ def _explain(error: BaseException) -> tuple[str, Exit]:
             ChannelDisabledError() | DataDirectoryError() | NewerDatabaseError() | OlderDatabaseError() | KeyFileError()
         ):
             return translate(str(error)), Exit.BAD_INPUT
+        case DecryptionError() | UnknownKeyError():
+            advice = say("put the master key that encrypted it back into COOKIE_MASTER_KEY or master.key")
+            return join_clauses(label("COOKIE_MASTER_KEY", translate(str(error))), advice), Exit.BAD_INPUT
         case KeyRingError():
-            return f"COOKIE_MASTER_KEY: {translate(str(error))}", Exit.BAD_INPUT
+            return label("COOKIE_MASTER_KEY", translate(str(error))), Exit.BAD_INPUT
         case DatabaseUrlError():
-            return f"TIDINGS_DATABASE_URL: {translate(str(error))}", Exit.BAD_INPUT
+            return label("TIDINGS_DATABASE_URL", translate(str(error))), Exit.BAD_INPUT
         case DestinationError():
             names = say("TIDINGS_ALERT_URLS or TIDINGS_WEBHOOK_URL")
             return label(names, translate(str(error))), Exit.BAD_INPUT
+        case AlreadyRunningError():
+            return join_clauses(translate(str(error)), say("try again when it has ended")), Exit.FAILED
         case ExecutionError():
             return translate(str(error)), Exit.FAILED
-        case DBAPIError():
-            reason = describe_database_error(error)
-        case OSError():
-            reason = f"{translate(str(error.strerror or error))} ({error.filename or type(error).__name__})"
-        case asyncio.CancelledError():
-            reason = say("stopped at once")
         case _:
-            return _explain_unexpected(error), Exit.FAILED
-    return f"{reason}; {_say_kept()}", Exit.FAILED
+            return _explain_failure(error), Exit.FAILED
+
+
+def _explain_failure(error: BaseException) -> str:
+    """What stopped the work, what is kept, and where it helps what to do."""
+    from sqlalchemy.exc import DBAPIError
+
+    match error:
+        # SQLite's own errors come from opening the file.
+        case DBAPIError() | sqlite3.Error():
+            return join_clauses(describe_database_error(error), _say_kept())
+        case OSError(errno=errno.EADDRINUSE):
+            return join_clauses(
+                describe_system_error(error), say("choose another with --port, or end the program that uses it")
+            )
+        case OSError():
+            return join_clauses(describe_system_error(error), _say_kept())
+        case asyncio.CancelledError():
+            return join_clauses(say("stopped at once"), _say_kept())
+        case _:
+            return _explain_unexpected(error)
 
 
 def _explain_unexpected(error: BaseException) -> str:
@@ -218,7 +237,7 @@ def _explain_unexpected(error: BaseException) -> str:
     name = type(error).__name__
     if is_logging_configured():
         get_logger(__name__).error("command.failed", exc_info=error)
-        return f"{say('unexpected error, {name}; the log has the details', name=name)}; {_say_kept()}"
+        return join_clauses(say("unexpected error, {name}; the log has the details", name=name), _say_kept())
     # There is no log yet. The error's message is not shown: nothing has redacted it.
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(place.filename).name}:{place.lineno}"
@@ -229,9 +248,26 @@ def _say_kept() -> str:
     return say("everything saved before is kept, and the next execution continues from there")
 
 
+def join_clauses(*clauses: str) -> str:
+    """Clauses of one sentence, with the semicolon of the chosen language between them."""
+    return say("; ").join(clauses)
+
+
 def describe_database_error(error: Any) -> str:
-    """The driver's own words. The statement's values may hold secrets, so they are left out."""
-    return say("the database does not work ({reason})", reason=" ".join(str(error.orig).split()))
+    """The driver's own words, and what to do about a damaged file. The statement's values may hold secrets."""
+    original = getattr(error, "orig", error)
+    described = say("the database does not work ({reason})", reason=translate(" ".join(str(original).split())))
+    if getattr(original, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return join_clauses(
+            described, say("its file is damaged: move tidings.db away and run `tidings restore` with your last backup")
+        )
+    return described
+
+
+def describe_system_error(error: OSError) -> str:
+    """The system's words, and the file or address if it is known."""
+    reason = translate(str(error.strerror or error))
+    return say("{reason} ({place})", reason=reason, place=error.filename) if error.filename else reason
 
 
 async def require_site(installation: "Installation", name: str | None) -> "Site":

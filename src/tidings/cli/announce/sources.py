@@ -15,6 +15,7 @@ from tidings.announce.channels.choice import ChannelChoice
 from tidings.cli.language import label, say, translate
 from tidings.cli.session import fail
 from tidings.core.clock import parse_duration
+from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
     from tidings.announce.site.site import Site
@@ -103,8 +104,15 @@ def _read_since(since: str | None) -> timedelta | None:
 
 def _find_sitemap(sitemap: str, *, since: timedelta | None, host: str | None) -> Source:
     path = Path(sitemap)
-    if "://" in sitemap or not path.exists():
+    if "://" in sitemap:
         return Source(sitemap, since=since)
+    if not path.exists():
+        fail(
+            say(
+                "{sitemap} is neither a file here nor a URL such as https://example.com/sitemap.xml",
+                sitemap=escape_controls(sitemap),
+            )
+        )
     from tidings.announce.sitemap.local import find_first_url
     from tidings.announce.sitemap.reader import RefusedSitemapError
 

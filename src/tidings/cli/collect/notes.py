@@ -13,7 +13,7 @@ from tidings.cli.collect.run import require_platform
 from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, PlatformOption, YesOption, make_group
 from tidings.cli.output import escape, format_time, make_console, print_answer, print_json, print_table, show_bar
-from tidings.cli.session import Exit, Session, command, fail, is_watched
+from tidings.cli.session import Exit, Session, command, describe_system_error, fail, is_watched, join_clauses
 from tidings.core.clock import parse_timestamp
 
 if TYPE_CHECKING:
@@ -252,6 +252,10 @@ def _open_output(file: Path) -> Iterator[BinaryIO]:
         with part.open("wb") as output:
             yield output
         part.replace(file)
+    except OSError as error:
+        # The name of the part would say nothing to a person.
+        error.filename = str(file)
+        fail(join_clauses(describe_system_error(error), say("no file was written")), code=Exit.FAILED)
     finally:
         part.unlink(missing_ok=True)
 

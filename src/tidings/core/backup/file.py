@@ -215,8 +215,11 @@ class BackupReader:
                 yield from lines
         except EOFError:
             raise DamagedBackupError("it was cut off") from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise DamagedBackupError(str(error)) from None
+        except gzip.BadGzipFile as error:
+            is_other = str(error).startswith("Not a gzipped file")
+            raise DamagedBackupError("it is not gzip" if is_other else "its checksum is another one") from None
+        except zlib.error:
+            raise DamagedBackupError("its packed bytes are damaged") from None
 
 
 @contextmanager
