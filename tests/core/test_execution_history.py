@@ -1,6 +1,7 @@
 """Executions that an external client drives, what they count, and how they are found again. The tests of the lock
 itself are in `test_executions`."""
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -68,7 +69,8 @@ async def test_the_same_key_gets_the_same_execution_and_another_is_refused(
 async def test_without_a_key_no_two_requests_are_the_same(running: Executions, database: Database) -> None:
     """C3: two clients that name no key are two clients."""
     first = await running.acquire(NAME, kind=KIND, remote=True)
-    assert (await read_row(database, first.public_id)).holder == REMOTE
+    row = await read_row(database, first.public_id)
+    assert (row.holder, row.request) == (REMOTE, None)
     with pytest.raises(AlreadyRunningError):
         await running.acquire(NAME, kind=KIND, remote=True)
 
@@ -226,6 +228,37 @@ async def test_thirty_minutes_of_silence_are_not_too_long(running: Executions, c
     assert await running.recover() == [execution.public_id]
 
 
+async def test_a_dead_process_is_succeeded_at_once_after_thirty_minutes_of_silence_too(
+    database: Database, clock: FakeClock, process_lock: ProcessLock
+) -> None:
+    """A38, C5: silence alone does not end it yet, so its death does."""
+
+    async def find_dead(holders: Collection[str]) -> frozenset[str]:
+        return frozenset(holders)
+
+    running = Executions(database, clock=clock, process_lock=process_lock, find_dead=find_dead)
+    execution = await running.acquire(NAME, kind=KIND)
+    clock.advance(SILENT_FOR)
+    assert await running.recover() == [execution.public_id]
+    ended = await running.find(execution.public_id)
+    assert ended is not None
+    assert ended.status is ExecutionStatus.INTERRUPTED
+
+
+async def test_the_reason_names_how_long_it_was_silent(
+    database: Database, clock: FakeClock, process_lock: ProcessLock
+) -> None:
+    """A37, C5: LOCK_TIMEOUT_MINUTES may be another number than thirty."""
+    silent_for = timedelta(hours=4)
+    running = Executions(database, clock=clock, process_lock=process_lock, silent_for=silent_for)
+    execution = await running.acquire(NAME, kind=KIND)
+    clock.advance(silent_for + MINUTE)
+    assert await running.recover() == [execution.public_id]
+    ended = await running.find(execution.public_id)
+    assert ended is not None
+    assert ended.result["errors"] == ["no sign of life for 240 minutes"]
+
+
 async def test_an_execution_that_waits_for_a_worker_is_not_taken_for_dead(
     running: Executions, database: Database, clock: FakeClock
 ) -> None:
@@ -315,6 +348,23 @@ async def test_the_latest_of_all_workflows_are_listed_page_by_page(running: Exec
     own = [*ids[:2], *ids[3:21], *ids[22:]]
     assert [each.public_id for each in await running.list_recent(NAME)] == own[:20]
     assert [each.public_id for each in await running.list_recent(NAME, limit=2, before=own[1])] == own[2:4]
+
+
+async def test_the_latest_are_listed_by_kind_and_by_trouble(running: Executions) -> None:
+    """A37: the dashboard shows the executions of one pipeline, or those that somebody has to look at."""
+    ids: dict[tuple[str, ExecutionStatus], str] = {}
+    for kind in (KIND, "announce"):
+        for status in (ExecutionStatus.FAILED, ExecutionStatus.SUCCEEDED):
+            execution = await running.acquire(NAME, kind=kind)
+            await running.finish(execution, status)
+            ids[kind, status] = execution.public_id
+    newest = list(reversed(ids.values()))
+    failed = [ids[kind, ExecutionStatus.FAILED] for kind in ("announce", KIND)]
+    assert [each.public_id for each in await running.list_latest()] == newest
+    assert [each.public_id for each in await running.list_latest(kinds=["announce"])] == newest[:2]
+    assert [each.public_id for each in await running.list_latest(kinds=["announce", KIND])] == newest
+    assert [each.public_id for each in await running.list_latest(with_trouble=True)] == failed
+    assert [each.public_id for each in await running.list_latest(kinds=[KIND], with_trouble=True)] == failed[1:]
 
 
 @pytest.mark.parametrize("ends", ["finished", "lost"])

@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, text, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.fakes import FakeClock
 from tests.processes import FORKED
@@ -115,6 +116,47 @@ async def test_acquiring_while_the_holder_finishes_gets_it_or_is_reported_who_ho
         workers = [Executions(database, clock=clock, process_lock=process_lock) for database in databases]
         wins = await asyncio.gather(*(acquire_and_finish(worker, rounds=40) for worker in workers))
     assert sum(wins) > 0
+
+
+async def test_a_holder_that_ends_between_the_refusal_and_the_look_is_succeeded(
+    running: Executions, database: Database, clock: FakeClock, process_lock: ProcessLock
+) -> None:
+    """A39, C3: whoever was refused and then finds nobody tries again, and gets it."""
+    held = await running.acquire(NAME, kind=KIND)
+
+    async def end() -> None:
+        await running.finish(held, ExecutionStatus.SUCCEEDED)
+
+    late: Any = ThenDatabase(database, end)
+    execution = await Executions(late, clock=clock, process_lock=process_lock).acquire(NAME, kind=KIND)
+    assert execution.id > held.id
+    assert await find_status(running, execution) is ExecutionStatus.RUNNING
+    assert await find_status(running, held) is ExecutionStatus.SUCCEEDED
+
+
+class ThenDatabase:
+    """A database after whose first writing transaction something happens."""
+
+    def __init__(self, database: Database, happen: Callable[[], Awaitable[None]]) -> None:
+        self._database = database
+        self._happen: Callable[[], Awaitable[None]] | None = happen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def write(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._watch(self._database.write())
+
+    def write_once(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._watch(self._database.write_once())
+
+    @asynccontextmanager
+    async def _watch(self, block: AbstractAsyncContextManager[AsyncConnection]) -> AsyncIterator[AsyncConnection]:
+        async with block as connection:
+            yield connection
+        happen, self._happen = self._happen, None
+        if happen is not None:
+            await happen()
 
 
 async def acquire_and_finish(worker: Executions, *, rounds: int) -> int:
