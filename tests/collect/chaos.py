@@ -8,6 +8,7 @@ after every worker that is awake has written something, so a lock expires for th
 """
 
 import asyncio
+import itertools
 import multiprocessing
 import os
 import random
@@ -48,9 +49,13 @@ BATCH = 2
 # Candidates that are open at the same time: so few that a note which is taken back soon has its turn again.
 OPEN = 24
 # Seconds without any write: perhaps somebody was stopped in the middle of one, and the others wait for it.
-STUCK = 2.0
-# Seconds between two looks at the board.
-POLL = 0.003
+STUCK = 1.0
+# Seconds between two looks at the board. Nine processes look, on few cores.
+POLL = 0.01
+# What is done to a worker, in turn: so none of them is left to luck.
+TORMENTS = ("stop with a note", "kill", "stop")
+# How many workers are tormented between two moves of the clock.
+TORMENTED = 2
 # Seconds after which something is wrong on the slowest machine.
 PATIENCE = 600
 LOST, BROKEN = "lost", "broken"
@@ -187,6 +192,7 @@ class Chaos:
         self._added = 0
         # How often each worker had written when the clock moved last.
         self._writes = [0] * PROCESSES
+        self._torments = itertools.cycle(TORMENTS)
         self._random = random.Random(20261115)
         self._outcome = ChaosOutcome()
 
@@ -204,8 +210,11 @@ class Chaos:
                 self._move_clock()
                 await self._see_to(writer.recover())
                 self._stop_who_holds_a_note()
+                for _ in range(TORMENTED):
+                    self._torment()
+                # After the torments: who goes on has to write before it can be told to wait again. It may not have got
+                # the processor yet, and would take that for what it was told before.
                 await self._wake(database)
-                self._torment()
             await self._end(database, writer)
             return await self._look(database)
         finally:
@@ -249,6 +258,8 @@ class Chaos:
             while not task.done():
                 before = self._board.list_writes()
                 await asyncio.wait({task}, timeout=STUCK)
+                # Nobody need wait for a worker that an error ended.
+                assert not _look_into(self._data_dir / BROKEN)
                 if not task.done() and self._board.list_writes() == before:
                     for number in list(self._stopped):
                         self._let_go_on(number)
@@ -256,9 +267,9 @@ class Chaos:
 
     def _torment(self) -> None:
         number = self._random.choice(self._awake)
-        kind = self._random.choice(["stop", "stop with a note", "kill"])
         if number in self._told:
             return
+        kind = next(self._torments)
         if kind == "kill":
             self._kill(number)
         elif len(self._awake) - len(self._told) <= LEAST_AWAKE:

@@ -1,4 +1,4 @@
-"""Eight processes that are stopped and killed at random collect a thousand candidates."""
+"""Eight processes that are stopped and killed at random collect four hundred candidates."""
 
 import sys
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 from tests.collect.chaos import Chaos
 
-NOTES = 1_000
-CONTROL_NOTES = 500
+NOTES = 400
+CONTROL_NOTES = 150
 
 pytestmark = pytest.mark.slow
 

@@ -365,6 +365,35 @@ async def test_a_clock_that_was_ahead_leaves_no_candidate_stuck(
     assert {each.note_id for each in await writer.lease(await begin(writer, "last"))} == {"a", "b"}
 
 
+async def test_a_recovery_with_a_slower_clock_waits_for_nobody_who_writes(
+    postgres_url: str, process_lock: ProcessLock, clock: FakeClock
+) -> None:
+    """C5, C35: who writes may wait for what the recovery has changed, and neither would ever go on."""
+    database = open_database(postgres_url)
+    executions = Executions(database, clock=clock, process_lock=process_lock)
+    writer = Writer(database, executions=executions, clock=clock)
+    now = clock.now()
+    clock.advance(AHEAD)
+    execution = await begin(writer)
+    await writer.add_candidates(execution, make_candidates("a", "b"))
+    await writer.lease(execution)
+    clock.set(now)
+    try:
+        async with asyncio.timeout(SOON), executions.guard(execution) as connection:
+            # It has changed the candidates, but not the execution, which this transaction holds.
+            await writer.recover()
+            assert {row.locked_at for row in (await read_candidates(database)).values()} == {_write_timestamp(now)}
+            await connection.execute(update(candidates).values(title="still mine"))
+        ahead = await executions.find(execution.public_id)
+        await writer.recover()
+        found = await executions.find(execution.public_id)
+    finally:
+        await database.close()
+    assert ahead is not None
+    assert found is not None
+    assert (ahead.heartbeat_at, found.heartbeat_at) == (now + AHEAD, now)
+
+
 async def test_a_clock_that_was_ahead_leaves_no_cookie_cooling_or_used_up(
     writer: Writer, database: Database, clock: FakeClock, keys: KeyRing
 ) -> None:

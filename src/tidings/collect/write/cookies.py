@@ -33,7 +33,7 @@ from tidings.collect.crawl.cookies.table import (
     seal_cookie,
 )
 from tidings.collect.errors import ErrorCode
-from tidings.collect.write.leases import CLOCK_TOLERANCE
+from tidings.collect.write.leases import CLOCK_TOLERANCE, update_free
 from tidings.collect.write.pasted_cookie import PastedCookieError, check_agent, read_pasted
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.db.database import Database
@@ -302,8 +302,8 @@ async def clamp_future_states(connection: AsyncConnection, *, at: datetime, rule
     """End coolings and days of use that a clock ahead of ours wrote. Returns how many."""
     latest = to_milliseconds(at + CLOCK_TOLERANCE + rules.cooling)
     tomorrow = utc_day(at) + timedelta(days=1)
-    cooling = update(cookies).where(cookies.c.cooling_until > latest).values(cooling_until=to_milliseconds(at))
-    used = update(cookies).where(cookies.c.used_on > tomorrow.isoformat())
+    cooling = update_free(cookies, cookies.c.cooling_until > latest).values(cooling_until=to_milliseconds(at))
+    used = update_free(cookies, cookies.c.used_on > tomorrow.isoformat())
     used = used.values(used_on=utc_day(at).isoformat(), daily_used=0)
     return sum([(await connection.execute(statement)).rowcount for statement in (cooling, used)])
 

@@ -13,6 +13,8 @@ from sqlalchemy import (
     ColumnElement,
     FromClause,
     Table,
+    TextClause,
+    Update,
     and_,
     bindparam,
     case,
@@ -361,22 +363,31 @@ async def take_back_records(
 async def clamp_future_times(connection: AsyncConnection, *, at: datetime, limits: WriterLimits) -> int:
     """Set due times, locks and heartbeats that a clock ahead of ours wrote to now. Returns how many.
 
-    Otherwise nothing would be due, and no lock would time out, until that time comes.
+    Otherwise nothing would be due, and no lock would time out, until that time comes. A row that somebody is writing
+    has its turn next time.
     """
     now, latest = to_milliseconds(at), to_milliseconds(at + CLOCK_TOLERANCE)
     latest_due = to_milliseconds(at + CLOCK_TOLERANCE + max((LONGEST_RETRY_AFTER, *limits.backoff)))
     statements = []
     for of in LEASED_TABLES:
-        due = update(of.table).where(of.is_pending, of.table.c.due_at > latest_due).values(due_at=now)
+        is_ahead = and_(of.is_pending, of.table.c.due_at > latest_due)
         # One range of the index for each platform: the table may have a million pending rows.
         platforms = (await connection.execute(of.find_pending_platforms)).scalars()
-        statements += [due.where(of.table.c.platform == platform) for platform in platforms]
-        ahead = update(of.table).where(of.is_processing, of.table.c.locked_at > latest)
-        statements.append(ahead.values(locked_at=now))
+        due = (update_free(of.table, is_ahead, of.table.c.platform == platform) for platform in platforms)
+        statements += [each.values(due_at=now) for each in due]
+        statements.append(update_free(of.table, of.is_processing, of.table.c.locked_at > latest).values(locked_at=now))
     is_running = executions.c.status == ExecutionStatus.RUNNING.value
-    is_ahead = executions.c.heartbeat_at > latest
-    statements.append(update(executions).where(is_running, is_ahead).values(heartbeat_at=now))
+    ahead = update_free(executions, is_running, executions.c.heartbeat_at > latest)
+    statements.append(ahead.values(heartbeat_at=now))
     return sum([(await connection.execute(statement)).rowcount for statement in statements])
+
+
+def update_free(table: Table, *conditions: ColumnElement[bool] | TextClause) -> Update:
+    """An update of these rows, without those that somebody is writing. To wait for them could be a deadlock: the other
+    one may wait for a row that this transaction has changed."""
+    key = tuple(table.primary_key)
+    free = select(*key).where(*conditions).with_for_update(skip_locked=True).cte("free")
+    return update(table).where(tuple_(*key).in_(select(*free.c)))
 
 
 async def find_held(

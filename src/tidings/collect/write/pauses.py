@@ -16,7 +16,7 @@ from tidings.collect.errors import LONGEST_RETRY_AFTER, ErrorCode
 from tidings.collect.status.queries import PauseCause, PlatformPause, list_pauses, read_pause
 from tidings.collect.tables import platform_pauses
 from tidings.collect.write.batches import BatchProgress, find_cause, is_answer
-from tidings.collect.write.leases import CLOCK_TOLERANCE
+from tidings.collect.write.leases import CLOCK_TOLERANCE, update_free
 from tidings.collect.write.values import Collected, CookieUse, Failed, Failure, make_storable
 from tidings.core.backoff import Backoff
 from tidings.core.clock import Clock, to_milliseconds
@@ -138,7 +138,7 @@ class PlatformPauses:
         """End waits that a clock ahead of ours wrote. Returns how many."""
         latest = to_milliseconds(at + CLOCK_TOLERANCE + LONGEST_PAUSE)
         is_ahead = or_(platform_pauses.c.paused_until > latest, platform_pauses.c.probed_at > latest)
-        statement = update(platform_pauses).where(is_ahead).values(paused_until=to_milliseconds(at), probed_at=None)
+        statement = update_free(platform_pauses, is_ahead).values(paused_until=to_milliseconds(at), probed_at=None)
         return (await connection.execute(statement)).rowcount
 
     async def _record(
