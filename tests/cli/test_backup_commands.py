@@ -61,14 +61,14 @@ async def test_backup_is_made_while_the_service_runs_and_restored_when_it_does_n
         restored = await terminal.run("restore", FILE, "--replace", "--yes")
         ran = await terminal.run("run", "mine", "--json")
         assert (made.code, made.err) == (0, "")
-        assert f"1 sites, 60 ledger, 1 executions) at revision {newest_revision()} to {FILE}" in made.out
+        assert f"1 site, 60 accepted pages, 1 execution) at revision {newest_revision()} to {FILE}" in made.out
         assert "The master key is not in it. Keep a copy of COOKIE_MASTER_KEY" in made.out
         assert (refused.code, refused.complaint) == (
             2,
             f"tidings: another Tidings process works on {terminal.data_dir}; stop it, then restore",
         )
         assert (restored.code, restored.err) == (0, "")
-        assert "1 sites, 60 ledger, 1 executions)" in restored.out
+        assert "1 site, 60 accepted pages, 1 execution)" in restored.out
         assert (ran.document["submitted"], dict(sandbox.engines[0].accepted)) == (0, count_each_once(sandbox))
 
 

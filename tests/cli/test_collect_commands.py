@@ -170,7 +170,7 @@ async def test_what_was_given_up_is_listed_and_tried_again(terminal: Terminal, w
     assert elsewhere.document == {"failed": []}
     assert status["candidates"]["weibo"] == {"pending": 0, "processing": 0, "collected": 9, "failed": 1, "deleted": 0}
     assert [(each["kind"], each["subject"]) for each in status["alerts"]] == [("notes_skipped", "weibo")]
-    assert (kept.out, retried.out) == ("0 candidates are due again.\n", "1 candidates are due again.\n")
+    assert (kept.out, retried.out) == ("0 candidates are due again.\n", "1 candidate is due again.\n")
     assert (second.code, after.out) == (0, "No candidate was given up.\n")
 
 

@@ -215,7 +215,12 @@ def _print_restored(header: "Header", restored: "Restored", pauses: "Pauses") ->
         typer.echo(say("The tables were brought from revision {old} to {new}.", **revisions))
     if restored.interrupted:
         count = f"{restored.interrupted:,}"
-        typer.echo(say("{count} executions that ran then are marked as interrupted.", count=count))
+        typer.echo(
+            say(
+                "{count} {count:execution that ran then is|executions that ran then are} marked as interrupted.",
+                count=count,
+            )
+        )
     typer.echo(say("The tokens of the API are those of the backup too."))
     if pauses.everything or pauses.sites:
         paused = say("Everything") if pauses.everything else ", ".join(pauses.sites)
@@ -223,9 +228,20 @@ def _print_restored(header: "Header", restored: "Restored", pauses: "Pauses") ->
 
 
 def _count(rows: Mapping[str, int]) -> str:
-    """Such as `1,204 rows (2 sites, 1,200 ledger, 2 executions)`."""
-    known = ", ".join(f"{rows[name]:,} {name}" for name in _PRECIOUS if name in rows)
-    return say("{count} rows", count=f"{sum(rows.values()):,}") + (f" ({known})" if known else "")
+    """Such as `1,204 rows (2 sites, 1,200 accepted pages, 2 executions)`."""
+    total = say("{count} {count:row|rows}", count=f"{sum(rows.values()):,}")
+    known = ", ".join(_count_precious(name, f"{rows[name]:,}") for name in _PRECIOUS if name in rows)
+    return say("{total} ({known})", total=total, known=known) if known else total
+
+
+def _count_precious(table: str, count: str) -> str:
+    match table:
+        case "sites":
+            return say("{count} {count:site|sites}", count=count)
+        case "ledger":
+            return say("{count} accepted {count:page|pages}", count=count)
+        case _:
+            return say("{count} {count:execution|executions}", count=count)
 
 
 def _describe(file: Path, header: "Header", rows: Mapping[str, int]) -> dict[str, Any]:

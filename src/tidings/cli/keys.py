@@ -77,7 +77,9 @@ async def rotate(session: Session, as_json: JsonOption = False) -> None:
     installation = await session.open()
     rotated = await installation.sites.rotate_keys() + await installation.collect.cookies.rotate_keys()
     print_answer(
-        {"rotated": rotated}, say("Encrypted {count} stored secrets again.", count=f"{rotated:,}"), as_json=as_json
+        {"rotated": rotated},
+        say("Encrypted {count} stored {count:secret|secrets} again.", count=f"{rotated:,}"),
+        as_json=as_json,
     )
 
 
@@ -92,5 +94,5 @@ async def status(session: Session, as_json: JsonOption = False) -> None:
     lines = [say("New secrets are encrypted with {key}.", key=current)]
     for key_id, count in counts.items():
         advice = "" if key_id == current else say("; run `tidings keys rotate`")
-        lines.append(say("{key}: {count} secrets", key=key_id, count=f"{count:,}") + advice)
+        lines.append(say("{key}: {count} {count:secret|secrets}", key=key_id, count=f"{count:,}") + advice)
     print_answer({"current": current, "values": dict(counts)}, "\n".join(lines), as_json=as_json)

@@ -8,7 +8,8 @@ alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from string import Formatter
+from typing import Any, Final
 
 from tidings.core.alerts.translation import Translator, read_catalogue
 
@@ -18,6 +19,19 @@ FINDINGS: Final = Path(__file__).parent / "texts" / "findings.zh.toml"
 _texts: Mapping[str, str] = {}
 
 
+class _Plurals(Formatter):
+    """`{count} {count:page|pages}`: the first word for one, the second for any other number. Chinese needs neither."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        one, is_plural, many = format_spec.partition("|")
+        if not is_plural:
+            return str(super().format_field(value, format_spec))
+        return one if str(value) == "1" else many
+
+
+_FORMATTER: Final = _Plurals()
+
+
 def speak(language: str) -> None:
     """Choose the language of every later text: `en` or `zh`."""
     global _texts
@@ -25,9 +39,12 @@ def speak(language: str) -> None:
 
 
 def say(text: str, /, **values: object) -> str:
-    """The text in the chosen language, with its `{name}` fields filled in. A test keeps the catalogue complete."""
+    """The text in the chosen language, with its `{name}` fields filled in. A test keeps the catalogue complete.
+
+    `{count:page|pages}` is the word for the number.
+    """
     chosen = _texts.get(text, text)
-    return chosen.format_map(values) if values else chosen
+    return _FORMATTER.vformat(chosen, (), values) if values else chosen
 
 
 def translate(text: str) -> str:

@@ -99,4 +99,4 @@ async def workers(session: Session, as_json: JsonOption = False) -> None:
         if state.waiting:
             age = f"{state.oldest.total_seconds():.0f}"
             waits = {"queue": state.queue, "count": f"{state.waiting:,}", "seconds": age}
-            typer.echo(say("{queue}: {count} jobs wait, the oldest for {seconds} s", **waits))
+            typer.echo(say("{queue}: {count} {count:job waits|jobs wait}, the oldest for {seconds} s", **waits))

@@ -186,7 +186,7 @@ async def _show_due(installation: "Installation", site: Site, *, source: Source,
         print_json({**report.to_json(), "urls": urls})
     else:
         counts = {"due": f"{report.new:,}", "total": f"{report.total:,}"}
-        typer.echo(say("{due} of {total} pages are due. Nothing was sent.", **counts), err=True)
+        typer.echo(say("{due} of {total} {total:page|pages} {due:is|are} due. Nothing was sent.", **counts), err=True)
         for line in (*report.warnings, *report.errors, *report.list_emptiness(), *report.list_unsent()):
             typer.echo(translate(line), err=True)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED

@@ -61,7 +61,10 @@ async def forget(
     )
     print_answer(
         {"forgotten": forgotten},
-        say("{count} entries are forgotten; their pages are due again.", count=f"{forgotten:,}"),
+        say(
+            "{count} {count:entry is|entries are} forgotten; {count:its page is|their pages are} due again.",
+            count=f"{forgotten:,}",
+        ),
         as_json=as_json,
     )
 

@@ -42,7 +42,9 @@ async def resume(session: Session, site: SiteOrAllArgument = None, as_json: Json
     resumed = await installation.schedules.resume(number)
     text = _say_resumed(site, changed=resumed)
     if freed:
-        text += "\n" + say("{count} engines that refused its key are tried again.", count=freed)
+        text += "\n" + say(
+            "{count} {count:engine that refused its key is|engines that refused its key are} tried again.", count=freed
+        )
     print_answer({"site": site, "paused": False, "changed": resumed, "freed": freed}, text, as_json=as_json)
 
 

@@ -29,7 +29,7 @@ class ProgressView:
 
     def show(self, report: Report) -> None:
         """Update the bars from the report."""
-        read = say("{total} pages read, {due} due", total=f"{report.total:,}", due=f"{report.new:,}")
+        read = say("{total} {total:page|pages} read, {due} due", total=f"{report.total:,}", due=f"{report.new:,}")
         self._progress.update(self._crawl, description=read, completed=report.total)
         for ranked in report.ranked.values():
             if ranked.engine.requests:
@@ -69,7 +69,7 @@ def show_progress(*, enabled: bool) -> Iterator[ProgressView | None]:
 def print_report(report: Report, *, console: "Console") -> None:
     """The summary: pages found, pages that each engine accepted, and what needs a person."""
     head = say(
-        "{status} {site} in {seconds} s: {total} pages",
+        "{status} {site} in {seconds} s: {total} {total:page|pages}",
         status=colour_status(report.status),
         site=escape(report.site),
         seconds=f"{report.duration.total_seconds():.1f}",
@@ -130,7 +130,10 @@ def _describe(report: Report) -> Iterator[str]:
         )
     if report.too_soon and not report.given:
         count = f"{report.too_soon:,}"
-        yield say("{count} pages changed only minutes ago; the next execution sends them.", count=count)
+        yield say(
+            "{count} {count:page|pages} changed only minutes ago; the next execution sends {count:it|them}.",
+            count=count,
+        )
     if report.files_unchanged:
         yield say(
             "{count} of {files} sitemap files had not changed and were not read.",
@@ -163,4 +166,8 @@ def _describe_quotas(report: Report) -> Iterator[str]:
         if ranked.quota is not None:
             yield describe_quota_line(title, ranked.quota)
         if waiting := ranked.count_beyond_quota():
-            yield say("{count} pages wait for {title}'s quota of the next days.", count=f"{waiting:,}", title=title)
+            yield say(
+                "{count} {count:page waits|pages wait} for {title}'s quota of the next days.",
+                count=f"{waiting:,}",
+                title=title,
+            )

@@ -69,9 +69,9 @@ async def export_sites(
         fail(say("{path} cannot be written: {reason}", path=file, reason=translate(error.strerror or "")))
     count = f"{len(documents):,}"
     typer.echo(
-        say("Wrote {count} sites to {file}.", count=count, file=file)
+        say("Wrote {count} {count:site|sites} to {file}.", count=count, file=file)
         if with_secrets
-        else say("Wrote {count} sites to {file}, without their keys.", count=count, file=file)
+        else say("Wrote {count} {count:site|sites} to {file}, without {count:its|their} keys.", count=count, file=file)
     )
 
 

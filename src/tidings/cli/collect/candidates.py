@@ -61,4 +61,8 @@ async def retry(session: Session, platform: PlatformOption = None, as_json: Json
     require_platform(platform)
     installation = await session.open()
     count = await installation.collect.writer.corrections.requeue(platform)
-    print_answer({"requeued": count}, say("{count} candidates are due again.", count=f"{count:,}"), as_json=as_json)
+    print_answer(
+        {"requeued": count},
+        say("{count} {count:candidate is|candidates are} due again.", count=f"{count:,}"),
+        as_json=as_json,
+    )

@@ -235,10 +235,10 @@ def _read_content(of: str, form: "ExportFormat") -> "ExportContent":
 def _describe_export(of: str, notes: int, file: Path) -> str:
     count = f"{notes:,}"
     if of == "comments":
-        return say("Wrote the comments of {count} notes to {file}.", count=count, file=file)
+        return say("Wrote the comments of {count} {count:note|notes} to {file}.", count=count, file=file)
     if of == "snapshots":
-        return say("Wrote the counts of {count} notes over time to {file}.", count=count, file=file)
-    return say("Wrote {count} notes to {file}.", count=count, file=file)
+        return say("Wrote the counts of {count} {count:note|notes} over time to {file}.", count=count, file=file)
+    return say("Wrote {count} {count:note|notes} to {file}.", count=count, file=file)
 
 
 @contextmanager

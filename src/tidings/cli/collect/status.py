@@ -93,7 +93,7 @@ def _print_comments(shown: "CollectStatus", *, console: "Console") -> None:
     for platform, counts in shown.comments.items():
         waiting = counts.get(StageStatus.PENDING, 0) + counts.get(StageStatus.PROCESSING, 0)
         line = say(
-            "Comments of {platform}: {waiting} notes wait for theirs, {failed} failed.",
+            "Comments of {platform}: {waiting} {waiting:note waits|notes wait} for theirs, {failed} failed.",
             platform=escape(platform),
             waiting=f"{waiting:,}",
             failed=f"{counts.get(StageStatus.FAILED, 0):,}",
@@ -113,8 +113,12 @@ def _name_statuses() -> dict[str, str]:
 
 
 def _write_mirror(mirror: "MirrorStatus") -> str:
-    waiting = say("{count} changes wait", count=f"{mirror.waiting:,}") if mirror.waiting else say("no change waits")
+    waiting = (
+        say("{count} {count:change waits|changes wait}", count=f"{mirror.waiting:,}")
+        if mirror.waiting
+        else say("no change waits")
+    )
     since = "" if mirror.oldest is None else say(", the oldest since {time}", time=format_time(mirror.oldest))
-    refused = say("; {count} rows were refused", count=f"{mirror.refused:,}") if mirror.refused else ""
+    refused = say("; {count} {count:row was|rows were} refused", count=f"{mirror.refused:,}") if mirror.refused else ""
     error = say("; last error: {error}", error=escape(translate(mirror.last_error))) if mirror.last_error else ""
     return waiting + since + refused + error
