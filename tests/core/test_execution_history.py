@@ -228,7 +228,7 @@ async def test_thirty_minutes_of_silence_are_not_too_long(running: Executions, c
     assert await running.recover() == [execution.public_id]
 
 
-async def test_a_dead_process_is_succeeded_at_once_after_thirty_minutes_of_silence_too(
+async def test_a_dead_holder_is_succeeded_at_once_after_thirty_minutes_of_silence_too(
     database: Database, clock: FakeClock, process_lock: ProcessLock
 ) -> None:
     """A38, C5: silence alone does not end it yet, so its death does."""

@@ -312,12 +312,13 @@ async def test_forbidden_url_is_refused_before_anything_is_sent(url: str, serve:
     ],
 )
 async def test_name_with_any_forbidden_address_is_refused(addresses: list[str], serve: Serve) -> None:
-    """A5: one public and one private address is one too many."""
+    """A5: one public and one private address is one too many; who named the host does not learn its address."""
     server = await serve(answer())
     async with GuardedClient(user_agent=AGENT, resolver=Names(addresses)) as client:
-        with watch_contacts() as contacts, pytest.raises(RefusedError, match="not public"):
+        with watch_contacts() as contacts, pytest.raises(RefusedError, match="not public") as raised:
             await client.request("GET", server.url(host="site.test"), timeout=ENOUGH)
     assert (contacts, server.connections) == ([], 0)
+    assert [address for address in addresses if address in str(raised.value)] == []
 
 
 async def test_the_checked_address_is_the_one_connected_to(serve: Serve) -> None:
