@@ -279,7 +279,7 @@ def grep(*paths: Path) -> subprocess.CompletedProcess[str]:
 def test_what_crawls_does_not_know_the_name_of_what_is_written_to(tmp_path: Path) -> None:
     """C1, third proof: `grep -ri feishu`; a path that is not there would be code 2."""
     web = SOURCE / "web"
-    found = grep(SOURCE / "collect" / "crawl", web / "routes" / "crawler.py", web / "models" / "crawler.py")
+    found = grep(SOURCE / "collect" / "crawl", web / "routes" / "collect" / "crawler.py", web / "models" / "crawler.py")
     assert (found.returncode, found.stdout, found.stderr) == (1, "", "")
     (tmp_path / "planted.py").write_text("import FeiShu\n")
     assert grep(tmp_path).returncode == 0
