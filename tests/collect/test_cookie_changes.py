@@ -20,7 +20,7 @@ from tidings.collect.write.cookies import (
     make_cookie,
     record_outcomes,
 )
-from tidings.collect.write.leases import CLOCK_TOLERANCE
+from tidings.collect.write.recovery import CLOCK_TOLERANCE
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 from tidings.core.secrets.keyring import KeyRing

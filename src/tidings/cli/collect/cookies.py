@@ -164,7 +164,7 @@ async def remove(session: Session, name: NameArgument) -> None:
 
 def _explain_stored(new: "NewCookie") -> None:
     """What is known about the cookie, and what may be wrong with it."""
-    from tidings.collect.write.pasted_cookie import list_missing
+    from tidings.collect.pasted_cookie import list_missing
 
     if missing := list_missing(new.platform, new.secret):
         warning = say(

@@ -28,7 +28,6 @@ from tidings.collect.write.leases import (
     LEASED_TABLES,
     THREADS,
     Key,
-    clamp_future_times,
     find_due_platforms,
     find_held,
     insert_candidates,
@@ -36,9 +35,9 @@ from tidings.collect.write.leases import (
     queue_refreshes,
     release_leases,
     renew_leases,
-    take_back_records,
 )
 from tidings.collect.write.pauses import PlatformPauses
+from tidings.collect.write.recovery import clamp_future_times, take_back_records
 from tidings.collect.write.results import (
     count_minute,
     count_tries,
