@@ -87,8 +87,8 @@ def update_free(table: Table, *conditions: ColumnElement[bool] | TextClause) -> 
     """An update of these rows, without those that somebody is writing. To wait for them could be a deadlock: the other
     one may wait for a row that this transaction has changed."""
     key = tuple(table.primary_key)
-    free = select(*key).where(*conditions).with_for_update(skip_locked=True).cte("free")
-    return update(table).where(tuple_(*key).in_(select(*free.c)))
+    free = select(*key).where(*conditions).with_for_update(skip_locked=True)
+    return update(table).where(tuple_(*key).in_(free))
 
 
 def _is_silent(table: Table, *, at: datetime, limits: WriterLimits) -> ColumnElement[bool]:
