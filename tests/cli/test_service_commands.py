@@ -165,7 +165,7 @@ async def test_resume_tries_engines_again_that_had_refused_the_key(terminal: Ter
         ran = await shop.run()
         assert [each.document["status"] for each in refused] == ["failed", "failed"]
         assert asked == 1
-        assert resumed.out == "shop was not paused.\n1 engines that refused its key are tried again.\n"
+        assert resumed.out == "shop was not paused.\n1 engine that refused its key is tried again.\n"
         assert (ran.code, shop.sent) == (0, (5, 0))
 
 
