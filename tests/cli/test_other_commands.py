@@ -119,7 +119,7 @@ async def test_keys_are_rotated_and_the_old_master_key_can_go(terminal: Terminal
         terminal.run("sites", "show", "site.example", COOKIE_MASTER_KEY=only_old),
     )
     assert before.out == "New secrets are encrypted with k2.\nk1: 1 secret; run `tidings keys rotate`\n"
-    assert rotated.out == "Encrypted 1 stored secrets again.\n"
+    assert rotated.out == "Encrypted 1 stored secret again.\n"
     assert after.out == "New secrets are encrypted with k2.\nk2: 1 secret\n"
     assert (readable.code, readable.document["site"]["indexnowKey"]) == (0, MASK)
     assert unreadable.code == 2
