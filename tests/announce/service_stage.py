@@ -12,9 +12,9 @@ from tests.announce.bing_stage import KEY
 from tests.conftest import Bench, BenchMaker
 from tests.waiting import Held
 from tidings.announce.channels.protocols.bing import BING_KIND
-from tidings.announce.channels.quota.channel_status import open_quota
 from tidings.announce.channels.quota.kinds import ApiBases
 from tidings.announce.channels.quota.quota import QuotaState
+from tidings.announce.channels.quota.ranked import open_quota
 from tidings.announce.execution.report import Report
 from tidings.announce.execution.running_executions import LiveExecutions
 from tidings.announce.schedule.table import Schedules

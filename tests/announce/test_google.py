@@ -17,8 +17,8 @@ from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.enabled_channels import ChannelDisabledError, choose_channels
 from tidings.announce.channels.google.indexing import GOOGLE_KIND
 from tidings.announce.channels.google.submissions import SitemapSubmission, SitemapSubmissions
-from tidings.announce.channels.quota.channel_status import open_quota
 from tidings.announce.channels.quota.kinds import ApiBases
+from tidings.announce.channels.quota.ranked import open_quota
 from tidings.announce.due.pages import hash_urls
 from tidings.announce.execution.report import Report
 from tidings.announce.ledger.ledger import Channel, Ledger

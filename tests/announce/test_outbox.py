@@ -8,9 +8,11 @@ import pytest
 from sqlalchemy import func, select
 
 from tests.fakes import FakeClock
+from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.due.finder import DueFile, FileCounts
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, PageKeys, Pages
+from tidings.announce.due.rules import DueRules
 from tidings.announce.execution.plan import Planner
 from tidings.announce.ledger.failed_pages import FailedPages
 from tidings.announce.ledger.ledger import Channel, Ledger
@@ -30,6 +32,8 @@ from tidings.announce.sitemap.events import SitemapFile
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy
 
 ALPHA, BETA = "https://alpha.example/indexnow", "https://beta.example/indexnow"
 BOTH = (ALPHA, BETA)
@@ -39,6 +43,10 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 def make_pages(*hashes: int, removed: bool = False, lastmod: int | None = None) -> Pages:
     return Pages.gather((Page(each, f"https://example.com/{each}", lastmod) for each in hashes), removed=removed)
+
+
+async def save_nothing() -> None:
+    """Nobody watches the progress."""
 
 
 class Desk:
@@ -113,14 +121,22 @@ def second(database: Database) -> Desk:
 
 async def test_each_batch_of_a_large_file_belongs_into_one_part_of_the_ledger(first: Desk) -> None:
     """A13: every page is planned once, with its own URL; a file that fits into a batch keeps its order."""
+    clock = FakeClock(NOON)
     planner = Planner(
         first.recorder,
+        context=ExecutionContext(
+            database=first.database,
+            clock=clock,
+            pace=Pace(first.database, clock=clock, interval=timedelta(0), concurrency=1),
+            policy=RetryPolicy(),
+            rules=DueRules(),
+            transaction=first.database.write,
+            emit=lambda _: None,
+            save_progress=save_nothing,
+        ),
         engines=BOTH,
         batch_size=10,
         validators=SitemapValidators(first.database, site=1),
-        transaction=first.database.write,
-        clock=FakeClock(NOON),
-        emit=lambda _: None,
     )
     hashes = [random.randint(LOWEST, HIGHEST) for _ in range(35)]
     many, few = hashes[:30], hashes[30:]

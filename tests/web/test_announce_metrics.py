@@ -13,7 +13,7 @@ from tests.web.api_stage import BING_KEY, ApiStage, open_api
 from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.channel import RequestAnswered
 from tidings.announce.channels.google.indexing import GOOGLE_KIND
-from tidings.announce.channels.quota.channel_status import open_quota
+from tidings.announce.channels.quota.ranked import open_quota
 from tidings.announce.execution_metrics import ExecutionMetrics
 from tidings.announce.site.site import Engine
 from tidings.core.clock import SystemClock

@@ -20,7 +20,7 @@ from tidings.announce.channels.quota.channel_status import (
     ChannelJson,
     ChannelQuotaJson,
     ChannelStatus,
-    read_channel_status,
+    add_trouble,
     select_last_submission,
 )
 from tidings.announce.channels.quota.key_cooldowns import key_rests
@@ -134,7 +134,8 @@ async def read_overview(
         if site is None:
             return None
         for kind in RANKED_KINDS:
-            channels[kind.channel] = await read_channel_status(site, kind, database=database, clock=clock)
+            known = channels[kind.channel]
+            channels[kind.channel] = await add_trouble(known, site, kind, database=database, now=now)
         refusal = await _find_refusal(site, database=database)
     recent = [read_record(each) for each in rows if each.public_id is not None]
     current = next((record for record in recent if record.status is ExecutionStatus.RUNNING), None)

@@ -1,19 +1,57 @@
-"""What a channel supplies to the sender, and the results that a sender emits."""
+"""What the parts of an execution share, what a channel supplies to the sender, and the results that a sender emits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.due.rules import DueRules
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site
+from tidings.core.clock import Clock
+from tidings.core.db.database import Database
+from tidings.core.net.pace import Pace
+from tidings.core.net.retry import RetryPolicy
 
-# Begins a transaction that only the running execution can write in.
-Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+if TYPE_CHECKING:
+    from tidings.announce.execution.results import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionContext:
+    """What all parts of one execution share."""
+
+    database: Database
+    clock: Clock
+    pace: Pace
+    policy: RetryPolicy
+    rules: DueRules
+    # Begins a transaction that only the running execution can write in.
+    transaction: Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+    # Takes every result.
+    emit: Callable[["Result"], None]
+    # Saves the execution's progress.
+    save_progress: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingLimits:
+    """How much an engine gets at once, and when it is left alone."""
+
+    # Pages in a batch: progress is saved and logged after each.
+    batch_size: int
+    # URLs in a request, at most.
+    urls_per_request: int
+    # Requests for one batch with bad URLs, at most; the rest of it fails as a whole.
+    most_split_requests: int
+    # After so many failures in a row, the last one with this verdict, the engine is closed for this execution.
+    failures_until_closed: Mapping[Verdict, int]
+    # Least time between two requests, beyond the pace of all hosts.
+    least_interval: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +81,7 @@ class SendingChannel(Protocol):
         """The host that requests are paced by."""
 
     @property
-    def batch_size(self) -> int:
-        """Pages a batch: progress is saved and logged after each."""
-
-    @property
-    def has_quota(self) -> bool:
-        """Whether every answer has to be settled."""
-
-    @property
-    def most_split_requests(self) -> int:
-        """Requests for one batch with bad URLs, at most; the rest of it fails as a whole."""
-
-    @property
-    def slows_down(self) -> bool:
-        """Whether a rate limit slows the pace of the host down, for all sites."""
-
-    @property
-    def least_interval(self) -> timedelta:
-        """Least time between two requests, beyond the pace of all hosts."""
-
-    @property
-    def failures_until_closed(self) -> Mapping[Verdict, int]:
-        """After so many failures in a row, the last one with this verdict, the engine is closed for this execution."""
-
-    def count_per_request(self, pages: int) -> int:
-        """How many of a batch of so many pages one request carries."""
+    def limits(self) -> SendingLimits: ...
 
     def build_request(self, urls: Sequence[str]) -> ChannelRequest: ...
 

@@ -7,7 +7,6 @@ with planning but a wake-up: starting, resuming and serving a slow engine are th
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -20,18 +19,16 @@ from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.channel import (
     BatchClaimed,
     EngineClosed,
+    ExecutionContext,
     PagesFailed,
     PagesTaken,
     RequestAnswered,
     Reservation,
     SendingChannel,
-    SendResult,
-    Transaction,
 )
 from tidings.announce.ledger.recorder import Recorder, TakenCount
-from tidings.core.clock import Clock, to_milliseconds
-from tidings.core.net.pace import Pace
-from tidings.core.net.retry import RetryPolicy, Trouble
+from tidings.core.clock import to_milliseconds
+from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
 # An engine may ask for a day; other sites, and people who try again, need not wait that long to hear it.
@@ -68,21 +65,6 @@ class WakeUp:
         await self._event.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class SendingContext:
-    """What all senders of an execution share."""
-
-    clock: Clock
-    pace: Pace
-    policy: RetryPolicy
-    stop: Stop
-    transaction: Transaction
-    # Takes every result.
-    emit: Callable[[SendResult], None]
-    # Saves the execution's progress.
-    save_progress: Callable[[], Awaitable[None]]
-
-
 class Sender:
     """Sends one engine's deliveries."""
 
@@ -90,9 +72,10 @@ class Sender:
         self,
         channel: SendingChannel,
         *,
+        context: ExecutionContext,
         recorder: Recorder,
         broken: BrokenEngines,
-        context: SendingContext,
+        stop: Stop,
         wake: WakeUp,
         concurrency: int,
     ) -> None:
@@ -100,7 +83,8 @@ class Sender:
         self._recorder = recorder
         self._broken = broken
         self._context = context
-        self._wake = wake
+        self._stop = stop
+        self.wake = wake
         self._log = BatchLog(channel, clock=context.clock, retries=context.policy.retries)
         self._concurrency = concurrency
         self._parts: asyncio.Queue[BatchPart] = asyncio.Queue()
@@ -109,7 +93,8 @@ class Sender:
         self._busy: set[int] = set()
         self._batches = 0
         self._failures_in_row = 0
-        self._closed = False
+        # Asking this engine again in this execution makes no sense.
+        self.closed = False
 
     async def run(self) -> None:
         """Send until the outbox has nothing more for this engine, it is time to stop, or the engine is closed."""
@@ -126,32 +111,27 @@ class Sender:
             await asyncio.gather(feeding, *workers, return_exceptions=True)
 
     @property
-    def closed(self) -> bool:
-        """Whether asking this engine again in this execution makes no sense."""
-        return self._closed
-
-    @property
     def _is_over(self) -> bool:
-        return self._closed or self._context.stop.requested
+        return self.closed or self._stop.requested
 
     async def _feed(self) -> None:
         """Claim pages and hand them to the workers: first what failed in earlier executions, then everything else."""
         for failed in (True, False):
             while not self._is_over:
-                self._wake.clear()
-                ended = self._wake.ended
+                self.wake.clear()
+                ended = self.wake.ended
                 if await self._claim(failed=failed):
                     continue
                 # A delivery larger than a batch is claimed again once its first pages are dealt with.
                 if not self._busy and (failed or ended):
                     break
-                await self._wake.wait()
+                await self.wake.wait()
         await self._parts.join()
 
     async def _claim(self, *, failed: bool) -> bool:
         await self._free.acquire()
         claimed = await self._recorder.outbox.claim(
-            self._channel.engine.endpoint, failed=failed, limit=self._channel.batch_size, busy=self._busy
+            self._channel.engine.endpoint, failed=failed, limit=self._channel.limits.batch_size, busy=self._busy
         )
         if claimed is None:
             self._free.release()
@@ -161,7 +141,7 @@ class Sender:
         self._context.emit(BatchClaimed(self._channel.engine, claimed.repeated))
         size = len(claimed)
         batch = SentBatch(self._batches, claimed, remaining=size, began=self._context.clock.monotonic())
-        step = self._channel.count_per_request(size)
+        step = self._channel.limits.urls_per_request
         for start in range(0, size, step):
             if start:
                 await self._free.acquire()
@@ -185,12 +165,12 @@ class Sender:
         if batch.statuses:
             self._log.log_batch(batch)
             await self._context.save_progress()
-        self._wake.ring()
+        self.wake.ring()
 
     async def _deliver(self, whole: BatchPart) -> None:
         """Send a part until it is taken or given up; with bad URLs it is halved until they are found."""
         parts = deque([whole])
-        requests_left = self._channel.most_split_requests
+        requests_left = self._channel.limits.most_split_requests
         while parts and not self._is_over:
             part = parts.popleft()
             requests_left -= 1
@@ -222,7 +202,7 @@ class Sender:
                     return await self._conclude(sent, may_split=may_split)
                 await self._settle(part, outcome)
                 self._log.log_retry(sent, delay)
-                await self._context.stop.sleep(delay)
+                await self._stop.sleep(delay)
         except StopRequestedError:
             # The part stays in the outbox.
             pass
@@ -233,14 +213,14 @@ class Sender:
         channel, context = self._channel, self._context
         request = channel.build_request(part.urls)
         try:
-            async with context.pace.turn(channel.host, stop=context.stop, least=channel.least_interval) as turn:
+            async with context.pace.turn(channel.host, stop=self._stop, least=channel.limits.least_interval) as turn:
                 outcome = await channel.submit(replace(request, before_sending=turn.confirm), count=len(part))
         except StopRequestedError:
             await channel.release(len(part))
             raise
         part.batch.statuses[str(outcome.status or "no answer")] += 1
         context.emit(RequestAnswered(channel.engine, outcome, context.clock.now()))
-        if outcome.accepted and channel.slows_down:
+        if outcome.accepted and not channel.channel.has_quota:
             await context.pace.record_accepted(channel.host)
         return outcome
 
@@ -253,19 +233,19 @@ class Sender:
         return None if delay is None or self._is_too_long(delay) else delay
 
     def _is_too_long(self, delay: timedelta) -> bool:
-        left = self._context.stop.remaining()
+        left = self._stop.remaining()
         return left is not None and delay > left
 
     async def _settle(self, part: BatchPart, outcome: Outcome) -> None:
         """An answer after which the part is sent again."""
         self._log.log_answer(part, outcome)
-        if self._channel.has_quota:
+        if self._channel.channel.has_quota:
             async with self._context.transaction() as connection:
                 await self._channel.settle(connection, outcome, count=len(part))
 
     async def _respect_limit(self, outcome: Outcome, attempts: int) -> None:
         """The limit is the engine's, not this batch's: nobody asks it before the wait is over, and then less often."""
-        if outcome.verdict is not Verdict.RATE_LIMITED or not self._channel.slows_down:
+        if outcome.verdict is not Verdict.RATE_LIMITED or self._channel.channel.has_quota:
             return
         await self._context.pace.slow_down(self._channel.host)
         delay = self._context.policy.next_delay(Trouble.RATE_LIMITED, retry=attempts, asked_for=outcome.retry_after)
@@ -362,7 +342,7 @@ class Sender:
         """Whether asking this engine again in this execution makes no sense."""
         # Bad URLs are no sign of a bad engine.
         self._failures_in_row += outcome.verdict is not Verdict.BAD_URLS
-        most = self._channel.failures_until_closed.get(outcome.verdict)
+        most = self._channel.limits.failures_until_closed.get(outcome.verdict)
         retry_after = outcome.retry_after if outcome.verdict is Verdict.RATE_LIMITED else None
         return (most is not None and self._failures_in_row >= most) or (
             retry_after is not None and self._is_too_long(retry_after * self._context.policy.scale)
@@ -375,10 +355,10 @@ class Sender:
         self._close(reservation.reason, broken=False)
 
     def _close(self, reason: str | None, advice: str = "", *, broken: bool) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
-        self._wake.ring()
+        self.closed = True
+        self.wake.ring()
         engine = self._channel.engine
         if reason is not None:
             self._log.log_closed(reason)

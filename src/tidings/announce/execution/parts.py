@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.channel import SendingChannel
+from tidings.announce.channels.channel import ExecutionContext, SendingChannel
 from tidings.announce.channels.google.access import GoogleAccess
 from tidings.announce.channels.google.indexing import GoogleIndexingApi
 from tidings.announce.channels.google.search_console import SearchConsole
 from tidings.announce.channels.google.sitemap_submitter import SitemapSubmitter
-from tidings.announce.channels.google.submissions import SitemapSubmissions
 from tidings.announce.channels.protocols.baidu import BaiduApi
 from tidings.announce.channels.protocols.bing import BingApi
-from tidings.announce.channels.protocols.indexnow import IndexNowChannel, find_batch_size
+from tidings.announce.channels.protocols.indexnow import IndexNowChannel, find_limits
 from tidings.announce.channels.quota.key_cooldowns import KeyRests
 from tidings.announce.channels.quota.kinds import find_kind
-from tidings.announce.channels.quota.quota import Quota
-from tidings.announce.channels.quota.ranked import RankedApi, RankedChannel, RankedKind
-from tidings.announce.channels.sender import Sender, SendingContext, WakeUp
+from tidings.announce.channels.quota.ranked import RankedApi, RankedChannel, RankedKind, open_quota
+from tidings.announce.channels.sender import Sender, WakeUp
 from tidings.announce.execution.plan import Planner
 from tidings.announce.execution.ranked_plan import RankedPlan
 from tidings.announce.execution.results import CutShort, Result
@@ -54,8 +52,16 @@ class ExecutionParts:
         self._announcer = announcer
         self._execution = execution
         self._site = site
-        self._emit = emit
-        self._save_progress = save_progress
+        self._context = ExecutionContext(
+            database=announcer.database,
+            clock=announcer.clock,
+            pace=announcer.pace,
+            policy=announcer.policy,
+            rules=announcer.rules,
+            transaction=self.transaction,
+            emit=emit,
+            save_progress=save_progress,
+        )
         self._validators = SitemapValidators(announcer.database, site=site.number)
         self._taken = TakenPages(to_milliseconds(execution.started_at))
 
@@ -75,13 +81,11 @@ class ExecutionParts:
     def make_planner(self, wake: Callable[[], None]) -> Planner:
         return Planner(
             self.open_recorder(Channel.INDEXNOW),
+            context=self._context,
             # Engines that refuse the key get their pages once there is another.
             engines=[engine.endpoint for engine in self._site.engines],
-            batch_size=find_batch_size(self._site),
+            batch_size=find_limits(self._site).batch_size,
             validators=self._validators,
-            transaction=self.transaction,
-            clock=self._announcer.clock,
-            emit=self._emit,
             wake=wake,
         )
 
@@ -102,80 +106,41 @@ class ExecutionParts:
         return RankedPlan(
             self._make_ranked_channel(find_kind(channel)),
             self.open_recorder(channel),
+            context=self._context,
             broken=self.open_broken(channel),
             validators=self._validators,
-            rules=self._announcer.rules,
-            transaction=self.transaction,
-            clock=self._announcer.clock,
-            emit=self._emit,
         )
 
     def make_submitter(self) -> SitemapSubmitter:
-        announcer = self._announcer
-        return SitemapSubmitter(
-            self._site,
-            console=SearchConsole(self._make_access()),
-            submissions=SitemapSubmissions(announcer.database, site=self._site.number),
-            transaction=self.transaction,
-            policy=announcer.policy,
-            pace=announcer.pace,
-            clock=announcer.clock,
-            emit=self._emit,
-        )
+        return SitemapSubmitter(self._site, context=self._context, console=SearchConsole(self._make_access()))
 
     def start_senders(self, engines: Sequence[Engine], *, stop: Stop) -> Senders:
         """One sender for each engine of IndexNow."""
-        announcer = self._announcer
-
-        def prepare(engine: Engine) -> Callable[[WakeUp], Sender]:
-            channel = IndexNowChannel(self._site, engine, announcer.engine_client, announcer.clock)
-            return lambda wake: self._make_sender(channel, stop, wake, concurrency=announcer.concurrency)
-
-        return Senders(
-            [prepare(engine) for engine in engines],
-            stop=stop,
-            clock=announcer.clock,
-            on_cut_short=lambda: self._emit(CutShort()),
-        )
+        clock, announcer = self._context.clock, self._announcer
+        channels = [IndexNowChannel(self._site, engine, announcer.engine_client, clock) for engine in engines]
+        senders = [self._make_sender(each, stop, WakeUp(), concurrency=announcer.concurrency) for each in channels]
+        return Senders(senders, stop=stop, clock=clock, on_cut_short=lambda: self._context.emit(CutShort()))
 
     def make_ranked_sender(self, channel: RankedChannel, stop: Stop) -> Sender:
         """A sender of everything that is planned for a channel with a quota by now, one request at a time."""
         return self._make_sender(channel, stop, WakeUp(ended=True), concurrency=1)
 
     def _make_sender(self, channel: SendingChannel, stop: Stop, wake: WakeUp, *, concurrency: int) -> Sender:
-        announcer = self._announcer
-        context = SendingContext(
-            clock=announcer.clock,
-            pace=announcer.pace,
-            policy=announcer.policy,
-            stop=stop,
-            transaction=self.transaction,
-            emit=self._emit,
-            save_progress=self._save_progress,
-        )
         return Sender(
             channel,
+            context=self._context,
             recorder=self.open_recorder(channel.channel),
             broken=self.open_broken(channel.channel),
-            context=context,
+            stop=stop,
             wake=wake,
             concurrency=concurrency,
         )
 
     def _make_ranked_channel(self, kind: RankedKind) -> RankedChannel:
-        announcer, site = self._announcer, self._site
-        quota = Quota(
-            announcer.database,
-            terms=kind.terms,
-            site=site.number,
-            # The day on which the execution began, also past midnight.
-            day=kind.terms.find_day(self._execution.started_at),
-            limit=kind.pick(site).daily_quota,
-            clock=announcer.clock,
-            asked=kind.pick(site).auto,
-            project=kind.pick(site).quota_project,
-        )
-        return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(announcer.database), self.transaction)
+        database, clock, site = self._context.database, self._context.clock, self._site
+        # The day on which the execution began, also past midnight.
+        quota = open_quota(site, kind, database=database, clock=clock, at=self._execution.started_at)
+        return RankedChannel(site, kind, self._make_api(kind), quota, KeyRests(database), self._context)
 
     def _make_access(self) -> GoogleAccess:
         announcer = self._announcer

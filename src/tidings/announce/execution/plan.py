@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.announce.channels.channel import Transaction
+from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.due.finder import DueFile
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import Pages
-from tidings.announce.execution.results import RemovalsPlanned, Result
+from tidings.announce.execution.results import RemovalsPlanned
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.sitemap.validators import SitemapValidators
-from tidings.core.clock import Clock
 
 REMOVED_BLOCK = 10_000
 
@@ -53,21 +52,17 @@ class Planner:
         self,
         recorder: Recorder,
         *,
+        context: ExecutionContext,
         engines: Sequence[str],
         batch_size: int,
         validators: SitemapValidators,
-        transaction: Transaction,
-        clock: Clock,
-        emit: Callable[[Result], None],
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._recorder = recorder
         self._engines = tuple(engines)
         self._batch_size = batch_size
         self._validators = validators
-        self._transaction = transaction
-        self._clock = clock
-        self._emit = emit
+        self._context = context
         self._wake = wake
         # What is open at each engine from earlier executions; engines without any are left out.
         self._open: dict[bool, dict[str, HashSet]] = {False: {}, True: {}}
@@ -86,7 +81,7 @@ class Planner:
     async def add_file(self, file: DueFile) -> None:
         """Plan a file's due pages."""
         for listing in file.seen:
-            async with self._transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self._recorder.seen_pages.record_seen(connection, listing, sitemap=file.file.url)
         parts = self._split(file.due)
         if file.channels and file.file.validators:
@@ -103,7 +98,7 @@ class Planner:
         while pages := await self._recorder.seen_pages.list_gone(unchanged=unchanged, after=after, limit=REMOVED_BLOCK):
             after = pages.hashes[-1]
             for buffer, part in self._split(pages):
-                self._emit(RemovalsPlanned(len(part)))
+                self._context.emit(RemovalsPlanned(len(part)))
                 await self._gather(buffer, part)
 
     async def flush(self) -> None:
@@ -150,16 +145,16 @@ class Planner:
         pages, counted = buffer.pages, buffer.taken_today
         buffer.pages, buffer.taken_today = Pages(removed=pages.removed), set()
         buffer.written += len(pages)
-        async with self._transaction() as connection:
+        async with self._context.transaction() as connection:
             await self._recorder.outbox.add(
-                connection, pages, engines=buffer.engines, at=self._clock.now(), counted=counted
+                connection, pages, engines=buffer.engines, at=self._context.clock.now(), counted=counted
             )
             await self._store_files(connection)
         self._wake()
 
     async def _store_validators(self) -> None:
         if any(waiting.is_written() for waiting in self._waiting):
-            async with self._transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self._store_files(connection)
 
     async def _store_files(self, connection: AsyncConnection) -> None:

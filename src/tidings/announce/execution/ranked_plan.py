@@ -4,24 +4,23 @@ The pages that the quota does not cover are not put into the outbox. No error in
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.broken_engines import BrokenEngines
-from tidings.announce.channels.channel import Transaction
+from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.channels.quota.ranked import AskedApi, RankedChannel
 from tidings.announce.channels.quota.ranking import Candidate, Chooser, FileBacklog
 from tidings.announce.due.hashes import HashSet
 from tidings.announce.due.pages import NO_LASTMOD, Page, Pages
-from tidings.announce.due.rules import DueRules
-from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened, Result
+from tidings.announce.execution.results import RankedBroken, RankedCounted, RankedOpened
 from tidings.announce.ledger.recorder import Recorder
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.sitemap.validators import SitemapValidators
-from tidings.core.clock import Clock, to_milliseconds
+from tidings.core.clock import to_milliseconds
 from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
 from tidings.core.stop import StopRequestedError
@@ -43,12 +42,9 @@ class RankedPlan:
         channel: RankedChannel,
         recorder: Recorder,
         *,
+        context: ExecutionContext,
         broken: BrokenEngines,
         validators: SitemapValidators,
-        rules: DueRules,
-        transaction: Transaction,
-        clock: Clock,
-        emit: Callable[[Result], None],
     ) -> None:
         self.channel = channel
         # Whether pages can be sent now.
@@ -56,12 +52,9 @@ class RankedPlan:
         # Goes along with the crawl; None if the channel cannot be asked at all.
         self.chooser: Chooser | None = None
         self._recorder = recorder
+        self._context = context
         self._broken = broken
         self._validators = validators
-        self._rules = rules
-        self._transaction = transaction
-        self._clock = clock
-        self._emit = emit
         self._open = HashSet()
         self._size = 0
         # The best candidates that are not in the outbox, the best first.
@@ -83,7 +76,7 @@ class RankedPlan:
     def record_broken(self, error: Exception) -> None:
         """An unexpected error ended the channel's part."""
         self.can_send = False
-        self._emit(RankedBroken(self.channel.channel, type(error).__name__))
+        self._context.emit(RankedBroken(self.channel.channel, type(error).__name__))
 
     async def open(self) -> None:
         """Find out whether pages can be sent now, and make the chooser for the crawl."""
@@ -95,7 +88,7 @@ class RankedPlan:
         with self.isolate():
             if self.chooser is not None:
                 due = self.chooser.count_due() + len(self._open)
-                self._emit(RankedCounted(self.channel.channel, due=due, too_soon=self.chooser.count_too_soon()))
+                self._context.emit(RankedCounted(self.channel.channel, due=due, too_soon=self.chooser.count_too_soon()))
                 self._chosen = self.chooser.choose(self._size)
                 if checker is not None:
                     await self._check_chosen(checker)
@@ -108,7 +101,7 @@ class RankedPlan:
             admitted, checked = await checker.check(gather_pages(chosen))
             kept = set(admitted.hashes)
             self._chosen = [each for each in chosen if each[0] in kept]
-            self._emit(checked)
+            self._context.emit(checked)
 
     async def plan_more(self) -> bool:
         """After sending: plan more, if an answer named more quota than was known. Returns whether it did."""
@@ -119,12 +112,12 @@ class RankedPlan:
     async def count(self) -> None:
         """After sending: read the quota again."""
         with self.isolate():
-            self._emit(RankedCounted(self.channel.channel, quota=await self.channel.quota.read()))
+            self._context.emit(RankedCounted(self.channel.channel, quota=await self.channel.quota.read()))
 
     async def purge(self, *, before: int) -> None:
         """Delete what no longer counts: entries from before `before` (milliseconds) and old days of the quota."""
         with self.isolate():
-            async with self._transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self.channel.quota.purge(connection)
                 await self._recorder.ledger.purge(connection, before=before)
 
@@ -132,7 +125,7 @@ class RankedPlan:
         channel = self.channel
         if await self._is_kept_away():
             return
-        async with self._transaction() as connection:
+        async with self._context.transaction() as connection:
             await channel.quota.begin(connection)
         await self._ask_limit()
         quota = await channel.quota.read()
@@ -141,7 +134,7 @@ class RankedPlan:
         if not self.can_send:
             skipped = f"the quota of {quota.day} is used up"
             channel.quota.log_exhausted(channel.site.id)
-        self._emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
+        self._context.emit(RankedOpened(channel.channel, quota=quota, skipped=skipped))
         engine = channel.engine.endpoint
         self._open = (await self._recorder.outbox.list_open([engine]))[False].get(engine, HashSet())
         self._size = max(0, self._count_candidates(quota) - len(self._open))
@@ -149,10 +142,10 @@ class RankedPlan:
             self._size,
             priority=channel.settings.priority,
             ledger=self._recorder.ledger,
-            rules=self._rules,
+            rules=self._context.rules,
             skip=self._open,
         )
-        await chooser.load(now=to_milliseconds(self._clock.now()))
+        await chooser.load(now=to_milliseconds(self._context.clock.now()))
         self.chooser = chooser
 
     async def _ask_limit(self) -> None:
@@ -167,7 +160,7 @@ class RankedPlan:
         if state.used:
             # Nobody knows whether the answer is the day's total or its rest: this much is safe either way.
             allowed = state.used + min(allowed, state.remaining)
-        async with self._transaction() as connection:
+        async with self._context.transaction() as connection:
             await channel.quota.learn(connection, allowed)
 
     def _count_candidates(self, quota: QuotaState) -> int:
@@ -181,13 +174,15 @@ class RankedPlan:
         channel = self.channel
         for broken in await self._broken.list_broken():
             skipped = f"switched off since {broken.since:%Y-%m-%d %H:%M} UTC: {broken.reason}"
-            self._emit(RankedOpened(channel.channel, skipped=skipped, refusal=broken.reason, advice=FREE_CHANNEL))
+            self._context.emit(
+                RankedOpened(channel.channel, skipped=skipped, refusal=broken.reason, advice=FREE_CHANNEL)
+            )
             return True
         rest = await channel.find_rest()
         if rest is None:
             return False
         skipped = f"the key rests until {rest.until:%Y-%m-%d %H:%M} UTC: {rest.reason}"
-        self._emit(RankedOpened(channel.channel, skipped=skipped, trouble=True))
+        self._context.emit(RankedOpened(channel.channel, skipped=skipped, trouble=True))
         _log.warning(
             f"{channel.channel}.key_resting", site=channel.site.id, until=f"{rest.until:%H:%M}", reason=rest.reason
         )
@@ -199,16 +194,17 @@ class RankedPlan:
         A file's last page brings the file's record with it.
         """
         chosen, self._chosen = self._chosen[: max(0, count)], self._chosen[max(0, count) :]
-        now = self._clock.now()
+        now = self._context.clock.now()
         midnight = to_milliseconds(now) // _DAY_MS * _DAY_MS
         entries = await self._recorder.ledger.find_entries(sorted(url_hash for url_hash, _ in chosen))
         counted = {url_hash for url_hash, entry in entries.items() if entry.submitted_at >= midnight}
         engines = [self.channel.engine.endpoint]
-        for start in range(0, len(chosen), self.channel.batch_size):
-            part = chosen[start : start + self.channel.batch_size]
+        size = self.channel.limits.batch_size
+        for start in range(0, len(chosen), size):
+            part = chosen[start : start + size]
             self._planned.update(candidate.backlog for _, candidate in part)
             done = [backlog for backlog, pages in self._planned.items() if pages == backlog.due]
-            async with self._transaction() as connection:
+            async with self._context.transaction() as connection:
                 await self._recorder.outbox.add(
                     connection, gather_pages(part), engines=engines, at=now, counted=counted
                 )
@@ -223,7 +219,7 @@ class RankedPlan:
         file = backlog.file
         if not backlog.clean or file.fault is not None or not file.validators:
             return
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self._context.clock.now())
         oldest = now if backlog.oldest is None else min(now, backlog.oldest)
         await self._validators.add_channel(
             connection, file.url, validators=file.validators, oldest=oldest, channel=self.channel.channel

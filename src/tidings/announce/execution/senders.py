@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from tidings.announce.channels.sender import Sender, WakeUp
+from tidings.announce.channels.sender import Sender
 from tidings.core.clock import Clock
 from tidings.core.stop import Stop
 
@@ -19,14 +19,13 @@ class Senders:
 
     def __init__(
         self,
-        make_senders: Sequence[Callable[[WakeUp], Sender]],
+        senders: Sequence[Sender],
         *,
         stop: Stop,
         clock: Clock,
         on_cut_short: Callable[[], None],
     ) -> None:
-        self._wakes = [WakeUp() for _ in make_senders]
-        self._senders = [make(wake) for make, wake in zip(make_senders, self._wakes, strict=True)]
+        self._senders = senders
         self._stop = stop
         self._clock = clock
         self._on_cut_short = on_cut_short
@@ -44,16 +43,16 @@ class Senders:
 
     def wake(self) -> None:
         """The outbox has new pages."""
-        for wake in self._wakes:
-            wake.ring()
+        for sender in self._senders:
+            sender.wake.ring()
 
     async def finish(self) -> None:
         """No more pages come: wait until all are sent; after a stop, only for requests on their way.
 
         Raises the first error of a sender.
         """
-        for wake in self._wakes:
-            wake.end()
+        for sender in self._senders:
+            sender.wake.end()
         watchdog = asyncio.create_task(self._cancel_after_stop())
         try:
             results = await asyncio.gather(*self._tasks, return_exceptions=True)

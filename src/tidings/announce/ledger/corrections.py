@@ -3,7 +3,7 @@
 Both are done as an execution of the site: one that ran meanwhile would remember what it had seen before.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,14 +20,6 @@ from tidings.core.clock import to_milliseconds, to_text
 from tidings.core.db.database import Database
 from tidings.core.executions import Executions, ExecutionStatus
 
-_LEDGERS = {
-    ChannelChoice.ALL: tuple(Channel),
-    ChannelChoice.INDEXNOW: (Channel.INDEXNOW,),
-    ChannelChoice.BING: (Channel.BING,),
-    ChannelChoice.BAIDU: (Channel.BAIDU,),
-    ChannelChoice.GOOGLE: (Channel.GOOGLE,),
-}
-
 
 async def forget_since(
     site: Site, since: datetime, *, channel: ChannelChoice, database: Database, executions: Executions
@@ -36,7 +28,7 @@ async def forget_since(
 
     async def forget(connection: AsyncConnection) -> int:
         count, at = 0, to_milliseconds(since)
-        for each in _LEDGERS[channel]:
+        for each in _list_channels(channel):
             count += await Ledger(database, site=site.number, channel=each).forget(connection, since=at)
             # Pages that were planned since then and wait for an engine are due by the ledger as well.
             await Outbox(database, site=site.number, channel=each).drop_since(connection, since=at)
@@ -54,17 +46,9 @@ async def requeue(
     Returns how many entries were taken out; raises AlreadyRunningError.
     """
     listing = PageFilter(site).read([(url.strip().encode("utf-8", "replace"), b"") for url in urls])
-    hashes = sorted(listing.hashes)
-
-    async def take_out(connection: AsyncConnection) -> int:
-        counts = [
-            await Ledger(database, site=site.number, channel=each).remove(connection, hashes)
-            for each in _LEDGERS[channel]
-        ]
-        return sum(counts)
-
+    hashes = dict.fromkeys(_list_channels(channel), sorted(listing.hashes))
     done = {"urls": len(urls), "channel": channel.value}
-    return await _correct(site, take_out, done, database=database, executions=executions)
+    return await _remove(site, hashes, done, database=database, executions=executions)
 
 
 async def requeue_failed(site: Site, *, database: Database, executions: Executions) -> int:
@@ -72,31 +56,44 @@ async def requeue_failed(site: Site, *, database: Database, executions: Executio
 
     Returns how many pages that are; raises AlreadyRunningError.
     """
-    pages = 0
-    result: dict[str, Any] = {"failed": True, "channel": ChannelChoice.ALL.value}
-    found: dict[Channel, list[int]] = {}
+    found: dict[Channel, Sequence[int]] = {}
     for each in Channel:
         hashes: set[int] = set()
         async for block in FailedPages(database, site=site.number, channel=each).list_hashes():
             hashes.update(block)
         found[each] = sorted(hashes)
-        pages += len(hashes)
-
-    async def take_out(connection: AsyncConnection) -> int:
-        counts = [
-            await Ledger(database, site=site.number, channel=each).remove(connection, hashes)
-            for each, hashes in found.items()
-        ]
-        return sum(counts)
-
-    await _correct(site, take_out, result, database=database, executions=executions)
-    return pages
+    done = {"failed": True, "channel": ChannelChoice.ALL.value}
+    await _remove(site, found, done, database=database, executions=executions)
+    return sum(map(len, found.values()))
 
 
 async def count_since(site: Site, since: datetime, *, channel: ChannelChoice, database: Database) -> int:
     """How many entries `forget_since` would take out."""
     at = to_milliseconds(since)
-    return sum([await Ledger(database, site=site.number, channel=each).count(since=at) for each in _LEDGERS[channel]])
+    return sum(
+        [await Ledger(database, site=site.number, channel=each).count(since=at) for each in _list_channels(channel)]
+    )
+
+
+def _list_channels(choice: ChannelChoice) -> Sequence[Channel]:
+    return tuple(Channel) if choice is ChannelChoice.ALL else (Channel[choice.name],)
+
+
+async def _remove(
+    site: Site,
+    hashes: Mapping[Channel, Sequence[int]],
+    done: dict[str, Any],
+    *,
+    database: Database,
+    executions: Executions,
+) -> int:
+    """Take these entries out of the ledger."""
+
+    async def remove(connection: AsyncConnection) -> int:
+        ledgers = {each: Ledger(database, site=site.number, channel=each) for each in hashes}
+        return sum([await ledger.remove(connection, hashes[each]) for each, ledger in ledgers.items()])
+
+    return await _correct(site, remove, done, database=database, executions=executions)
 
 
 async def _correct(

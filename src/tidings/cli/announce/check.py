@@ -55,8 +55,8 @@ async def _find(installation: "Installation", site: Site) -> "list[SiteFinding]"
     from tidings.announce.channels.google.search_console import SearchConsole
     from tidings.announce.channels.protocols.baidu import BAIDU_KIND
     from tidings.announce.channels.protocols.bing import BING_KIND, BingApi
-    from tidings.announce.channels.quota.channel_status import open_quota
     from tidings.announce.channels.quota.checks import check_baidu, check_bing, check_google
+    from tidings.announce.channels.quota.ranked import open_quota
     from tidings.announce.site.check import check_site
 
     client, clock, database = installation.client, installation.clock, installation.database

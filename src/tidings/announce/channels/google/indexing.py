@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.google.access import DEFAULT_GOOGLE_BASE, GoogleAccess
 from tidings.announce.channels.quota.api import CLOSED_AT_ONCE
 from tidings.announce.channels.quota.quota import QuotaTerms
@@ -13,14 +14,12 @@ from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.google_settings import GOOGLE_FIELDS
 from tidings.announce.site.site import Engine, Site, find_origin
-from tidings.core.clock import Clock
 
 INDEXING_SCOPE = "https://www.googleapis.com/auth/indexing"
 # The engine's name in the outbox and in summaries.
 GOOGLE = Engine(endpoint="google", host="google")
 
 _INDEXING_BASE = "https://indexing.googleapis.com"
-_BATCH = 100
 
 
 class PacificTime(tzinfo):
@@ -51,8 +50,16 @@ GOOGLE_KIND = RankedKind(
     GOOGLE,
     GOOGLE_FIELDS,
     lambda site: site.google,
-    # 380 requests a minute.
-    least_interval=timedelta(seconds=60 / 380),
+    SendingLimits(
+        batch_size=100,
+        urls_per_request=1,
+        # A request has one URL: nothing can be halved.
+        most_split_requests=1,
+        # One refusal may be about the page, two in a row are not.
+        failures_until_closed=CLOSED_AT_ONCE | {Verdict.REFUSED: 2},
+        # 380 requests a minute.
+        least_interval=timedelta(seconds=60 / 380),
+    ),
 )
 
 
@@ -61,17 +68,6 @@ class GoogleIndexingApi:
     """Google's Indexing API."""
 
     access: GoogleAccess
-
-    batch_size = _BATCH
-    urls_per_request = 1
-    # A request has one URL: nothing can be halved.
-    most_split_requests = 1
-    # One refusal may be about the page, two in a row are not.
-    failures_until_closed = CLOSED_AT_ONCE | {Verdict.REFUSED: 2}
-
-    @property
-    def clock(self) -> Clock:
-        return self.access.clock
 
     @property
     def host(self) -> str:

@@ -3,20 +3,18 @@
 No error in here harms the rest of the execution.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from tidings.announce.channels.answer import Outcome, Verdict
-from tidings.announce.channels.channel import Transaction
+from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
 from tidings.announce.channels.google.submissions import SitemapReport, SitemapSubmission, SitemapSubmissions
 from tidings.announce.site.site import Site, find_origin
-from tidings.core.clock import Clock
 from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
-from tidings.core.net.pace import Pace
-from tidings.core.net.retry import RetryPolicy, Trouble
+from tidings.core.net.retry import Trouble
 from tidings.core.stop import Stop, StopRequestedError
 
 # A robots.txt may name thousands of sitemaps.
@@ -40,22 +38,13 @@ class SitemapSubmitter:
         self,
         site: Site,
         *,
+        context: ExecutionContext,
         console: SearchConsole,
-        submissions: SitemapSubmissions,
-        transaction: Transaction,
-        policy: RetryPolicy,
-        pace: Pace,
-        clock: Clock,
-        emit: Callable[[SitemapReport], None],
     ) -> None:
         self._site = site
+        self._context = context
         self._console = console
-        self._submissions = submissions
-        self._transaction = transaction
-        self._policy = policy
-        self._pace = pace
-        self._clock = clock
-        self._emit = emit
+        self._submissions = SitemapSubmissions(context.database, site=site.number)
         # Another account or property has to get it again.
         self._identity = f"{site.google.account.email} {name_property(site)}"
         self._host = find_origin(console.access.base).partition("://")[2]
@@ -74,7 +63,9 @@ class SitemapSubmitter:
         except ExecutionLostError:
             raise
         except Exception as error:  # noqa: BLE001 - the other channels must go on, and be saved
-            self._emit(SitemapReport("", failure=f"unexpected trouble, {type(error).__name__}; the log says more"))
+            self._context.emit(
+                SitemapReport("", failure=f"unexpected trouble, {type(error).__name__}; the log says more")
+            )
             _log.exception("google.broken", site=self._site.id)
 
     async def _tell(self, before: SitemapSubmission, fingerprint: int, *, stop: Stop) -> bool:
@@ -84,11 +75,11 @@ class SitemapSubmitter:
         if changed:
             outcome = await self._try(before.sitemap, stop=stop)
             if outcome.accepted:
-                now = self._clock.now()
+                now = self._context.clock.now()
                 after = replace(before, identity=self._identity, fingerprint=fingerprint, submitted_at=now)
                 _log.info("google.sitemap_submitted", site=self._site.id, sitemap=before.sitemap)
         if outcome is None or outcome.accepted:
-            async with self._pace.turn(self._host, stop=stop):
+            async with self._context.pace.turn(self._host, stop=stop):
                 said = await self._console.describe(self._site, before.sitemap)
             if isinstance(said, GoogleSitemap):
                 after, outcome = replace(after, google=said), None
@@ -98,10 +89,10 @@ class SitemapSubmitter:
         if outcome is not None:
             _log.error("google.sitemap_failed", site=self._site.id, sitemap=before.sitemap, reason=failure)
         after = replace(after, failure=failure)
-        async with self._transaction() as connection:
-            await self._submissions.store(connection, after, now=self._clock.now())
+        async with self._context.transaction() as connection:
+            await self._submissions.store(connection, after, now=self._context.clock.now())
         submitted = after.submitted_at if after.submitted_at != before.submitted_at else None
-        self._emit(
+        self._context.emit(
             SitemapReport(
                 before.sitemap,
                 submitted=submitted is not None,
@@ -119,13 +110,13 @@ class SitemapSubmitter:
         """Submit, with retries. Raises StopRequestedError."""
         attempts = 0
         while True:
-            async with self._pace.turn(self._host, stop=stop):
+            async with self._context.pace.turn(self._host, stop=stop):
                 outcome = await self._console.submit(self._site, sitemap)
             attempts += 1
             trouble = _TROUBLES.get(outcome.verdict)
             delay: timedelta | None = None
             if trouble is not None:
-                delay = self._policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
+                delay = self._context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
             left = stop.remaining()
             if delay is None or (left is not None and delay > left):
                 return outcome

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tidings.announce.channels.answer import LONGEST_ANSWER, ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.quota.api import (
     CLOSED_AT_ONCE,
     ChannelApi,
@@ -32,6 +33,7 @@ from tidings.core.net.client import Answer
 DEFAULT_BAIDU_BASE = "http://data.zz.baidu.com"
 # The engine's name in the outbox and in summaries.
 BAIDU = Engine(endpoint="baidu", host="baidu")
+MOST_URLS = 2_000
 # Midnight of Baidu's day.
 BEIJING = timezone(timedelta(hours=8))
 BAIDU_KIND = RankedKind(
@@ -39,11 +41,17 @@ BAIDU_KIND = RankedKind(
     BAIDU,
     BaiduSettings.fields,
     lambda site: site.baidu,
+    SendingLimits(
+        batch_size=MOST_URLS,
+        urls_per_request=MOST_URLS,
+        # Baidu names the URLs that it does not take: nothing is halved.
+        most_split_requests=1,
+        # A request without an understandable answer costs quota for nothing.
+        failures_until_closed=CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.UNVERIFIED: 1, Verdict.REFUSED: 1},
+    ),
     # Baidu answers "token is not valid" also to a site that pushes too often.
     refusal_may_pass=True,
 )
-MOST_URLS = 2_000
-LONGEST_REQUEST = 8_192
 
 NOT_SAME_SITE = "not_same_site: Baidu says that this URL does not belong to the site"
 NOT_VALID = "not_valid: Baidu says that this is not a valid URL"
@@ -70,12 +78,6 @@ class BaiduApi(ChannelApi):
     """Baidu's API for pushing URLs."""
 
     base: str = DEFAULT_BAIDU_BASE
-
-    batch_size = urls_per_request = MOST_URLS
-    # Baidu names the URLs that it does not take: nothing is halved.
-    most_split_requests = 1
-    # A request without an understandable answer costs quota for nothing.
-    failures_until_closed = CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.UNVERIFIED: 1, Verdict.REFUSED: 1}
 
     def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest:
         name = quote(site.baidu.site or site.origin, safe=":/")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
+from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.protocols.indexnow import encode_component
 from tidings.announce.channels.quota.api import (
     CLOSED_AT_ONCE,
@@ -32,9 +33,21 @@ from tidings.core.net.client import Answer
 DEFAULT_BASE = "https://ssl.bing.com/webmaster/api.svc/json"
 # The engine's name in the outbox and in summaries.
 BING = Engine(endpoint="bing", host="bing")
-BING_KIND = RankedKind(QuotaTerms(Channel.BING, "Bing"), BING, BingSettings.fields, lambda site: site.bing)
 MOST_URLS = 100
-LONGEST_REQUEST = 8_192
+BING_KIND = RankedKind(
+    QuotaTerms(Channel.BING, "Bing"),
+    BING,
+    BingSettings.fields,
+    lambda site: site.bing,
+    SendingLimits(
+        batch_size=MOST_URLS,
+        urls_per_request=MOST_URLS,
+        # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.
+        most_split_requests=60,
+        # One refusal may be about the batch, two in a row are not.
+        failures_until_closed=CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.REFUSED: 2},
+    ),
+)
 
 _REMAINING = re.compile(r"quota remaining for today\s*:\s*(\d{1,9})")
 _CONSTANTS = re.compile(r"error_[a-z_]+")
@@ -70,12 +83,6 @@ class BingApi(ChannelApi):
     """Bing's Webmaster API."""
 
     base: str = DEFAULT_BASE
-
-    batch_size = urls_per_request = MOST_URLS
-    # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.
-    most_split_requests = 60
-    # One refusal may be about the batch, two in a row are not.
-    failures_until_closed = CLOSED_AT_ONCE | {Verdict.THROTTLED: 1, Verdict.REFUSED: 2}
 
     def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest:
         body = json.dumps({"siteUrl": site.origin, "urlList": list(urls)}, ensure_ascii=False).encode()

@@ -1,7 +1,7 @@
 """The IndexNow channel: how a request looks and what an answer means. When to send is decided in `sender`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import quote
@@ -9,7 +9,7 @@ from urllib.parse import quote
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict, clean_text, exchange, shorten_text
-from tidings.announce.channels.channel import Reservation
+from tidings.announce.channels.channel import Reservation, SendingLimits
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Engine, Site, SubmitMethod
 from tidings.core.clock import Clock
@@ -19,7 +19,6 @@ from tidings.core.secrets.secret import Secret
 
 ROTATE_KEY = "Rotate the key: make a new one, put its file on the site, and enter it in the site's settings."
 MOST_URLS = 10_000
-GET_BATCH = 100
 # A URL of 2,048 characters may be three times as long once it is encoded, and the key's address comes on top.
 LONGEST_REQUEST = 16_384
 
@@ -34,6 +33,14 @@ _FAILURES_UNTIL_CLOSED = {
     Verdict.RATE_LIMITED: 10,
     Verdict.UNAVAILABLE: 10,
 }
+_POST_LIMITS = SendingLimits(
+    batch_size=MOST_URLS,
+    urls_per_request=MOST_URLS,
+    # A batch in which most URLs are bad is not halved down to the last one.
+    most_split_requests=200,
+    failures_until_closed=_FAILURES_UNTIL_CLOSED,
+)
+_GET_LIMITS = replace(_POST_LIMITS, batch_size=100, urls_per_request=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +53,14 @@ class IndexNowChannel:
     clock: Clock
 
     channel = Channel.INDEXNOW
-    has_quota = False
-    # A batch in which most URLs are bad is not halved down to the last one.
-    most_split_requests = 200
-    slows_down = True
-    least_interval = timedelta()
 
     @property
     def host(self) -> str:
         return self.engine.host
 
     @property
-    def batch_size(self) -> int:
-        return find_batch_size(self.site)
-
-    @property
-    def failures_until_closed(self) -> Mapping[Verdict, int]:
-        return _FAILURES_UNTIL_CLOSED
-
-    def count_per_request(self, pages: int) -> int:
-        is_get = choose_method(self.site.submit_method, count=pages) is SubmitMethod.GET
-        return 1 if is_get else MOST_URLS
+    def limits(self) -> SendingLimits:
+        return find_limits(self.site)
 
     def build_request(self, urls: Sequence[str]) -> ChannelRequest:
         if choose_method(self.site.submit_method, count=len(urls)) is SubmitMethod.GET:
@@ -86,9 +80,9 @@ class IndexNowChannel:
         """There is no quota."""
 
 
-def find_batch_size(site: Site) -> int:
-    """How many pages make a batch: 100 requests by GET, one by POST."""
-    return GET_BATCH if site.submit_method is SubmitMethod.GET else MOST_URLS
+def find_limits(site: Site) -> SendingLimits:
+    """A batch is 100 requests by GET, one by POST."""
+    return _GET_LIMITS if site.submit_method is SubmitMethod.GET else _POST_LIMITS
 
 
 def choose_method(method: SubmitMethod, *, count: int) -> SubmitMethod:

@@ -1,6 +1,6 @@
 """Status of a site's channels with a quota: used and left today, when it resets, and why nothing is sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NotRequired
 
@@ -9,13 +9,13 @@ from typing_extensions import TypedDict
 
 from tidings.announce.channels.broken_engines import BrokenEngines
 from tidings.announce.channels.quota.key_cooldowns import KeyRests
-from tidings.announce.channels.quota.quota import Quota, QuotaState, channel_quota
+from tidings.announce.channels.quota.quota import QuotaState, channel_quota
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.execution.report import describe_quota
 from tidings.announce.execution.report_json import QuotaJson
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
-from tidings.core.clock import Clock, from_milliseconds, to_text
+from tidings.core.clock import to_text
 from tidings.core.db.database import Database
 
 
@@ -64,23 +64,17 @@ class ChannelStatus:
         return {**describe_quota(self.quota), "switchedOff": self.broken, "reason": self.reason}
 
 
-async def read_channel_status(site: Site, kind: RankedKind, *, database: Database, clock: Clock) -> ChannelStatus:
-    """The status of a channel now."""
-    settings = kind.pick(site)
-    if not settings.enabled:
-        return ChannelStatus()
-    quota = await open_quota(site, kind, database=database, clock=clock).read()
-    broken = await BrokenEngines(database, site=site, channel=kind.channel).list_broken()
-    rest = await KeyRests(database).find(settings.require_key(), now=clock.now())
-    reason = None
-    if broken:
-        reason = f"switched off since {to_text(broken[0].since)}: {broken[0].reason}"
-    elif rest is not None:
-        reason = f"the key rests until {to_text(rest.until)}: {rest.reason}"
-    async with database.read() as connection:
-        submitted_at = (await connection.execute(select_last_submission(site.number, kind.channel))).scalar()
-    last_submission = None if submitted_at is None else from_milliseconds(submitted_at)
-    return ChannelStatus(quota, last_submission, bool(broken), reason)
+async def add_trouble(
+    status: ChannelStatus, site: Site, kind: RankedKind, *, database: Database, now: datetime
+) -> ChannelStatus:
+    """The status of a channel with the reason why nothing is sent: its key is refused, or rests."""
+    if status.quota is None:
+        return status
+    if broken := await BrokenEngines(database, site=site, channel=kind.channel).list_broken():
+        return replace(status, broken=True, reason=f"switched off since {to_text(broken[0].since)}: {broken[0].reason}")
+    if rest := await KeyRests(database).find(kind.pick(site).require_key(), now=now):
+        return replace(status, reason=f"the key rests until {to_text(rest.until)}: {rest.reason}")
+    return status
 
 
 def select_last_submission(site: int | ColumnElement[int], channel: Channel) -> Select[Any]:
@@ -91,19 +85,4 @@ def select_last_submission(site: int | ColumnElement[int], channel: Channel) -> 
         .where(columns.site == site, columns.channel == channel.value, columns.submitted_at.is_not(None))
         .order_by(columns.day.desc())
         .limit(1)
-    )
-
-
-def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock) -> Quota:
-    """The quota of the channel's present day."""
-    day, settings = kind.terms.find_day(clock.now()), kind.pick(site)
-    return Quota(
-        database,
-        terms=kind.terms,
-        site=site.number,
-        day=day,
-        limit=settings.daily_quota,
-        clock=clock,
-        asked=settings.auto,
-        project=settings.quota_project,
     )

@@ -5,19 +5,20 @@ A channel's own module has its protocol (`RankedApi`): how a request looks and w
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
-from tidings.announce.channels.channel import Reservation, Transaction
+from tidings.announce.channels.channel import ExecutionContext, Reservation, SendingLimits
 from tidings.announce.channels.quota.key_cooldowns import KeyRest, KeyRests
 from tidings.announce.channels.quota.quota import Quota, QuotaTerms, read_limit
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import AUTO, RankedFields, RankedSettings
 from tidings.announce.site.site import Engine, Site
 from tidings.core.clock import Clock, to_text
+from tidings.core.db.database import Database
 from tidings.core.logs.logger import get_logger
 
 KEY_REST = timedelta(hours=1)
@@ -37,10 +38,9 @@ class RankedKind:
     # The names of its settings, and its settings of a site.
     fields: RankedFields
     pick: Callable[[Site], RankedSettings]
+    limits: SendingLimits
     # It also refuses a good key, when it is asked too often.
     refusal_may_pass: bool = False
-    # Least time between two requests, beyond the pace of all channels.
-    least_interval: timedelta = timedelta()
 
     @property
     def channel(self) -> Channel:
@@ -63,31 +63,27 @@ class RankedKind:
         return read_limit(allowed if self.terms.learns else None, configured=int(configured))
 
 
+def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock, at: datetime | None = None) -> Quota:
+    """The quota of the channel's day at this time; now by default."""
+    settings = kind.pick(site)
+    return Quota(
+        database,
+        terms=kind.terms,
+        site=site.number,
+        day=kind.terms.find_day(at or clock.now()),
+        limit=settings.daily_quota,
+        clock=clock,
+        asked=settings.auto,
+        project=settings.quota_project,
+    )
+
+
 class RankedApi(Protocol):
     """The protocol of a channel with a quota."""
 
     @property
-    def clock(self) -> Clock: ...
-
-    @property
     def host(self) -> str:
         """The host that requests are paced by."""
-
-    @property
-    def batch_size(self) -> int:
-        """Pages a batch: progress is saved and logged after each."""
-
-    @property
-    def urls_per_request(self) -> int:
-        """URLs a request, at most."""
-
-    @property
-    def most_split_requests(self) -> int:
-        """Requests for one batch with bad URLs, at most; the rest of it fails as a whole."""
-
-    @property
-    def failures_until_closed(self) -> Mapping[Verdict, int]:
-        """After so many failures in a row, the last one with this verdict, it is not asked again this time."""
 
     def build_request(self, site: Site, urls: Sequence[str]) -> ChannelRequest: ...
 
@@ -116,10 +112,7 @@ class RankedChannel:
     api: RankedApi
     quota: Quota
     rests: KeyRests
-    transaction: Transaction
-
-    has_quota = True
-    slows_down = False
+    context: ExecutionContext
 
     @property
     def channel(self) -> Channel:
@@ -138,23 +131,8 @@ class RankedChannel:
         return self.api.host
 
     @property
-    def batch_size(self) -> int:
-        return self.api.batch_size
-
-    @property
-    def most_split_requests(self) -> int:
-        return self.api.most_split_requests
-
-    @property
-    def failures_until_closed(self) -> Mapping[Verdict, int]:
-        return self.api.failures_until_closed
-
-    @property
-    def least_interval(self) -> timedelta:
-        return self.kind.least_interval
-
-    def count_per_request(self, pages: int) -> int:
-        return self.api.urls_per_request
+    def limits(self) -> SendingLimits:
+        return self.kind.limits
 
     def build_request(self, urls: Sequence[str]) -> ChannelRequest:
         return self.api.build_request(self.site, urls)
@@ -162,21 +140,21 @@ class RankedChannel:
     async def submit(self, request: ChannelRequest, *, count: int) -> Outcome:
         outcome = await self.api.submit(self.site, request, count=count)
         if outcome.verdict is Verdict.FORBIDDEN and self.kind.refusal_may_pass:
-            since = self.api.clock.now() - TRUSTED_FOR
+            since = self.context.clock.now() - TRUSTED_FOR
             if await self.quota.was_taken_since(since):
                 return replace(outcome, verdict=Verdict.THROTTLED, advice="Nothing to do: the key rests for an hour.")
         return outcome
 
     async def find_rest(self) -> KeyRest | None:
         """The rest of the site's key, or None if it may be used."""
-        return await self.rests.find(self.settings.require_key(), now=self.api.clock.now())
+        return await self.rests.find(self.settings.require_key(), now=self.context.clock.now())
 
     async def reserve(self, count: int, *, least: int) -> Reservation:
         """Reserve quota for up to `count` pages, at least `least`; none once the key rests or the day is full."""
         rest = await self.find_rest()
         if rest is not None:
             return Reservation(0, f"the key rests until {to_text(rest.until)}: {rest.reason}")
-        async with self.transaction() as connection:
+        async with self.context.transaction() as connection:
             granted = await self.quota.reserve(connection, count)
             if 0 < granted < least:
                 await self.quota.release(connection, granted)
@@ -187,7 +165,7 @@ class RankedChannel:
 
     async def release(self, count: int) -> None:
         """Give back a reservation that was not used."""
-        async with self.transaction() as connection:
+        async with self.context.transaction() as connection:
             await self.quota.release(connection, count)
 
     async def settle(self, connection: AsyncConnection, outcome: Outcome, *, count: int) -> None:
@@ -208,7 +186,7 @@ class RankedChannel:
             await self._rest_key(connection, outcome)
 
     async def _rest_key(self, connection: AsyncConnection, outcome: Outcome) -> None:
-        until = self.api.clock.now() + KEY_REST
+        until = self.context.clock.now() + KEY_REST
         key = self.settings.require_key()
         await self.rests.begin(connection, key, until=until, reason=outcome.reason)
         _log.warning(
