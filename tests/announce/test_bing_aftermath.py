@@ -17,8 +17,7 @@ from tidings.core.executions import ExecutionStatus
 from tidings.core.secrets.secret import Secret
 from tidings.core.stop import Stop
 from tidings.sandbox.engines import bing as faults
-from tidings.sandbox.engines.bing import ErrorStyle, refuse, refuse_quota
-from tidings.sandbox.site.documents import Layout
+from tidings.sandbox.engines.bing import refuse, refuse_quota
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
@@ -56,17 +55,14 @@ async def test_a_refused_key_switches_bing_off_until_there_is_another(make_bench
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["user", "host", "ip"])
-async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: BenchMaker, kind: str) -> None:
-    """A31: a site with the same key asks nothing, one with another key is not concerned; after the hour all is sent.
-
-    Bing itself throttles until nobody has called for an hour, so a single call too early would make it last.
-    """
+@pytest.mark.parametrize("throttle", [faults.THROTTLE_USER, faults.THROTTLE_HOST, faults.THROTTLE_IP])
+async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: BenchMaker, throttle: Fault) -> None:
+    """A31: a site with the same key asks nothing, one with another key is not concerned; after the hour all is sent."""
     async with open_bing_stage(make_bench, pages=20) as stage:
         same = BingSettings.make(enabled=True, key=KEY)
         other = BingSettings.make(enabled=True, key=OTHER_KEY)
         async with open_twin(stage, bing=same) as sister, open_twin(stage, bing=other) as stranger:
-            stage.bing.throttle(kind, key=KEY)
+            stage.bing.misbehave(replace(throttle, times=1))
             first = await stage.announce()
             assert (first.status, len(stage.bing.requests)) == (PARTIAL, 1)
             second = await sister.announce()
@@ -85,11 +81,12 @@ async def test_a_throttled_key_rests_for_an_hour_on_all_its_sites(make_bench: Be
             assert await stage.list_failed() == []
 
 
-@pytest.mark.parametrize("style", ErrorStyle)
-async def test_a_full_day_is_over_and_the_next_one_goes_on(make_bench: BenchMaker, style: ErrorStyle) -> None:
+@pytest.mark.parametrize("said", [[], [faults.QUOTA_EXCEEDED_DOCUMENTED]], ids=["live", "documented"])
+async def test_a_full_day_is_over_and_the_next_one_goes_on(make_bench: BenchMaker, said: list[Fault]) -> None:
     """A28, A31: Bing says that nothing remains, whatever was counted here; at midnight UTC it starts again."""
     async with open_bing_stage(make_bench, pages=150, quota=150) as stage:
-        stage.bing.style = style
+        for each in said:
+            stage.bing.misbehave(replace(each, times=1))
         stage.bing.spend(stage.web.origin, 150)
         assert (await stage.announce()).status is PARTIAL
         assert (await stage.announce()).status is SUCCEEDED
@@ -168,7 +165,7 @@ async def test_a_bad_url_is_found_and_all_others_go_through(
     make_bench: BenchMaker, fault: Fault, numbers: tuple[int, ...]
 ) -> None:
     """A13, A31: it costs no quota, is kept as failed, and is tried first next time, away from the good ones."""
-    async with open_bing_stage(make_bench, web=SandboxSite(pages=100, layout=Layout.URLSET), quota=200) as stage:
+    async with open_bing_stage(make_bench, web=SandboxSite(pages=100, per_sitemap=None), quota=200) as stage:
         bad = {stage.web.url(number) for number in numbers}
         for number in numbers:
             stage.misbehave(replace(fault, matching=f"/{number:07d}/"))

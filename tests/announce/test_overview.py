@@ -16,6 +16,7 @@ from tidings.announce.site.site import parse_engines
 from tidings.announce.status import SiteOverview, describe_execution, read_overview
 from tidings.core.clock import to_text
 from tidings.core.secrets.secret import Secret
+from tidings.sandbox.engines.bing import THROTTLE_USER
 from tidings.sandbox.engines.indexnow import FORBIDDEN, SandboxEngine
 from tidings.sandbox.wire.faults import Fault
 
@@ -210,7 +211,7 @@ async def test_bing_switched_off_breaks_a_site_until_it_has_another_key_or_no_bi
 async def test_a_key_that_rests_is_shown_and_does_not_break_the_site(make_bench: BenchMaker, clock: StageClock) -> None:
     """A31, A33: an hour later it is over by itself."""
     async with open_service(make_bench, clock=clock, quota=12) as stage:
-        stage.bing.throttle()
+        stage.bing.misbehave(THROTTLE_USER)
         await stage.run()
         resting = await read(stage)
         clock.advance(timedelta(hours=1, seconds=1))

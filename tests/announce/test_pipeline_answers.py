@@ -9,7 +9,6 @@ from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.engines.indexnow import FORBIDDEN, NOT_VERIFIED
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault, FaultKind
 
@@ -74,7 +73,7 @@ async def test_four_attempts_then_the_batch_is_left_for_next_time(
 @pytest.mark.one_database
 async def test_a_failed_batch_does_not_keep_the_next_from_being_sent(open_stage: StageMaker) -> None:
     """A21: one page's requests fail to the last; all the others are taken."""
-    stage = await open_stage(SandboxSite(pages=12, layout=Layout.URLSET), submit_method=SubmitMethod.GET)
+    stage = await open_stage(SandboxSite(pages=12, per_sitemap=None), submit_method=SubmitMethod.GET)
     engine = stage.engines[0]
     engine.misbehave(Fault(status=500, matching="/0000004/"))
     report = await stage.announce()
@@ -86,7 +85,7 @@ async def test_a_failed_batch_does_not_keep_the_next_from_being_sent(open_stage:
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_batch_with_bad_urls_is_split_until_they_are_found(open_stage: StageMaker, status: int) -> None:
     """A22: exactly the bad ones fail, not retried, and every good one goes through, once."""
-    stage = await open_stage(SandboxSite(pages=100, layout=Layout.URLSET))
+    stage = await open_stage(SandboxSite(pages=100, per_sitemap=None))
     web, engine = stage.web, stage.engines[0]
     numbers = (1, 50, 51, 100)
     bad = {web.url(number) for number in numbers}
@@ -189,7 +188,7 @@ async def test_a_202_is_a_success(open_stage: StageMaker) -> None:
 @pytest.mark.one_database
 async def test_an_answer_lost_on_the_way_is_asked_for_again(open_stage: StageMaker) -> None:
     """A21: the engine may have taken it, but nobody knows: it is sent again, and entered once it is answered."""
-    stage = await open_stage(SandboxSite(pages=3, layout=Layout.URLSET))
+    stage = await open_stage(SandboxSite(pages=3, per_sitemap=None))
     engine = stage.engines[0]
     engine.misbehave(Fault(FaultKind.RESET_AFTER_ACCEPTING, times=1))
     report = await stage.announce()

@@ -15,7 +15,6 @@ from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
 from tidings.core.stop import Stop
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
@@ -156,7 +155,7 @@ async def test_a_wait_that_the_budget_does_not_allow_is_not_begun(
 
 async def test_a_cancelled_execution_is_interrupted_and_leaves_the_site_free(open_stage: StageMaker) -> None:
     """A20, A37: also without good order the history tells how it ended, and the next execution sends everything."""
-    stage = await open_stage(SandboxSite(pages=20, layout=Layout.URLSET))
+    stage = await open_stage(SandboxSite(pages=20, per_sitemap=None))
     engine = stage.engines[0]
     engine.misbehave(Fault(FaultKind.HANG))
     running = asyncio.create_task(stage.announce())
@@ -178,7 +177,7 @@ async def test_executions_with_a_short_budget_go_on_at_the_pace_that_was_set(
     however many requests were still to come."""
     clock, second = StageClock(MORNING), timedelta(seconds=1)
     bench = make_bench(clock=clock, retry_scale=1, request_interval=second)
-    stage = await open_stage(SandboxSite(pages=400, layout=Layout.URLSET), bench=bench, submit_method=SubmitMethod.GET)
+    stage = await open_stage(SandboxSite(pages=400, per_sitemap=None), bench=bench, submit_method=SubmitMethod.GET)
     engine, sent = stage.engines[0], 0
     for _ in range(3):
         report = await stage.announce(stop=Stop(clock=clock, budget=10 * second))

@@ -9,7 +9,6 @@ from tests.conftest import BenchMaker
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.engines.indexnow import NOT_VERIFIED
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
@@ -30,7 +29,7 @@ async def test_an_engine_that_fails_harms_no_other_and_gets_its_pages_first_next
     open_stage: StageMaker, fault: Fault, missed: list[int]
 ) -> None:
     """A13, A18: the ledger has what the other engine took; the one that failed gets just what it missed, first."""
-    stage = await open_stage(SandboxSite(pages=20, layout=Layout.URLSET), engines=2)
+    stage = await open_stage(SandboxSite(pages=20, per_sitemap=None), engines=2)
     web, [alpha, beta] = stage.web, stage.engines
     alpha.misbehave(fault)
     first = await stage.announce()
@@ -61,7 +60,7 @@ async def test_a_page_that_no_engine_took_is_not_entered_and_is_counted_once(
     open_stage: StageMaker, method: SubmitMethod
 ) -> None:
     """A11, A13, A37: it is failed, for both engines, however often; once they take it, it was submitted once."""
-    stage = await open_stage(SandboxSite(pages=8, layout=Layout.URLSET), engines=2, submit_method=method)
+    stage = await open_stage(SandboxSite(pages=8, per_sitemap=None), engines=2, submit_method=method)
     web = stage.web
     bad = [web.url(3), web.url(5)]
     for engine in stage.engines:
@@ -105,7 +104,7 @@ async def test_an_engine_that_does_not_answer_delays_no_other_engine(
 ) -> None:
     """A18: the other takes every page before the first answers anything, also when that one's queue is long full."""
     bench = make_bench(max_concurrent_requests=1)
-    stage = await open_stage(SandboxSite(pages=30_001, layout=Layout.URLSET), engines=2, bench=bench)
+    stage = await open_stage(SandboxSite(pages=30_001, per_sitemap=None), engines=2, bench=bench)
     alpha, beta = stage.engines
     all_taken = asyncio.Event()
 
@@ -128,7 +127,7 @@ async def test_an_engine_that_does_not_answer_delays_no_other_engine(
 @pytest.mark.one_database
 async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_stage: StageMaker) -> None:
     """A13, A18: after ten failures in a row the rest waits for the next execution, in which all of it is sent."""
-    stage = await open_stage(SandboxSite(pages=60, layout=Layout.URLSET), engines=2, submit_method=SubmitMethod.GET)
+    stage = await open_stage(SandboxSite(pages=60, per_sitemap=None), engines=2, submit_method=SubmitMethod.GET)
     alpha, beta = stage.engines
     alpha.misbehave(DOWN)
     first = await stage.announce()
@@ -144,7 +143,7 @@ async def test_an_engine_that_is_down_is_not_asked_for_every_single_page(open_st
 @pytest.mark.one_database
 async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(open_stage: StageMaker) -> None:
     """A13, A14: the page is back before the second engine hears that it went; both know it then, and it stays known."""
-    stage = await open_stage(SandboxSite(pages=6, layout=Layout.URLSET), engines=2, announce_removed=True)
+    stage = await open_stage(SandboxSite(pages=6, per_sitemap=None), engines=2, announce_removed=True)
     web, [alpha, beta] = stage.web, stage.engines
     sitemap = "/sitemap.xml"
     await stage.announce()
@@ -177,7 +176,7 @@ async def test_a_removal_that_an_engine_missed_does_not_undo_the_pages_return(op
 @pytest.mark.thorough
 async def test_an_engine_that_is_down_for_long_keeps_no_change_from_another(open_stage: StageMaker) -> None:
     """A12, A13, A18: a page that is open at one engine is planned again for the other alone; both get everything."""
-    stage = await open_stage(SandboxSite(pages=6, layout=Layout.URLSET), engines=2)
+    stage = await open_stage(SandboxSite(pages=6, per_sitemap=None), engines=2)
     web, [alpha, beta] = stage.web, stage.engines
     beta.misbehave(DOWN)
     for execution in range(3):

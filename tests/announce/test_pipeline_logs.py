@@ -7,7 +7,6 @@ import pytest
 from tests.announce.stage import Events, StageMaker, pick_events
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 
@@ -27,7 +26,7 @@ def keep(event: Any, *names: str) -> dict[str, Any]:
 @pytest.mark.thorough
 async def test_each_batch_and_each_engine_is_reported_with_its_counts(open_stage: StageMaker, events: Events) -> None:
     """A23: batch number, URLs, engine, status and time; total, succeeded, failed and mean time; all of it INFO."""
-    stage = await open_stage(SandboxSite(pages=102, layout=Layout.URLSET), submit_method=SubmitMethod.GET)
+    stage = await open_stage(SandboxSite(pages=102, per_sitemap=None), submit_method=SubmitMethod.GET)
     await stage.announce()
     for engine in stage.engines:
         batches = pick_events(events, "batch.sent", engine=engine.host)
@@ -68,7 +67,7 @@ async def test_more_than_a_tenth_failed_alerts_with_reason_count_and_action(
     open_stage: StageMaker, events: Events, bad: int, alerts: int
 ) -> None:
     """A24: two of twenty are a tenth and not more; three are. Only the engine that failed is named."""
-    stage = await open_stage(SandboxSite(pages=20, layout=Layout.URLSET), engines=2)
+    stage = await open_stage(SandboxSite(pages=20, per_sitemap=None), engines=2)
     alpha, _ = stage.engines
     for number in range(1, bad + 1):
         alpha.misbehave(Fault(status=422, body="not of this host", matching=f"/{number:07d}/"))
@@ -86,7 +85,7 @@ async def test_what_failed_for_good_is_reported_with_full_detail_and_what_to_che
     open_stage: StageMaker, events: Events
 ) -> None:
     """A21, A23: an ERROR with the URL, the status, the engine's words and advice."""
-    stage = await open_stage(SandboxSite(pages=20, layout=Layout.URLSET))
+    stage = await open_stage(SandboxSite(pages=20, per_sitemap=None))
     stage.engines[0].misbehave(Fault(status=422, body="urls are invalid", matching="/0000003/"))
     await stage.announce()
     [failed] = pick_events(events, "batch.failed")

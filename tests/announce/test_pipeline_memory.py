@@ -7,7 +7,6 @@ import pytest
 from tests.announce.stage import AdjustableClock, Stage, StageMaker, list_sent, write_index, write_urlset
 from tests.conftest import BenchMaker
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 from tidings.sandbox.wire.request_log import Recorded
@@ -96,10 +95,9 @@ async def test_a_child_expires_with_its_oldest_page(make_bench: BenchMaker, open
 
 
 @pytest.mark.one_database
-@pytest.mark.parametrize("layout", [Layout.URLSET, Layout.RSS])
-async def test_only_a_changed_page_is_sent_again_and_only_once(open_stage: StageMaker, layout: Layout) -> None:
+async def test_only_a_changed_page_is_sent_again_and_only_once(open_stage: StageMaker) -> None:
     """A11, A12: a lastmod later than the submission makes a page due; the same one tells nothing new after that."""
-    stage = await open_stage(SandboxSite(pages=20, layout=layout))
+    stage = await open_stage(SandboxSite(pages=20))
     web, engine = stage.web, stage.engines[0]
     await stage.announce()
     sent = len(engine.requests)

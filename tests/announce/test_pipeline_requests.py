@@ -13,7 +13,6 @@ from tests.waiting import SOON
 from tidings.announce.site.site import SubmitMethod
 from tidings.core.executions import ExecutionStatus
 from tidings.core.net.pace import pace
-from tidings.sandbox.site.documents import Layout
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault, FaultKind
 from tidings.sandbox.wire.request_log import Recorded
@@ -50,7 +49,7 @@ async def test_the_method_decides_how_many_urls_a_request_carries(
     open_stage: StageMaker, method: SubmitMethod, pages: int, requests: list[str]
 ) -> None:
     """A16: `get` is one request a URL, `post` many in one, `auto` GET for one and POST for more."""
-    stage = await open_stage(SandboxSite(pages=pages, layout=Layout.URLSET), submit_method=method)
+    stage = await open_stage(SandboxSite(pages=pages, per_sitemap=None), submit_method=method)
     engine = stage.engines[0]
     await stage.announce()
     assert [request.method for request in engine.requests] == requests
@@ -60,7 +59,7 @@ async def test_the_method_decides_how_many_urls_a_request_carries(
 @pytest.mark.one_database
 async def test_a_get_carries_url_key_and_key_location_encoded(open_stage: StageMaker) -> None:
     """A15: each value as encodeURIComponent writes it; the key file defaults to the root of the host."""
-    stage = await open_stage(SandboxSite(pages=1, layout=Layout.URLSET))
+    stage = await open_stage(SandboxSite(pages=1, per_sitemap=None))
     await stage.announce()
     [request] = stage.engines[0].requests
     origin = f"http%3A%2F%2F127.0.0.1%3A{stage.web.port}"
@@ -87,7 +86,7 @@ async def test_progress_is_saved_and_logged_after_each_batch(
     make_bench: BenchMaker, open_stage: StageMaker, events: Events
 ) -> None:
     """A19, A36: while it runs, the execution shows how far it is: batches of 100 by GET."""
-    web = SandboxSite(pages=101, layout=Layout.URLSET)
+    web = SandboxSite(pages=101, per_sitemap=None)
     bench = make_bench(max_concurrent_requests=1, request_interval=timedelta(0))
     stage = await open_stage(web, bench=bench, submit_method=SubmitMethod.GET)
     saved: list[tuple[int, int, str]] = []
@@ -128,10 +127,10 @@ async def test_two_sites_share_one_engine_at_the_pace_that_was_set(
     which a single gap shows and a row of them does not."""
     bench = make_bench(request_interval=INTERVAL)
     first = await open_stage(
-        SandboxSite(pages=25, layout=Layout.URLSET), bench=bench, submit_method=SubmitMethod.GET, site_id="first"
+        SandboxSite(pages=25, per_sitemap=None), bench=bench, submit_method=SubmitMethod.GET, site_id="first"
     )
     second = await open_stage(
-        SandboxSite(pages=25, layout=Layout.URLSET),
+        SandboxSite(pages=25, per_sitemap=None),
         bench=bench,
         engines=first.engines,
         submit_method=SubmitMethod.GET,
@@ -154,10 +153,8 @@ async def test_no_more_requests_are_in_flight_than_was_set(make_bench: BenchMake
     """A17: three at an engine, for two sites together, and each engine by itself."""
     bench = make_bench(max_concurrent_requests=3)
     form: dict[str, Any] = {"bench": bench, "submit_method": SubmitMethod.GET}
-    first = await open_stage(SandboxSite(pages=15, layout=Layout.URLSET), engines=2, site_id="first", **form)
-    second = await open_stage(
-        SandboxSite(pages=15, layout=Layout.URLSET), engines=first.engines, site_id="second", **form
-    )
+    first = await open_stage(SandboxSite(pages=15, per_sitemap=None), engines=2, site_id="first", **form)
+    second = await open_stage(SandboxSite(pages=15, per_sitemap=None), engines=first.engines, site_id="second", **form)
     for engine in first.engines:
         engine.on_request = AllTogether(3).wait
         # A fourth would have the time to come.
@@ -175,7 +172,7 @@ async def test_after_a_rate_limit_the_engine_is_asked_half_as_often(
 ) -> None:
     """A21: the interval doubles until a hundred requests in a row were accepted, and is as set again after that."""
     bench = make_bench(request_interval=timedelta(milliseconds=10), max_concurrent_requests=1)
-    web = SandboxSite(pages=105, layout=Layout.URLSET)
+    web = SandboxSite(pages=105, per_sitemap=None)
     stage = await open_stage(web, bench=bench, submit_method=SubmitMethod.GET)
     engine = stage.engines[0]
     engine.misbehave(Fault(status=429, times=1))

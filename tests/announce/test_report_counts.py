@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.announce.bing_stage import KEY, MORNING, open_bing_stage
+from tests.announce.bing_stage import MORNING, open_bing_stage
 from tests.announce.stage import Events, StageMaker, pick_events, read_json, write_urlset
 from tests.announce.test_google import open_google_stage
 from tests.conftest import BenchMaker
@@ -17,7 +17,7 @@ from tidings.announce.site.errors import SiteError
 from tidings.announce.site.site import check_schedule
 from tidings.core.alerts.translation import Translator
 from tidings.core.executions import ExecutionStatus
-from tidings.sandbox.engines.bing import refuse_exceeded
+from tidings.sandbox.engines.bing import THROTTLE_USER, refuse_exceeded
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
 from tidings.wiring.alerts import list_alert_texts
@@ -70,7 +70,7 @@ async def test_more_pages_are_accepted_than_were_due_only_where_it_is_said_which
 async def test_a_partial_execution_says_why_also_where_no_page_failed(make_bench: BenchMaker) -> None:
     """A31, A37: Bing throttles the key. No page is to blame, they wait, and the execution names Bing and its reason."""
     async with open_bing_stage(make_bench, pages=20) as stage:
-        stage.bing.throttle("user", key=KEY)
+        stage.bing.misbehave(THROTTLE_USER)
         report = await stage.announce()
         shown = read_json(report)
         assert (report.status, report.failed, shown["errors"]) == (PARTIAL, 0, [])

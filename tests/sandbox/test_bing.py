@@ -1,5 +1,5 @@
-"""The sandbox's Bing: accounts and sites, the quota of a UTC day, both families of errors, throttling, and that it
-keeps the API key to itself."""
+"""The sandbox's Bing: accounts and sites, the quota of a UTC day, both families of errors, and that it keeps the API
+key to itself."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.fakes import FakeClock
 from tests.sandbox.test_bundle import find_ports
 from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines import bing
-from tidings.sandbox.engines.bing import ErrorStyle, SandboxBing, ThrottleKind
+from tidings.sandbox.engines.bing import SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.site.site import SandboxSite
 from tidings.sandbox.wire.faults import Fault
@@ -24,7 +24,6 @@ from tidings.sandbox.wire.faults import Fault
 KEY, OTHER_KEY = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 SITE, SECOND, FOREIGN = "https://example.org", "https://shop.example.org:8443", "https://example.net"
 ACCOUNTS = {KEY: [SITE, SECOND], OTHER_KEY: [FOREIGN]}
-HOUR = timedelta(hours=1)
 Reply = tuple[int, dict[str, Any]]
 
 
@@ -272,116 +271,18 @@ async def test_others_can_spend_the_quota_even_beyond_it(
     assert (await submit(client, service, pages(100)))[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("remaining", "today", "tomorrow", "next_month"),
-    [
-        (True, (85, 2_985), (100, 2_985), (100, 3_000)),
-        (False, (100, 3_000), (100, 3_000), (100, 3_000)),
-    ],
-)
+@pytest.mark.parametrize(("remaining", "daily"), [(True, 85), (False, 100)])
 async def test_the_quota_is_reported_as_what_remains_or_as_the_total(
-    client: ClientSession,
-    clock: FakeClock,
-    remaining: bool,
-    today: tuple[int, int],
-    tomorrow: tuple[int, int],
-    next_month: tuple[int, int],
+    client: ClientSession, clock: FakeClock, remaining: bool, daily: int
 ) -> None:
     """A32: reports differ about which of the two DailyQuota is, so either can be had."""
-    clock.set(datetime(2026, 11, 29, 12, tzinfo=UTC))
     kind = "UrlSubmissionQuota:#Microsoft.Bing.Webmaster.Api"
-    async with SandboxBing(keys=ACCOUNTS, monthly_quota=3_000, now=clock.now, reports_remaining=remaining) as service:
+    async with SandboxBing(keys=ACCOUNTS, now=clock.now, reports_remaining=remaining) as service:
         service.spend(SECOND, 40)
         assert (await submit(client, service, pages(15)))[0] == 200
-        for daily, monthly in (today, tomorrow, next_month):
-            expected = {"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": monthly}}
-            assert await ask_quota(client, service) == (200, expected)
-            clock.advance(timedelta(days=1))
+        expected = {"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": 3_100}}
+        assert await ask_quota(client, service) == (200, expected)
         assert service.requests[-1].fields == {"siteUrl": SITE}
-
-
-THROTTLES = [
-    (ThrottleKind.USER, 4, "ThrottleUser"),
-    (ThrottleKind.HOST, 5, "ThrottleHost"),
-    (ThrottleKind.IP, 17, "ThrottleIP"),
-]
-
-
-@pytest.mark.parametrize(("kind", "code", "name"), THROTTLES)
-async def test_throttling_lasts_while_one_keeps_calling(
-    client: ClientSession, service: SandboxBing, clock: FakeClock, kind: ThrottleKind, code: int, name: str
-) -> None:
-    """A31: each call within the hour, of whatever method, starts the hour anew; an hour of silence ends it."""
-    refused = reported(code, f"ERROR!!! {name}")
-    service.throttle(kind)
-    for ask in (submit(client, service, pages(1)), ask_quota(client, service), submit(client, service, pages(1))):
-        clock.advance(HOUR - timedelta(seconds=1))
-        assert await ask == refused
-    clock.advance(HOUR)
-    assert (await submit(client, service, pages(1)))[0] == 200
-    assert (await submit(client, service, pages(1)))[0] == 200
-    assert service.used(SITE) == 2
-
-
-async def test_throttling_hits_the_account_or_the_site_it_was_set_for(
-    client: ClientSession, service: SandboxBing, clock: FakeClock
-) -> None:
-    """A31: a throttled account is so for all its sites, and others' calls do not prolong that."""
-    service.throttle("user", key=KEY, lasting=timedelta(minutes=10))
-    service.throttle("host", site=FOREIGN + "/", lasting=timedelta(minutes=20))
-    assert (await submit(client, service, pages(1)))[1]["ErrorCode"] == 4
-    assert (await submit(client, service, pages(1, site=SECOND), site=SECOND))[1]["ErrorCode"] == 4
-    assert (await ask_quota(client, service, site=FOREIGN, key=OTHER_KEY))[1]["ErrorCode"] == 5
-    clock.advance(timedelta(minutes=10))
-    assert (await submit(client, service, pages(1)))[0] == 200
-    assert (await ask_quota(client, service, site=FOREIGN, key=OTHER_KEY))[1]["ErrorCode"] == 5
-    clock.advance(timedelta(minutes=20))
-    assert (await ask_quota(client, service, site=FOREIGN, key=OTHER_KEY))[0] == 200
-
-
-async def test_recovery_ends_throttles_too(client: ClientSession, service: SandboxBing) -> None:
-    """A31: a test can end at once what would last for an hour; an unheard-of kind is an error."""
-    service.throttle("ip")
-    assert (await submit(client, service, pages(1)))[1]["ErrorCode"] == 17
-    service.recover()
-    assert (await submit(client, service, pages(1)))[0] == 200
-    with pytest.raises(ValueError, match="planet"):
-        service.throttle("planet")
-
-
-DOCUMENTED: list[tuple[str, int, object, dict[str, Any]]] = [
-    ("key", 401, "ERROR_INVALID_API_KEY", {"key": "wrong"}),
-    ("full", 403, "ERROR_QUOTA_EXCEEDED", {"urls": pages(1, site=SECOND), "site": SECOND}),
-    ("over", 403, "ERROR_QUOTA_EXCEEDED", {"urls": pages(101)}),
-    ("url", 400, "ERROR_INVALID_URL", {"urls": ["nonsense"]}),
-    ("site", 400, 14, {"site": FOREIGN}),
-]
-
-
-@pytest.mark.parametrize(("_case", "status", "code", "said"), DOCUMENTED, ids=[row[0] for row in DOCUMENTED])
-async def test_the_documented_style_answers_as_the_source_texts_say(
-    client: ClientSession, service: SandboxBing, _case: str, status: int, code: object, said: dict[str, Any]
-) -> None:
-    """A31: 401, 403 and 400 with ERROR_…; what those texts have no word for keeps its live form."""
-    service.style = ErrorStyle.DOCUMENTED
-    service.spend(SECOND, 100)
-    got, document = await submit(client, service, **({"urls": pages(1)} | said))
-    assert (got, document["ErrorCode"]) == (status, code)
-    assert document["Message"]
-    assert not service.accepted
-
-
-async def test_the_documented_throttle_is_a_bare_429(
-    client: ClientSession, service: SandboxBing, clock: FakeClock
-) -> None:
-    """A31: HTTP 429 without a code, which lasts as the live one does."""
-    service.style = ErrorStyle.DOCUMENTED
-    service.throttle("user")
-    for _ in range(2):
-        clock.advance(HOUR - timedelta(seconds=1))
-        assert await submit(client, service, pages(1)) == (429, {})
-    clock.advance(HOUR)
-    assert (await submit(client, service, pages(1)))[0] == 200
 
 
 ERROR_FORMS: list[tuple[Fault, Reply]] = [
@@ -416,45 +317,6 @@ async def test_every_error_form_is_ready_to_be_set(
     assert (await submit(client, service, pages(2)))[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("fault", "status", "code"),
-    [
-        (bing.INVALID_URL_DOCUMENTED, 400, "ERROR_INVALID_URL"),
-        (bing.INVALID_API_KEY_DOCUMENTED, 401, "ERROR_INVALID_API_KEY"),
-        (bing.QUOTA_EXCEEDED_DOCUMENTED, 403, "ERROR_QUOTA_EXCEEDED"),
-    ],
-)
-async def test_the_documented_forms_are_ready_too(
-    client: ClientSession, service: SandboxBing, fault: Fault, status: int, code: str
-) -> None:
-    """A31: the source texts' forms as faults, in either style."""
-    service.misbehave(fault)
-    got, document = await submit(client, service, pages(2))
-    assert (got, document["ErrorCode"]) == (status, code)
-    assert not service.accepted
-
-
-@pytest.mark.parametrize(
-    ("fault", "status", "retry_after", "kind"),
-    [
-        (bing.TOO_MANY_REQUESTS, 429, None, "text/plain"),
-        (bing.TOO_MANY_REQUESTS_RETRY_AFTER, 429, "7", "text/plain"),
-        (bing.UNAVAILABLE, 503, None, "text/html"),
-        (bing.UNREADABLE, 400, None, "text/html"),
-    ],
-)
-async def test_answers_without_json_have_their_headers(
-    client: ClientSession, service: SandboxBing, fault: Fault, status: int, retry_after: str | None, kind: str
-) -> None:
-    """A31: 429 with and without Retry-After, and pages where JSON was expected; a path of its own can be hit alone."""
-    service.misbehave(replace(fault, path=bing.QUOTA_PATH))
-    address = f"{service.base_url}/GetUrlSubmissionQuota?siteUrl={SITE}&apikey={KEY}"
-    async with client.get(address) as response:
-        assert (response.status, response.content_type) == (status, kind)
-        assert response.headers.get("Retry-After") == retry_after
-    assert (await submit(client, service, pages(1)))[0] == 200
-
-
 @pytest.mark.parametrize(("fault", "counted"), [(bing.RESET_AFTER_ACCEPTING, 3), (bing.RESET, 0)])
 async def test_no_answer_may_have_been_counted_or_not(
     service: SandboxBing, client: ClientSession, fault: Fault, counted: int
@@ -474,31 +336,6 @@ async def test_a_refused_batch_without_an_answer_is_not_counted(client: ClientSe
     with pytest.raises(aiohttp.ClientConnectionError):
         await submit(client, service, ["nonsense"])
     assert (service.used(SITE), service.accepted) == (0, {})
-
-
-async def test_a_hanging_call_is_given_up_by_the_client(client: ClientSession, service: SandboxBing) -> None:
-    """A31: the client's own time-out ends it. Here it comes as soon as the call has arrived."""
-    service.misbehave(replace(bing.HANG, times=1))
-
-    async def submit_in_time() -> None:
-        async with asyncio.timeout(None) as limit:
-            service.on_request = lambda _: limit.reschedule(asyncio.get_running_loop().time())
-            await submit(client, service, pages(1))
-
-    with pytest.raises(TimeoutError):
-        await submit_in_time()
-    await service.wait_until_idle()
-    assert (service.requests[0].urls, service.requests[0].status) == (tuple(pages(1)), None)
-    assert service.used(SITE) == 0
-
-
-async def test_hooks_see_a_batch_before_and_after_it_is_counted(client: ClientSession, service: SandboxBing) -> None:
-    """A29: a test can act, or kill, between sending and counting, and between counting and the answer."""
-    seen: list[tuple[str, int]] = []
-    service.on_request = lambda _: seen.append(("request", service.used(SITE)))
-    service.on_answer = lambda _: seen.append(("answer", service.used(SITE)))
-    await submit(client, service, pages(4))
-    assert seen == [("request", 0), ("answer", 4)]
 
 
 Leak = Callable[[str], tuple[str, str, dict[str, str]]]
@@ -578,7 +415,6 @@ async def test_bing_is_steered_and_read_over_control(client: ClientSession, cloc
         clock.advance(timedelta(days=1))
         async with client.post(control + "bing/faults", json={"status": 503}) as response:
             assert response.status == 204
-        service.throttle("ip")
         assert (await submit(client, service, pages(1)))[0] == 503
         async with client.delete(control + "bing/faults") as response:
             assert response.status == 204

@@ -1,5 +1,5 @@
-"""The stand-in of Bing's Webmaster API for submitted URLs: accounts and their sites, quota per site and UTC day, both
-families of error answers, and throttling. Each error answer is a ready fault. The log never holds an API key.
+"""The stand-in of Bing's Webmaster API for submitted URLs: accounts and their sites, and quota per site and UTC day.
+Each error answer, of both families, is a ready fault. The log never holds an API key.
 """
 
 import json
@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
+from datetime import UTC, date, datetime
 from urllib.parse import parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import web
@@ -33,17 +32,6 @@ _UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 _LONGEST_URL = 2_048
 # Matches everything that `_read_key` accepts as a key, so that the mask covers all.
 _KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
-
-
-class ErrorStyle(StrEnum):
-    LIVE = "live"  # HTTP 400 and a number, as Bing really answers
-    DOCUMENTED = "documented"  # 401, 403, 429 and ERROR_…, where the source texts have a word for it; else as LIVE
-
-
-class ThrottleKind(StrEnum):
-    USER = "user"
-    HOST = "host"
-    IP = "ip"
 
 
 def refuse(code: int | str, message: str, *, status: int = 400) -> Fault:
@@ -91,12 +79,6 @@ HANG = Fault(FaultKind.HANG)
 # The answer of Bing's web framework to a request that it cannot parse.
 UNREADABLE = Fault(status=400, headers=_HTML, body="<html><body>Request Error</body></html>")
 
-_THROTTLES = {
-    ThrottleKind.USER: THROTTLE_USER,
-    ThrottleKind.HOST: THROTTLE_HOST,
-    ThrottleKind.IP: THROTTLE_IP,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class BingRequest:
@@ -121,23 +103,11 @@ class BingRequest:
         return _read_site(self.site)
 
 
-@dataclass(slots=True)
-class _Throttle:
-    kind: ThrottleKind
-    key: str | None = field(repr=False)
-    site: str | None
-    lasting: timedelta
-    until: datetime
-
-    def fits(self, call: BingRequest) -> bool:
-        return self.key in (None, call.key) and self.site in (None, call.origin)
-
-
 class SandboxBing(StandIn[BingRequest]):
     """Bing's API with the accounts of `keys`, which lists the origins of the sites of each key.
 
     `now`: decides the UTC day that a URL counts for. `reports_remaining`: GetUrlSubmissionQuota answers the remaining
-    quota, else the total. `monthly_quota` is only reported and never enforced.
+    quota, else the total. The monthly quota is only reported, and 31 times the daily one.
     """
 
     def __init__(
@@ -145,22 +115,17 @@ class SandboxBing(StandIn[BingRequest]):
         *,
         keys: Mapping[str, Sequence[str]],
         daily_quota: int = 100,
-        monthly_quota: int = 3_100,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         reports_remaining: bool = True,
-        style: ErrorStyle = ErrorStyle.LIVE,
         port: int = 0,
     ) -> None:
         super().__init__("bing", port=port)
         self.accepted: Counter[str] = Counter()
         self.daily_quota = daily_quota
-        self.monthly_quota = monthly_quota
         self.reports_remaining = reports_remaining
-        self.style = style
         self._now = now
         self._sites = {key: {_require_site(site) for site in sites} for key, sites in keys.items()}
         self._used: Counter[tuple[str, date]] = Counter()
-        self._throttles: list[_Throttle] = []
 
     @property
     def base_url(self) -> str:
@@ -182,23 +147,6 @@ class SandboxBing(StandIn[BingRequest]):
         """Count URLs of another client for today, also beyond the quota."""
         self._used[_require_site(site), self._today()] += count
 
-    def throttle(
-        self,
-        kind: str = ThrottleKind.USER,
-        *,
-        key: str | None = None,
-        site: str | None = None,
-        lasting: timedelta = timedelta(hours=1),
-    ) -> None:
-        """Refuse calls of this key and site (None: of all) until `lasting` passes without a call."""
-        of_site = None if site is None else _require_site(site)
-        self._throttles.append(_Throttle(ThrottleKind(kind), key, of_site, lasting, self._now() + lasting))
-
-    def recover(self) -> None:
-        """Clear all faults and throttles."""
-        super().recover()
-        self._throttles.clear()
-
     def describe(self, *, full: bool = False) -> dict[str, object]:
         used = {site: count for (site, day), count in self._used.items() if day == self._today()}
         return super().describe(full=full) | describe_accepted(self.accepted, full=full) | {"usedToday": used}
@@ -216,7 +164,7 @@ class SandboxBing(StandIn[BingRequest]):
             return SandboxAnswer(404)
         if exchange.request.method != allowed:
             return SandboxAnswer(405, headers={"Allow": allowed})
-        fault = self._find_throttle(asked) or self._find_stranger(asked)
+        fault = self._find_stranger(asked)
         if fault is None and allowed == "POST":
             fault = self._find_refusal(asked)
         if fault is not None:
@@ -236,18 +184,10 @@ class SandboxBing(StandIn[BingRequest]):
     def mask_header(self, name: str, value: str) -> str:
         return _mask_key(value)
 
-    def _find_throttle(self, call: BingRequest) -> Fault | None:
-        now = self._now()
-        self._throttles = [throttle for throttle in self._throttles if now < throttle.until]
-        met = [throttle for throttle in self._throttles if throttle.fits(call)]
-        for throttle in met:
-            throttle.until = now + throttle.lasting
-        return self._choose(_THROTTLES[met[0].kind], TOO_MANY_REQUESTS) if met else None
-
     def _find_stranger(self, call: BingRequest) -> Fault | None:
         """The refusal of an unknown key, or of a key without access to the site."""
         if call.key not in self._sites:
-            return self._choose(INVALID_API_KEY, INVALID_API_KEY_DOCUMENTED)
+            return INVALID_API_KEY
         if call.fault is not None:
             return call.fault
         if call.site is None or call.site == "":
@@ -259,32 +199,21 @@ class SandboxBing(StandIn[BingRequest]):
         if not 0 < len(call.urls) <= MOST_URLS:
             return INVALID_PARAMETER
         if any(_read_origin(url) != call.origin for url in call.urls):
-            return self._choose(INVALID_URL, INVALID_URL_DOCUMENTED)
+            return INVALID_URL
         remaining = self._count_remaining(str(call.origin))
         if remaining == 0:
-            return self._choose(refuse_exceeded(quota=self.daily_quota), QUOTA_EXCEEDED_DOCUMENTED)
+            return refuse_exceeded(quota=self.daily_quota)
         if len(call.urls) > remaining:
-            refusal = refuse_quota(remaining=remaining, submitted=len(call.urls))
-            return self._choose(refusal, QUOTA_EXCEEDED_DOCUMENTED)
+            return refuse_quota(remaining=remaining, submitted=len(call.urls))
         return None
 
-    def _choose(self, live: Fault, documented: Fault) -> Fault:
-        return live if self.style is ErrorStyle.LIVE else documented
-
     def _tell_quota(self, call: BingRequest) -> SandboxAnswer:
-        daily, monthly = self.daily_quota, self.monthly_quota
-        if self.reports_remaining:
-            daily, monthly = self._count_remaining(str(call.origin)), self._count_month(str(call.origin))
+        daily = self._count_remaining(str(call.origin)) if self.reports_remaining else self.daily_quota
         kind = "UrlSubmissionQuota:#Microsoft.Bing.Webmaster.Api"
-        return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": monthly}})
+        return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": 31 * self.daily_quota}})
 
     def _count_remaining(self, site: str) -> int:
         return max(0, self.daily_quota - self.used(site))
-
-    def _count_month(self, site: str) -> int:
-        first = self._today().replace(day=1)
-        used = sum(count for (of, day), count in self._used.items() if of == site and day.replace(day=1) == first)
-        return max(0, self.monthly_quota - used)
 
     def _today(self) -> date:
         return self._now().astimezone(UTC).date()

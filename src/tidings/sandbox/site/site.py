@@ -8,43 +8,35 @@ from email.utils import format_datetime
 
 from aiohttp import web
 
-from tidings.sandbox.site.documents import Document, Documents, Layout, RenderedDocuments, digest_body
+from tidings.sandbox.site.documents import ENTRY_PATH, Document, Documents, RenderedDocuments, digest_body
 from tidings.sandbox.site.pages import SitePages, page_number, page_path
 from tidings.sandbox.wire.answers import HTML, SandboxAnswer
 from tidings.sandbox.wire.stand_in import SandboxExchange, StandIn, Visit
 
 DEMO_KEY = "tidings-sandbox-demo-key-0f3a9c71"
 
-_MIB = 1024 * 1024
+_XML = "application/xml"
 
 
 class SandboxSite(StandIn[Visit]):
     """A site of `pages` generated pages.
 
-    `per_sitemap`: pages per child of an index. `gzipped`: the children are .xml.gz files. `extensions`: some entries
-    have image and xhtml elements. `cache_bytes`: the most bytes of rendered files that are kept.
+    `per_sitemap`: pages per child of an index; None for one sitemap without an index.
     """
 
     def __init__(
         self,
         *,
         pages: int = 3000,
-        per_sitemap: int = 1000,
+        per_sitemap: int | None = 1000,
         key: str = DEMO_KEY,
-        layout: Layout = Layout.INDEX,
-        gzipped: bool = False,
-        extensions: bool = False,
-        cache_bytes: int = 32 * _MIB,
         port: int = 0,
     ) -> None:
         super().__init__("site", port=port)
         self.key = key
         self.stamp_everything_now = False
         self.pages = SitePages(pages)
-        self._documents = Documents(
-            self.pages, layout=layout, per_sitemap=per_sitemap, gzipped=gzipped, extensions=extensions
-        )
-        self._cache_bytes = cache_bytes
+        self._documents = Documents(self.pages, per_sitemap=per_sitemap)
         self._rendered = self._new_rendered()
 
     async def start(self, *, port: int | None = None) -> None:
@@ -54,7 +46,7 @@ class SandboxSite(StandIn[Visit]):
 
     @property
     def sitemap_url(self) -> str:
-        return self.origin + self._documents.entry_path
+        return self.origin + ENTRY_PATH
 
     @property
     def robots_url(self) -> str:
@@ -63,11 +55,6 @@ class SandboxSite(StandIn[Visit]):
     @property
     def key_location(self) -> str:
         return f"{self.origin}/{self.key}.txt"
-
-    @property
-    def cached_bytes(self) -> int:
-        """The bytes of all rendered files that are kept."""
-        return self._rendered.size
 
     def url(self, number: int) -> str:
         return self.origin + page_path(number)
@@ -105,13 +92,6 @@ class SandboxSite(StandIn[Visit]):
         self.pages.remove(number)
         self._documents.touch([number])
 
-    def warm(self) -> None:
-        """Render all files that may be kept, so that no request has to wait for it."""
-        for path in self._documents.paths():
-            document = self._documents.find(path)
-            if document is not None:
-                self._rendered.body(document)
-
     def describe(self, *, full: bool = False) -> dict[str, object]:
         return {"pages": len(self.pages), **super().describe(full=full)}
 
@@ -130,12 +110,12 @@ class SandboxSite(StandIn[Visit]):
         if self.stamp_everything_now:
             now = datetime.now(UTC)
             body = self._documents.render(document, origin=self.origin, everything_at=now)
-            return SandboxAnswer(200, body, _validators(digest_body(body), now), document.content_type)
+            return SandboxAnswer(200, body, _validators(digest_body(body), now), _XML)
         etag = self._rendered.etag(document)
         headers = _validators(etag, document.modified)
         if _is_unchanged(request, etag=etag, modified=document.modified):
-            return SandboxAnswer(304, b"", headers, document.content_type)
-        return SandboxAnswer(200, self._rendered.body(document), headers, document.content_type)
+            return SandboxAnswer(304, b"", headers, _XML)
+        return SandboxAnswer(200, self._rendered.body(document), headers, _XML)
 
     def _answer_path(self, path: str) -> SandboxAnswer:
         if path == "/robots.txt":
@@ -151,8 +131,7 @@ class SandboxSite(StandIn[Visit]):
 
     def _new_rendered(self) -> RenderedDocuments:
         return RenderedDocuments(
-            capacity=self._cache_bytes,
-            render=lambda document: self._documents.render(document, origin=self.origin, everything_at=None),
+            lambda document: self._documents.render(document, origin=self.origin, everything_at=None)
         )
 
 
