@@ -1,12 +1,13 @@
 """What engines do wrong, and what becomes of the pages: nothing is lost or sent twice, no other engine is harmed."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from tests.announce.stage import StageMaker, list_sent, write_urlset
 from tests.conftest import BenchMaker
-from tidings.announce.site.site import SubmitMethod
+from tidings.announce.site.site import SubmitMethod, parse_engine
 from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.engines.indexnow import NOT_VERIFIED
 from tidings.sandbox.site.site import SandboxSite
@@ -52,6 +53,38 @@ async def test_an_engine_that_fails_harms_no_other_and_gets_its_pages_first_next
     for engine in stage.engines:
         assert dict(engine.accepted) == dict.fromkeys(web.urls(), 1)
     assert await stage.list_failed() == []
+
+
+async def test_pages_of_an_engine_that_the_site_no_longer_has_go_to_the_present_ones(open_stage: StageMaker) -> None:
+    """A13: the name of an engine was wrong. Once it is right, the pages go out, although no sitemap file changed."""
+    stage = await open_stage(SandboxSite(pages=20), engines=3)
+    wrong, alpha, beta = stage.engines
+    named = [parse_engine(engine.endpoint) for engine in stage.engines]
+    wrong.misbehave(RESET)
+    before = await stage.bench.store(replace(stage.site, engines=(named[0],)))
+    first = await replace(stage, site=before).announce()
+    assert (first.status, first.submitted, first.failed) == (ExecutionStatus.FAILED, 0, 20)
+    stage = replace(stage, site=await stage.bench.store(replace(stage.site, engines=(named[1], named[2]))))
+    second = await stage.announce()
+    assert (second.status, second.submitted, second.waiting) == (SUCCEEDED, 20, 20)
+    for engine in (alpha, beta):
+        assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
+    assert await stage.list_failed() == []
+    assert (await stage.announce()).submitted == 0
+
+
+async def test_a_page_that_another_engine_took_waits_for_the_engine_that_missed_it(open_stage: StageMaker) -> None:
+    """A13, A18: the missing engine is left out for one execution; nothing goes to the other one twice."""
+    stage = await open_stage(SandboxSite(pages=20), engines=2)
+    alpha, beta = stage.engines
+    beta.misbehave(ONE_BAD)
+    assert (await stage.announce()).submitted == 20
+    without_beta = replace(stage, site=replace(stage.site, engines=(parse_engine(alpha.endpoint),)))
+    assert (await without_beta.announce()).submitted == 0
+    beta.recover()
+    assert (await stage.announce()).status is SUCCEEDED
+    for engine in stage.engines:
+        assert dict(engine.accepted) == dict.fromkeys(stage.web.urls(), 1)
 
 
 @pytest.mark.thorough

@@ -25,6 +25,7 @@ from tidings.announce.execution.results import CutShort, Result
 from tidings.announce.execution.senders import Senders
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.ledger.recorder import Recorder, TakenPages
+from tidings.announce.ledger.stranded_pages import StrandedPages
 from tidings.announce.page_check.checker import PageChecker
 from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.site import Engine, Site
@@ -77,6 +78,12 @@ class ExecutionParts:
 
     def open_broken(self, channel: Channel) -> BrokenEngines:
         return BrokenEngines(self._announcer.database, site=self._site, channel=channel)
+
+    def open_stranded_pages(self) -> StrandedPages:
+        engines = [engine.endpoint for engine in self._site.engines]
+        return StrandedPages(
+            self._announcer.database, site=self._site.number, channel=Channel.INDEXNOW, engines=engines
+        )
 
     def make_planner(self, wake: Callable[[], None]) -> Planner:
         return Planner(

@@ -173,6 +173,8 @@ class AnnounceExecution:
     async def _plan(self, crawl: PageSource, *, stop: Stop, wake: Callable[[], None]) -> None:
         """Crawl, and put what is due into the outbox. After a stop, what was planned so far counts."""
         self._crawl = crawl
+        if self._engines:
+            await self._redirect_stranded()
         planner = self._parts.make_planner(wake)
         await planner.open()
         finder = DueFinder(
@@ -185,6 +187,13 @@ class AnnounceExecution:
         )
         async with self._parts.open_checker(stop) as self._checker:
             await self._plan_pages(crawl, finder, planner, stop=stop)
+
+    async def _redirect_stranded(self) -> None:
+        """Pages that wait only for engines which the site no longer has go to the present ones."""
+        pages = self._parts.open_stranded_pages()
+        if stranded := await pages.find():
+            async with self._parts.transaction() as connection:
+                await pages.redirect(connection, stranded)
 
     async def _plan_pages(self, crawl: PageSource, finder: DueFinder, planner: Planner, *, stop: Stop) -> None:
         with closing(finder):
