@@ -86,7 +86,9 @@ async def _delete_note(
     # The candidate first: an execution that holds its row writes its note before we look for it.
     emptied = _describe_deleted(at)
     is_known = (await connection.execute(update(candidates).filter_by(**key).values(emptied))).rowcount > 0
-    of_note = select(sources.c.id).filter_by(**key)
+    # In the order in which the next stage locks them: two transactions cannot deadlock.
+    versions = select(sources.c.id).filter_by(**key).order_by(sources.c.idempotency_key).with_for_update()
+    of_note = list((await connection.execute(versions)).scalars())
     await connection.execute(delete(note_terms).where(note_terms.c.source_id.in_(of_note)))
     await connection.execute(delete(note_snapshots).filter_by(**key))
     await delete_comments(connection, **key)

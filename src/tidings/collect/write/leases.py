@@ -12,6 +12,7 @@ from sqlalchemy import (
     Column,
     FromClause,
     Table,
+    Update,
     and_,
     bindparam,
     exists,
@@ -158,6 +159,12 @@ THREADS: Final = LeasedTable(
 LEASED_TABLES: Final = (CANDIDATES, SOURCES, THREADS)
 
 
+def update_in_order(table: Table, *conditions: Any, order: Sequence[Column[Any]]) -> Update:
+    """An update that locks its rows in the order of this key. Two transactions that do so cannot deadlock."""
+    locked = select(*order).where(*conditions).order_by(*order).with_for_update()
+    return update(table).where(tuple_(*order).in_(locked))
+
+
 async def find_due_platforms(connection: AsyncConnection, *, at: datetime, of: LeasedTable = CANDIDATES) -> list[str]:
     """The platforms with due records, the longest waiting first."""
     return list((await connection.execute(of.find_due_platforms, {"now": to_milliseconds(at)})).scalars())
@@ -265,7 +272,7 @@ async def renew_leases(connection: AsyncConnection, execution: Execution, *, at:
     """Renew `locked_at` of everything the execution holds. Returns how many records that is."""
     count = 0
     for of in LEASED_TABLES:
-        statement = update(of.table).where(of.is_held).values(locked_at=to_milliseconds(at))
+        statement = update_in_order(of.table, of.is_held, order=of.key).values(locked_at=to_milliseconds(at))
         count += (await connection.execute(statement, {"lock": execution.public_id})).rowcount
     return count
 
@@ -275,8 +282,7 @@ async def release_leases(connection: AsyncConnection, execution: Execution, *, a
     released = {}
     for of in LEASED_TABLES:
         statement = (
-            update(of.table)
-            .where(of.is_held)
+            update_in_order(of.table, of.is_held, order=of.key)
             .values(status=CandidateStatus.PENDING.value, **of.describe_release(at))
             .returning(*of.key)
         )

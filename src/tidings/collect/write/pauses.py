@@ -38,6 +38,31 @@ class PlatformVerdict:
     outages: frozenset[str]
     # The batch, with the answer that these results brought.
     batch: BatchProgress
+    # Whether the platform answered although it is paused.
+    ends_pause: bool
+    # Why the platform is paused now, and the failure that shows it.
+    pause: tuple[PauseCause, Failed] | None
+
+
+def judge_batch(
+    collected: Sequence[Collected],
+    failures: Sequence[Failed],
+    *,
+    platform: str,
+    held: Mapping[str, Any],
+    progress: Mapping[str, Any],
+) -> PlatformVerdict:
+    """What these results say about their platform. `held` are the candidates that the execution holds."""
+    batch = BatchProgress.read(progress, platform, held=len(held))
+    mine = [each for each in failures if each.note_id in held]
+    is_paused = any(row.is_paused for row in held.values())
+    is_answered = any(each.note_id in held for each in collected) or any(is_answer(each) for each in mine)
+    if is_answered:
+        batch = replace(batch, is_answered=True)
+    stays = is_paused and not is_answered
+    outages = [each for each in mine if batch.is_outage(each, before=held[each.note_id], is_paused=stays)]
+    notes = frozenset(each.note_id for each in outages)
+    return PlatformVerdict(notes, batch, ends_pause=is_paused and is_answered, pause=find_cause(outages))
 
 
 class PlatformPauses:
@@ -86,29 +111,24 @@ class PlatformPauses:
             _log.info("platform.resumed", platform=platform)
         return ended
 
-    async def judge_batch(
+    async def record_verdict(
         self,
         connection: AsyncConnection,
-        collected: Sequence[Collected],
-        failures: Sequence[Failed],
-        *,
         platform: str,
-        held: Mapping[str, Any],
-        progress: Mapping[str, Any],
+        verdict: PlatformVerdict,
+        *,
+        uses: Sequence[CookieUse],
         at: datetime,
-    ) -> PlatformVerdict:
-        """Pause the platform of these results, or end its pause. `held` are the candidates that the execution holds."""
-        batch = BatchProgress.read(progress, platform, held=len(held))
-        mine = [each for each in failures if each.note_id in held]
-        is_paused = any(row.is_paused for row in held.values())
-        if any(each.note_id in held for each in collected) or any(is_answer(each) for each in mine):
-            if is_paused:
-                await self.end(connection, platform)
-            batch, is_paused = replace(batch, is_answered=True), False
-        outages = [each for each in mine if batch.is_outage(each, before=held[each.note_id], is_paused=is_paused)]
-        if found := find_cause(outages):
-            await self._record(connection, platform, *found, at=at)
-        return PlatformVerdict(frozenset(each.note_id for each in outages), batch)
+    ) -> None:
+        """Pause the platform that `judge_batch` judged, or end its pause.
+
+        The uses must be recorded already: every transaction locks cookies before pauses, so two cannot deadlock.
+        """
+        if verdict.ends_pause:
+            await self.end(connection, platform)
+        if verdict.pause is not None:
+            await self._record(connection, platform, *verdict.pause, at=at)
+        await self.judge_captchas(connection, uses, at=at)
 
     async def judge_answer(
         self, connection: AsyncConnection, platform: str, failure: Failure | None, *, at: datetime

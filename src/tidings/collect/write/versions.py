@@ -60,13 +60,17 @@ def make_key(note_id: str, version: int = 1) -> str:
 
 
 async def find_latest(
-    connection: AsyncConnection, *, platform: str, note_ids: Sequence[str]
+    connection: AsyncConnection, *, platform: str, note_ids: Sequence[str], lock: bool = False
 ) -> dict[str, StoredVersion]:
-    """The latest versions of these notes by note id."""
+    """The latest versions of these notes by note id. `lock`: they stay as they are until the transaction ends."""
     columns = (sources.c[name] for name in ("id", "note_id", "version", "content", "collected_at"))
     statement = select(*columns).where(sources.c.platform == platform, sources.c.note_id.in_(note_ids))
+    if lock:
+        # In the order in which the next stage locks them: two transactions cannot deadlock.
+        statement = statement.order_by(sources.c.idempotency_key).with_for_update()
+    rows = (await connection.execute(statement)).all() if note_ids else []
     found: dict[str, StoredVersion] = {}
-    for row in await connection.execute(statement.order_by(sources.c.version)) if note_ids else ():
+    for row in sorted(rows, key=lambda each: each.version):
         first = found.get(row.note_id)
         first_at = from_milliseconds(row.collected_at) if first is None else first.first_at
         found[row.note_id] = StoredVersion(row.id, row.version, row.content, first_at)
@@ -97,7 +101,7 @@ async def store_notes(
     # Nearly every note is new. Only for the others it matters which versions there are.
     created = await _insert_sources(connection, database, list(rows.values()))
     others = [each.note_id for each in collected if each.note_id not in created]
-    latest = await find_latest(connection, platform=platform, note_ids=others)
+    latest = await find_latest(connection, platform=platform, note_ids=others, lock=True)
     contents = {note_id: rows[note_id]["content"] for note_id in others if note_id in rows and note_id in latest}
     changed = [name for name, content in contents.items() if not latest[name].has_text_of(content)]
     for name in changed:

@@ -36,7 +36,7 @@ from tidings.collect.write.leases import (
     release_leases,
     renew_leases,
 )
-from tidings.collect.write.pauses import PlatformPauses
+from tidings.collect.write.pauses import PlatformPauses, judge_batch
 from tidings.collect.write.recovery import clamp_future_times, take_back_records
 from tidings.collect.write.results import (
     count_minute,
@@ -260,16 +260,16 @@ class Writer:
             note_ids = {each.note_id for each in results}
             held = await find_held(connection, execution, platform=platform, note_ids=note_ids)
             known: dict[str, Any] = {"platform": platform, "held": held, "execution": execution, "at": at}
-            verdict = await self.pauses.judge_batch(
-                connection, collected, failures, platform=platform, held=held, progress=progress, at=at
-            )
+            verdict = judge_batch(collected, failures, platform=platform, held=held, progress=progress)
             settled = [
                 *await write_collected(connection, self._database, collected, **known),
                 *await write_failed(connection, failures, **known, limits=self._limits, outages=verdict.outages),
             ]
             paused = {*progress.get("paused", ()), *([platform] if is_pause(failures, held=held) else [])}
             after = verdict.batch.store({**progress, "paused": sorted(paused)}, platform)
-            await self.count_uses(connection, list_held_uses(results, held=held), at=at)
+            uses = list_held_uses(results, held=held)
+            await self.record_uses(connection, uses, at=at)
+            await self.pauses.record_verdict(connection, platform, verdict, uses=uses, at=at)
             await self.changes.record_settled(connection, platform, settled, held=held, at=at)
             # Last, because other executions wait for these rows until the commit. A try that failed in an
             # outage lowers the success rate, although it does not count against its candidate.
@@ -383,13 +383,16 @@ class Writer:
         return ExecutionStatus.PARTIAL if record is not None and record.items_failed else ExecutionStatus.SUCCEEDED
 
     async def count_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
-        """Record uses of cookies, in the caller's transaction. A platform that asks its last cookie for a captcha is
-        paused."""
+        """As `record_uses`. A platform that asks its last cookie for a captcha is paused."""
+        await self.record_uses(connection, uses, at=at)
+        await self.pauses.judge_captchas(connection, uses, at=at)
+
+    async def record_uses(self, connection: AsyncConnection, uses: Sequence[CookieUse], *, at: datetime) -> None:
+        """Record uses of cookies, in the caller's transaction."""
         outcomes = defaultdict(list)
         for use in uses:
             outcomes[use.cookie_name].append(judge_code(use.code, captcha=use.captcha))
         await record_outcomes(connection, outcomes, at, rules=self._rules)
-        await self.pauses.judge_captchas(connection, uses, at=at)
 
 
 def _list_keys(leased: Sequence[LeasedCandidate]) -> list[Key]:

@@ -121,7 +121,11 @@ class CommentStage:
                 else:
                     settled.append(await self._fail(connection, execution, platform, result, held[note_id], at=at))
             mine = [each for note_id, each in first.items() if note_id in held]
+            uses = [use for each in mine for use in list_uses(*_read_answer(each))]
+            # Cookies before pauses, as in every transaction: two of them cannot deadlock.
+            await self._writer.record_uses(connection, uses, at=at)
             await self._judge_platform(connection, platform, mine, at=at)
+            await self._writer.pauses.judge_captchas(connection, uses, at=at)
             if any(isinstance(each, Failed) and RULES[each.code].action is Action.PAUSE for each in mine):
                 paused = {**progress, "paused": sorted({*progress.get("paused", ()), platform})}
                 await store_progress(connection, execution, paused, before=progress)
@@ -233,7 +237,7 @@ class CommentStage:
     ) -> None:
         """End the pause of a platform that answered; pause one that blocks or cannot be reached."""
         for each in results:
-            failure = None if isinstance(each, ReadComments) else each
+            _, failure = _read_answer(each)
             await self._writer.pauses.judge_answer(connection, platform, failure, at=at)
 
     async def _count(
@@ -246,14 +250,18 @@ class CommentStage:
         *,
         at: datetime,
     ) -> None:
-        answers = [(each.cookie_used, None if isinstance(each, ReadComments) else each) for each in results]
-        await self._writer.count_uses(connection, [use for each in answers for use in list_uses(*each)], at=at)
-        codes = ["OK" if failure is None else failure.code.value for _, failure in answers]
+        failures = [failure for _, failure in map(_read_answer, results)]
+        codes = ["OK" if failure is None else failure.code.value for failure in failures]
         await count_codes(connection, platform, codes)
         read, failed = (sum(each.action in of for each in settled) for of in (_PAGE_READ, _PAGE_FAILED))
         await self._executions.count_items(connection, execution, processed=read, failed=failed)
         # Last, because other executions wait for this row until the commit.
         await count_minute(connection, at=at, succeeded=read, failed=failed)
+
+
+def _read_answer(result: ThreadResult) -> tuple[str | None, Failed | None]:
+    """The cookie that was used, and the failure."""
+    return result.cookie_used, None if isinstance(result, ReadComments) else result
 
 
 def _describe_comment(comment: Comment, *, at: datetime) -> dict[str, Any]:

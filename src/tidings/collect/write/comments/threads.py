@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Integer, Text, bindparam, cast, delete, literal, select, text, update
+from sqlalchemy import Integer, Text, bindparam, cast, delete, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tidings.collect.tables import StageStatus, candidates, comment_threads, comments
+from tidings.collect.write.leases import THREADS, update_in_order
 from tidings.core.clock import to_milliseconds
 from tidings.core.db.database import Database
 
@@ -23,6 +24,7 @@ async def begin_threads(
     `source_keyword` and `wanted`. A thread that an execution holds goes on."""
     if not rows:
         return
+    ordered = sorted(rows, key=lambda row: (row["platform"], row["note_id"]))
     new = database.insert(comment_threads)
     begun = {**_describe_beginning(at), "wanted": new.excluded.wanted, "note_url": new.excluded.note_url}
     statement = new.on_conflict_do_update(
@@ -30,7 +32,7 @@ async def begin_threads(
         set_=begun,
         where=comment_threads.c.status != StageStatus.PROCESSING.value,
     )
-    await connection.execute(statement, [{**row, **_describe_beginning(at), "exec_meta": "{}"} for row in rows])
+    await connection.execute(statement, [{**row, **_describe_beginning(at), "exec_meta": "{}"} for row in ordered])
 
 
 async def begin_threads_of(
@@ -47,13 +49,14 @@ async def begin_threads_of(
         cast(bindparam("wanted", wanted), Integer),
         literal("{}", Text),
         *values.values(),
-    ).where(
+    )
+    of_keyword = (
         text("tbl_candidate.status = 'collected'"),
         candidates.c.platform == platform,
         candidates.c.source_keyword == keyword,
     )
     names = ["platform", "note_id", "note_url", "source_keyword", "wanted", "exec_meta", *values]
-    new = database.insert(comment_threads).from_select(names, found)
+    new = database.insert(comment_threads).from_select(names, found.where(*of_keyword).order_by(candidates.c.note_id))
     statement = new.on_conflict_do_update(
         index_elements=["platform", "note_id"],
         set_={**beginning, "wanted": new.excluded.wanted},
@@ -65,7 +68,8 @@ async def begin_threads_of(
 
 async def end_threads_of(connection: AsyncConnection, *, platform: str, keyword: str, at: datetime) -> None:
     """Read no further comments for this keyword. Those that were stored stay."""
-    statement = update(comment_threads).where(_is_waiting).filter_by(platform=platform, source_keyword=keyword)
+    of_keyword = (comment_threads.c.platform == platform, comment_threads.c.source_keyword == keyword)
+    statement = update_in_order(comment_threads, _is_waiting, *of_keyword, order=THREADS.key)
     await connection.execute(statement.values(status=StageStatus.DONE.value, updated_at=to_milliseconds(at)))
 
 
@@ -78,9 +82,10 @@ async def delete_comments(connection: AsyncConnection, *, platform: str, note_id
 
 async def requeue_threads(connection: AsyncConnection, *, platform: str | None, at: datetime) -> int:
     """Make failed threads due again, at the page that failed. Returns how many."""
-    statement = update(comment_threads).where(text("comment_threads.status = 'failed'"))
+    conditions: list[Any] = [text("comment_threads.status = 'failed'")]
     if platform is not None:
-        statement = statement.where(comment_threads.c.platform == platform)
+        conditions.append(comment_threads.c.platform == platform)
+    statement = update_in_order(comment_threads, *conditions, order=THREADS.key)
     now = to_milliseconds(at)
     due = {"status": StageStatus.PENDING.value, "retry_count": 0, "due_at": now, "updated_at": now}
     return (await connection.execute(statement.values(due))).rowcount
