@@ -1,10 +1,11 @@
 """Statements that the driver runs directly: in the caller's transaction, with SQLAlchemy's errors."""
 
+import asyncio
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, func, insert, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from tidings.collect.tables import note_terms
 from tidings.core.db.database import Database
@@ -17,6 +18,15 @@ _CHANGE = DirectStatement(
     .values(terms=bindparam("new"))
     .returning(note_terms.c.source_id)
 )
+
+# They still run when the task that asked is cancelled.
+_SLOW = {
+    "sqlite": DirectStatement(
+        text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000) SELECT max(i) FROM n")
+    ),
+    "postgresql": DirectStatement(text("SELECT CAST(pg_sleep(600) AS text)")),
+}
+SOON = 60.0
 
 
 def _describe(*numbers: int) -> list[dict[str, Any]]:
@@ -73,4 +83,65 @@ async def test_a_value_that_no_column_takes_is_an_error_that_leaves_the_connecti
         await write()
     async with database.write() as connection:
         await _INSERT.run(connection, _describe(1)[0])
+    assert await _count(database) == 1
+
+
+async def test_a_value_that_is_missing_is_an_error_and_not_a_null(database: Database) -> None:
+    """C2: a parameter that a caller forgot changes no row."""
+    async with database.write() as connection:
+        await _INSERT.run_each(connection, _describe(1))
+
+    async def change() -> None:
+        async with database.write() as connection:
+            await _CHANGE.run(connection, {"some": bind_texts([_describe(1)[0]["terms"]])})
+
+    with pytest.raises(SQLAlchemyError):
+        await change()
+
+
+async def test_a_task_that_is_cancelled_within_a_statement_leaves_nothing_and_blocks_nobody(
+    database: Database,
+) -> None:
+    """C4: what its transaction had written is taken back, and the next one can write at once."""
+    written = asyncio.Event()
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await _INSERT.run_each(connection, _describe(1))
+            written.set()
+            await _SLOW[database.dialect].run(connection, {})
+
+    task = asyncio.create_task(write())
+    async with asyncio.timeout(SOON):
+        await written.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await _count(database) == 0
+        async with database.write() as connection:
+            assert len(await _INSERT.run_each(connection, _describe(1))) == 1
+    assert await _count(database) == 1
+
+
+async def test_a_session_that_the_server_ends_within_a_transaction_is_an_error_and_the_next_works(
+    database: Database,
+) -> None:
+    """C35: the error is one of SQLAlchemy's, so that callers see a database that is away."""
+    if database.dialect == "sqlite":
+        # It has no server.
+        return
+
+    async def write() -> None:
+        async with database.write() as connection:
+            await _INSERT.run_each(connection, _describe(1))
+            own = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with database.read() as other:
+                await other.execute(select(func.pg_terminate_backend(own, 10_000)))
+            await _INSERT.run_each(connection, _describe(2))
+
+    with pytest.raises(DBAPIError) as found:
+        await write()
+    assert type(found.value).__name__ in ("OperationalError", "InternalError", "InterfaceError")
+    async with database.write() as connection:
+        assert len(await _INSERT.run_each(connection, _describe(1))) == 1
     assert await _count(database) == 1

@@ -7,13 +7,17 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from tests.stage import make_settings
 from tests.waiting import wait_until
 from tests.web.api_stage import ApiStage, open_api
 from tests.web.pages.browser import Browser
 from tests.web.workflow_stage import NOTE
+from tidings.collect.tables import collect_tries
+from tidings.core.db.database import open_database
 from tidings.settings.collect import CollectSettings
+from tidings.web.errors import DATABASE_ERRORS
 
 pytestmark = pytest.mark.one_database
 
@@ -25,6 +29,7 @@ ITEM = {
     "error": {"code": "TIMEOUT_ERROR", "message": "", "retryable": True, "captcha": False},
     "cookie_used": None,
 }
+STAGE_ITEM = {"idempotency_key": "n1_v1", "success": True}
 # A request to each kind of route that needs the database.
 REQUESTS = [
     ("GET", "/status", None),
@@ -33,6 +38,10 @@ REQUESTS = [
     ("GET", "/api/stats/daily", None),
     ("GET", "/api/notes", None),
     ("GET", "/api/notes/weibo/n1/comments", None),
+    ("GET", "/api/collect/status", None),
+    ("GET", "/api/keywords", None),
+    ("GET", "/api/candidates", None),
+    ("GET", "/api/cookies", None),
     ("GET", "/workflow/keywords", None),
     ("POST", "/workflow/executions", {"workflow_name": "collect"}),
     ("POST", "/workflow/executions/heartbeat", {"execution_id": EXECUTION}),
@@ -46,6 +55,8 @@ REQUESTS = [
         {"execution_id": EXECUTION, "platform": "weibo", "note_id": "n1", "code": "TIMEOUT_ERROR"},
     ),
     ("POST", "/workflow/sources", {"execution_id": EXECUTION, "platform": "weibo", "note_id": "n1", "note": NOTE}),
+    ("POST", "/workflow/sources/lease", {"execution_id": EXECUTION}),
+    ("POST", "/workflow/sources/settle", {"execution_id": EXECUTION, "platform": "weibo", "items": [STAGE_ITEM]}),
     ("POST", "/workflow/comments/lease", {"execution_id": EXECUTION}),
     ("POST", "/workflow/cookies/outcomes", {"execution_id": EXECUTION, "uses": []}),
     ("POST", "/workflow/recover", None),
@@ -91,6 +102,24 @@ async def test_a_database_that_is_away_is_a_503_that_may_be_repeated(api: ApiSta
             assert (error["retryable"], error["asked"]) == (True, False), path
         else:
             assert answer.json["code"] == "database_unavailable", path
+
+
+async def test_a_server_that_only_reads_after_a_failover_counts_as_away(postgres_url: str) -> None:
+    """C35: PostgreSQL calls it an internal error, of a statement of SQLAlchemy and of one of the driver alike."""
+    database = open_database(postgres_url)
+    new = {"platform": "weibo", "code": "OK", "tries": 1}
+
+    async def write(*, directly: bool) -> None:
+        async with database.write() as connection:
+            await connection.execute(text("SET TRANSACTION READ ONLY"))
+            if directly:
+                await database.insert_new(collect_tries).run(connection, new)
+            await connection.execute(database.insert(collect_tries).values(new))
+
+    for directly in (True, False):
+        with pytest.raises(DATABASE_ERRORS):
+            await write(directly=directly)
+    await database.close()
 
 
 def _take_away(folder: Path) -> None:

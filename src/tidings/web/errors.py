@@ -22,7 +22,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -94,9 +94,10 @@ INTERNAL: Final = Problem(
 )
 
 
-# A busy or missing database says nothing about the request: the same one can succeed later.
+# A busy or missing database says nothing about the request: the same one can succeed later. PostgreSQL's internal
+# errors are those of a session that ended within a transaction, and of a server that only reads after a failover.
 UNAVAILABLE: Final = Problem(503, "database_unavailable", DATABASE_AWAY, headers={"Retry-After": "5"})
-DATABASE_ERRORS: Final = (OperationalError, InterfaceError, PoolTimeoutError, sqlite3.OperationalError)
+DATABASE_ERRORS: Final = (OperationalError, InterfaceError, InternalError, PoolTimeoutError, sqlite3.OperationalError)
 
 
 def problem(status: int, code: str, detail: str) -> NoReturn:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tidings.collect.alerts.kinds import CollectAlert
@@ -50,7 +50,7 @@ _PAUSES: Final = Backoff((5 * _SECOND, 15 * _SECOND, 45 * _SECOND, 120 * _SECOND
 _LOOK_EVERY: Final = 15 * _SECOND
 _REBUILD_PATIENCE: Final = timedelta(minutes=10)
 _CLOCK_TOLERANCE: Final = timedelta(minutes=5)
-_DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError)
+_DATABASE_AWAY: Final = (OperationalError, InterfaceError, InternalError, PoolTimeoutError)
 
 _log = get_logger(__name__)
 

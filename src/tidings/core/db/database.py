@@ -118,7 +118,7 @@ class Database(ReadableDatabase):
         self._single_writer = make_single(writer, dialect=dialect)
         self._single_reader = make_single(reader, dialect=dialect)
         self._short_cut = make_short_cut(url) if dialect == "sqlite" else None
-        self._inserts: dict[str, DirectStatement] = {}
+        self._inserts: dict[tuple[str, ...], DirectStatement] = {}
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncConnection]:
@@ -158,10 +158,11 @@ class Database(ReadableDatabase):
 
     def insert_new(self, table: Table, *returning: Column[Any]) -> DirectStatement:
         """The INSERT of a table for many rows. One that exists stays as it is and returns nothing."""
-        if table.name not in self._inserts:
+        key = (table.name, *(each.name for each in returning))
+        if key not in self._inserts:
             statement = self.insert(table).on_conflict_do_nothing()
-            self._inserts[table.name] = DirectStatement(statement.returning(*returning) if returning else statement)
-        return self._inserts[table.name]
+            self._inserts[key] = DirectStatement(statement.returning(*returning) if returning else statement)
+        return self._inserts[key]
 
     async def look_up(self, statement: Select[Any], values: Mapping[str, Any]) -> Sequence[Any]:
         """The rows of one statement that runs often and needs no transaction. Build the statement once.

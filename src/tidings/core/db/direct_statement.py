@@ -15,7 +15,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 # The errors of PEP 249. Each driver has a class of its own for each of them.
-_ERRORS = ("DataError", "IntegrityError", "ProgrammingError", "InterfaceError", "OperationalError", "DatabaseError")
+_ERRORS = (
+    *("DataError", "IntegrityError", "InternalError", "NotSupportedError", "OperationalError", "ProgrammingError"),
+    *("DatabaseError", "InterfaceError"),
+)
 
 
 class DirectStatement:
@@ -28,7 +31,7 @@ class DirectStatement:
         self._compiled: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     async def run(self, connection: AsyncConnection, values: Mapping[str, Any]) -> list[Any]:
-        """Its rows, in the caller's transaction. Raises SQLAlchemy's errors."""
+        """Its rows, in the caller's transaction. Raises SQLAlchemy's errors, also if a value is missing."""
         name = connection.dialect.name
         if name not in self._compiled:
             self._compiled[name] = self._compile(connection, values)
@@ -55,7 +58,10 @@ class DirectStatement:
         dialect = SQLiteDialect_aiosqlite(paramstyle="named") if is_sqlite else connection.dialect
         columns = list(values) if isinstance(self._statement, Insert) else None
         compiled = self._statement.compile(dialect=dialect, column_keys=columns)
-        return str(compiled), compiled.params
+        # A parameter without a value must not become NULL.
+        return str(compiled), {
+            name: each for name, each in compiled.params.items() if not compiled.binds[name].required
+        }
 
 
 class among(FunctionElement[bool]):  # noqa: N801 - it reads as SQL
