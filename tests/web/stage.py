@@ -34,6 +34,8 @@ FIXED = {
     Scope.METRICS: Secret("for metrics"),
 }
 ADMIN = FIXED[Scope.ADMIN].reveal()
+# More than the system keeps for a client that does not read.
+LARGE = b"x" * 16_000_000
 
 
 class BusyError(Exception):
@@ -105,6 +107,10 @@ def make_odd_router() -> ApiRouter:
     @router.post("/api/echo")
     async def echo(document: dict[str, str]) -> dict[str, str]:
         return document
+
+    @router.get("/large")
+    async def send_large() -> Response:
+        return Response(LARGE)
 
     @router.get("/events", response_class=EventSourceResponse)
     async def stream_events() -> AsyncIterator[dict[str, int]]:

@@ -1,10 +1,12 @@
-"""Connections that send nothing, or a head byte by byte, and more of them than the process may open files."""
+"""Connections that send nothing, or a head byte by byte, or half a body, or that do not read their answer; and more of
+them than the process may open files."""
 
 import asyncio
 import errno
 import os
 import resource
 import socket
+import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,10 +18,24 @@ import pytest
 from structlog.typing import EventDict
 
 from tests.cli.terminal import SCRIPT, Terminal
-from tests.web.stage import ADMIN, SOON, Stage, run_server
+from tests.waiting import wait_until
+from tests.web.stage import ADMIN, LARGE, SOON, Stage, run_server
 from tidings.web.connections import AcceptErrors, ConnectionLimit, choose_most_connections, raise_file_limit
 
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+HALF_BODY = (
+    f"POST /api/echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: application/json\r\n"
+    "Content-Length: 60000\r\n\r\n{"
+).encode()
+LARGE_ANSWER = f"GET /large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode()
+
+
+async def ask_live(port: int) -> int:
+    """The status of a request on a connection of its own."""
+    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/health/live") as answer:
+        return answer.status
 
 
 @asynccontextmanager
@@ -67,16 +83,69 @@ async def test_a_request_under_way_and_a_stream_have_no_such_limit(stage: Stage)
         assert not reader.at_eof()
 
 
-async def test_silent_connections_make_room_for_new_ones(stage: Stage) -> None:
-    """Attack cases "API": at the limit, the connection that has been silent for longest gives way."""
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /hea", HALF_BODY, LIVE, LIVE + HALF_BODY, LARGE_ANSWER],
+    ids=[
+        "nothing",
+        "half a head",
+        "half a body",
+        "one request",
+        "half a body after a request",
+        "an answer is not read",
+    ],
+)
+async def test_connections_that_wait_make_room_for_new_ones(stage: Stage, sent: bytes) -> None:
+    """Attack cases "API": at the limit, the connection that has waited longest for its client gives way."""
     limit = ConnectionLimit(20, slowest_head=timedelta(minutes=5))
-    async with run_server(stage, limit=limit) as port, connect(port, count=60) as opened:
-        async with aiohttp.ClientSession() as session:
-            for _ in range(5):
-                async with session.get(f"http://127.0.0.1:{port}/health/live") as answer:
-                    assert answer.status == 200
-        assert all([await is_closed(reader) for reader, _ in opened[:40]])
+    async with run_server(stage, limit=limit) as port, connect(port, count=20) as opened:
+        for reader, writer in opened:
+            # The stream stops reading soon; the system's own buffers are full then.
+            writer.write(sent)
+            if sent.startswith(LIVE):
+                await asyncio.wait_for(reader.readuntil(b"}"), SOON)
+
+        async def all_wait() -> bool:
+            return len(limit.waiting) == 20
+
+        await wait_until(all_wait)
+        for _ in range(5):
+            assert await ask_live(port) == 200
         assert len(limit.waiting) <= 20
+
+
+async def test_an_answer_that_nobody_reads_ends_the_connection(stage: Stage) -> None:
+    """Attack cases "API": once its time is up; the rest of the answer is not kept."""
+    limit = ConnectionLimit(100, slowest_read=timedelta(seconds=0.3))
+    async with run_server(stage, limit=limit) as port, connect(port) as [(reader, writer)]:
+        writer.write(LARGE_ANSWER)
+
+        async def is_waiting() -> bool:
+            return bool(limit.waiting)
+
+        async def has_ended() -> bool:
+            return not limit.waiting
+
+        await wait_until(is_waiting)
+        await wait_until(has_ended)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await asyncio.wait_for(reader.readexactly(len(LARGE)), SOON)
+
+
+@pytest.mark.thorough
+async def test_a_client_may_read_slowly(stage: Stage) -> None:
+    """Only a client that reads nothing is ended: this one takes twice as long as it may read nothing."""
+    slowest = timedelta(seconds=1.5)
+    limit = ConnectionLimit(100, slowest_read=slowest)
+    began = time.monotonic()
+    async with run_server(stage, limit=limit) as port, connect(port) as [(reader, writer)]:
+        writer.write(LARGE_ANSWER)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON)
+        for number in range(1, 41):
+            while time.monotonic() < began + 2 * slowest.total_seconds() * number / 40:
+                assert await ask_live(port) == 200
+            await asyncio.wait_for(reader.readexactly(len(LARGE) // 40), SOON)
+    assert time.monotonic() - began >= 2 * slowest.total_seconds()
 
 
 def test_there_are_fewer_connections_than_files() -> None:
@@ -120,10 +189,8 @@ async def test_the_service_answers_beside_more_silent_connections_than_it_has_fi
             line = (await asyncio.wait_for(process.stdout.readline(), SOON * 6)).decode()
         port = int(line.split("(")[0].rstrip().rpartition(":")[2])
         sockets = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(300)]
-        async with aiohttp.ClientSession() as session:
-            for _ in range(20):
-                async with session.get(f"http://127.0.0.1:{port}/health/live") as answer:
-                    assert answer.status == 200
+        for _ in range(20):
+            assert await ask_live(port) == 200
         assert len(sockets) == 300
         assert len(os.listdir(f"/proc/{process.pid}/fd")) < 256  # noqa: PTH208
     assert terminal.log.count("\n") < 30

@@ -1,6 +1,7 @@
 """What every answer has: a request id, careful headers, one log line, one figure."""
 
 import re
+from datetime import timedelta
 
 import aiohttp
 import pytest
@@ -9,6 +10,7 @@ from structlog.typing import EventDict
 from tests.fakes import FakeClock
 from tests.web.stage import ADMIN, CANARY, FIXED, Stage, run_server, send_raw
 from tidings.core.secrets.scopes import Scope
+from tidings.web.middleware.request_context import MOST_LINES
 
 POLICY = "default-src 'none'; frame-ancestors 'none'"
 MADE = re.compile(r"req-[0-9a-f]{16}")
@@ -92,6 +94,33 @@ async def test_each_request_is_one_line_with_its_route_and_not_its_path(
     ]
     assert all(event["ms"] == 0 for event in events)
     assert CANARY not in str(events)
+
+
+async def test_strangers_cannot_fill_the_log(stage: Stage, events: list[EventDict], clock: FakeClock) -> None:
+    """Attack cases "API": refused requests without a token get a few lines a minute; the others always have theirs."""
+
+    async def count_lines(method: str, path: str) -> int:
+        events.clear()
+        for _ in range(MOST_LINES + 10):
+            assert (await stage.ask(method, path)).status == 405
+        return sum(each["event"] == "http.request" and each["log_level"] == "info" for each in events)
+
+    # Nobody looks at the token of an open path.
+    assert await count_lines("POST", "/health/live") == MOST_LINES
+    assert await count_lines("POST", "/health/live") == 0
+    assert await count_lines("PUT", "/things/one") == MOST_LINES + 10
+    clock.advance(timedelta(minutes=1))
+    assert await count_lines("POST", "/health/live") == MOST_LINES
+
+
+async def test_what_is_no_http_leaves_no_line(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Attack cases "API": uvicorn warns of garbage, and twice of every `Upgrade`."""
+    caplog.set_level("DEBUG")
+    upgrade = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: x\r\n\r\n"
+    async with run_server(stage) as port:
+        assert (await send_raw(port, b"GARBAGE\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        assert (await send_raw(port, upgrade)).startswith(b"HTTP/1.1 200 ")
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
 
 
 async def test_the_figures_count_requests_by_route_and_status(stage: Stage) -> None:

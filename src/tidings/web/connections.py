@@ -1,7 +1,8 @@
-"""Limits on connections: how long a request's head may take, and how many connections there may be at once.
+"""Limits on connections: how long a client may take, and how many connections there may be at once.
 
-Uvicorn keeps a connection that sends nothing for ever. A few hundred of them would use up the files that this process
-may open, and then nobody is answered.
+Uvicorn keeps a connection that sends nothing, or reads nothing, for ever. A few hundred of them would use up the files
+that this process may open, and then nobody is answered. So time limits end them. Where there are too many, the one that
+has waited longest for its client gives way to a new one.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import resource
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from enum import Enum, auto
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tidings.core.logs.logger import get_logger
 
 SLOWEST_HEAD: Final = timedelta(seconds=10)
+# Without reading anything of an answer that waits. The system's own buffer empties by large steps.
+SLOWEST_READ: Final = timedelta(minutes=1)
 # Connections that wait for `accept`. asyncio accepts as many in one go, and logs an error for each if it cannot.
 BACKLOG: Final = 128
 
@@ -31,15 +35,18 @@ _log = get_logger(__name__)
 
 
 class ConnectionLimit:
-    """The connections of one server that wait for a request's head, the oldest first."""
+    """The connections of one server that wait for their client, the oldest first."""
 
-    def __init__(self, most: int, *, slowest_head: timedelta = SLOWEST_HEAD) -> None:
+    def __init__(
+        self, most: int, *, slowest_head: timedelta = SLOWEST_HEAD, slowest_read: timedelta = SLOWEST_READ
+    ) -> None:
         self.most = most
         self.slowest_head = slowest_head
+        self.slowest_read = slowest_read
         self.waiting: dict[LimitedProtocol, None] = {}
 
     def make_room(self, count: int) -> bool:
-        """If there are too many connections, end the one that has waited longest for a head. False if there is none."""
+        """If there are too many connections, end the one that has waited longest. False if none waits."""
         if count <= self.most:
             return True
         oldest = next(iter(self.waiting), None)
@@ -48,45 +55,97 @@ class ConnectionLimit:
         return oldest is not None
 
 
+class _Awaited(Enum):
+    """What a connection waits for from its client."""
+
+    # The service works on an answer.
+    NOTHING = auto()
+    # The rest of a request's head.
+    HEAD = auto()
+    # The rest of a request's body. `middleware.input` limits its time.
+    BODY = auto()
+    # That it reads an answer.
+    READING = auto()
+    # The next request on a kept connection. Uvicorn limits its time.
+    NEXT = auto()
+
+
 class LimitedProtocol(H11Protocol):
-    """Uvicorn's protocol with a time limit for the head. `limit` is set by `make_protocol`."""
+    """Uvicorn's protocol with time limits. `limit` is set by `make_protocol`."""
 
     limit: ConnectionLimit
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._awaited = _Awaited.NOTHING
+        self._timer: asyncio.TimerHandle | None = None
+        # Writing pauses as soon as the system takes no more: then the client does not read.
+        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
         if not self.limit.make_room(len(self.connections)):
             transport.abort()
             return
-        self._expect_head()
+        self._wait_for(_Awaited.HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end_waiting()
         super().connection_lost(exc)
+        self._wait_for(_Awaited.NOTHING)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # Between two requests uvicorn's own timer runs; the first byte of the next one ends that.
-        if self.cycle is None or self.cycle.response_complete:
-            self._expect_head()
-        else:
-            self._end_waiting()
+        self._wait_for(self._find_awaited(between=_Awaited.HEAD))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        has_more = self.conn.trailing_data[0]
+        self._wait_for(self._find_awaited(between=_Awaited.HEAD if has_more else _Awaited.NEXT))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for(_Awaited.READING)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._wait_for(self._find_awaited(between=_Awaited.NEXT))
 
     def give_up(self) -> None:
-        self._end_waiting()
+        self._wait_for(_Awaited.NOTHING)
         self.transport.abort()
 
-    def _expect_head(self) -> None:
-        if self._head_timer is None:
-            self.limit.waiting[self] = None
-            self._head_timer = self.loop.call_later(self.limit.slowest_head.total_seconds(), self.give_up)
+    def _find_awaited(self, *, between: _Awaited) -> _Awaited:
+        """`between`: what is awaited between two requests."""
+        if self.flow.write_paused:
+            return _Awaited.READING
+        if self.cycle is None or self.cycle.response_complete:
+            return between
+        return _Awaited.BODY if self.cycle.more_body else _Awaited.NOTHING
 
-    def _end_waiting(self) -> None:
+    def _wait_for(self, awaited: _Awaited) -> None:
+        # A byte more of the same changes neither the time nor the place.
+        if awaited is self._awaited:
+            return
+        self._awaited = awaited
         self.limit.waiting.pop(self, None)
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if awaited is not _Awaited.NOTHING:
+            self.limit.waiting[self] = None
+        if awaited is _Awaited.HEAD:
+            self._timer = self.loop.call_later(self.limit.slowest_head.total_seconds(), self.give_up)
+        elif awaited is _Awaited.READING:
+            self._expect_reading()
+
+    def _expect_reading(self) -> None:
+        """End the connection unless the client reads something in time, however large the answer is."""
+        unread = self.transport.get_write_buffer_size()
+
+        def check() -> None:
+            if self.transport.get_write_buffer_size() < unread:
+                self._expect_reading()
+            else:
+                self.give_up()
+
+        self._timer = self.loop.call_later(self.limit.slowest_read.total_seconds(), check)
 
 
 def make_protocol(limit: ConnectionLimit) -> type[LimitedProtocol]:

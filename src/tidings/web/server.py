@@ -105,6 +105,8 @@ def _make_config(app: FastAPI, limit: ConnectionLimit) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        # Its warnings are about requests that are no HTTP; anybody can send thousands of them.
+        log_level="error",
         access_log=False,
         # `middleware.callers` reads X-Forwarded-For, and believes only the configured proxies.
         proxy_headers=False,

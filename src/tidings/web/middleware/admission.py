@@ -18,7 +18,7 @@ from tidings.core.secrets.hook_signatures import find_signature
 from tidings.web.description import list_scopes
 from tidings.web.errors import ProblemResponse
 from tidings.web.middleware.auth import GRANT, refuse_scope
-from tidings.web.middleware.input import HOOKS, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES, has_body
+from tidings.web.middleware.input import HOOKS, IS_STRANGER, LARGEST_BODY, LARGEST_NOTES, MOST_BYTES, has_body
 
 # A form of somebody who has not signed in, and a body that the route does not use.
 LARGEST_UNUSED: Final = 64 * 1024
@@ -54,6 +54,7 @@ class AdmissionMiddleware:
         if refusal is not None:
             await ProblemResponse(refusal)(scope, receive, send)
             return
+        scope[IS_STRANGER] = GRANT not in scope
         scope[MOST_BYTES] = None if route is None else _find_limit(scope, operation)
         await self._app(scope, receive, send)
 

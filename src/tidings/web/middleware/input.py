@@ -47,6 +47,10 @@ _VALUE_START: Final = re.compile(rb"\"(?:[^\"\\]++|\\.)*+\"?|[,\[{]", re.DOTALL)
 HOOKS: Final = "/hooks/"
 # In a connection: the largest body in bytes; None if nobody reads it.
 MOST_BYTES: Final = "tidings.most_bytes"
+# In a connection: whether neither a token nor a session names the caller.
+IS_STRANGER: Final = "tidings.is_stranger"
+# Bodies that are under way at once; strangers have their own share. The oldest gives way to a new one.
+MOST_BODIES: Final = 64
 
 _DOCUMENT: Final = "tidings.document"
 # Parsing a larger body takes longer than the event loop may stand still.
@@ -68,6 +72,8 @@ class InputMiddleware:
         self._app = app
         self._slowest = slowest
         self._large_bodies = asyncio.Semaphore(_MOST_LARGE_BODIES)
+        # The time limits of bodies under way, of callers with a name and of strangers, the oldest first.
+        self._under_way: dict[bool, dict[asyncio.Timeout, None]] = {False: {}, True: {}}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,12 +97,22 @@ class InputMiddleware:
         length = Headers(scope=scope).get("content-length", "0")
         if not length.isascii() or not length.isdigit() or len(length) > 12 or int(length) > largest:
             _refuse_large(largest)
+        under_way = self._under_way[scope.get(IS_STRANGER, False)]
+        while len(under_way) >= MOST_BODIES:
+            oldest = next(iter(under_way))
+            del under_way[oldest]
+            if not oldest.expired():
+                oldest.reschedule(asyncio.get_running_loop().time())
+        limit = asyncio.timeout(self._slowest.total_seconds())
         try:
-            async with asyncio.timeout(self._slowest.total_seconds()):
+            async with limit:
+                under_way[limit] = None
                 return await _collect(receive, largest=largest)
         except TimeoutError:
             seconds = f"{self._slowest.total_seconds():g}"
-            problem(408, "body_too_slow", f"the body was not complete after {seconds} s")
+            problem(408, "body_too_slow", f"the body was not complete after {seconds} s, or others came meanwhile")
+        finally:
+            under_way.pop(limit, None)
 
 
 async def _collect(receive: Receive, *, largest: int) -> bytes:

@@ -2,6 +2,7 @@
 the code below fails. It is plain ASGI, so that streams stay streams.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ from tidings.core.logs.logger import get_logger
 from tidings.core.logs.request_id import request_id_scope
 from tidings.web.errors import DATABASE_ERRORS, INTERNAL, UNAVAILABLE, ProblemResponse
 from tidings.web.metrics import HttpMetrics
+from tidings.web.middleware.auth import GRANT
 from tidings.web.middleware.input import has_body
 
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
@@ -27,6 +29,8 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 # `auth` logs the first wrong tokens of an address.
 _UNAUTHENTICATED: Final = frozenset({401, 429})
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# Lines a minute about callers whom neither a token nor a session names.
+MOST_LINES: Final = 60
 _HEADERS: Final[Sequence[tuple[str, str]]] = (
     ("X-Content-Type-Options", "nosniff"),
     ("Cache-Control", "no-store"),
@@ -43,6 +47,8 @@ class RequestContextMiddleware:
         self._app = app
         self._clock = clock
         self._metrics = metrics
+        # When the last lines about strangers were written, in monotonic seconds.
+        self._lines: deque[float] = deque(maxlen=MOST_LINES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -74,8 +80,18 @@ class RequestContextMiddleware:
         self._metrics.observe(method=method, route=route, status=status, seconds=seconds)
         # Metrics count all requests. A monitor's polling, or a flood of wrong tokens, would fill the log.
         is_quiet = status in _UNAUTHENTICATED or (method in _READS and status < 400) or HAS_OWN_LINE in exchange.scope
-        log = _log.debug if is_quiet else _log.info
+        log = _log.debug if is_quiet or not self._may_write(exchange.scope) else _log.info
         log("http.request", method=method, route=route, status=status, ms=round(seconds * 1000, 1))
+
+    def _may_write(self, scope: Scope) -> bool:
+        """Anybody can send a request that is refused: a flood of them must not push everything else out of the log."""
+        if GRANT in scope:
+            return True
+        now = self._clock.monotonic()
+        if len(self._lines) == MOST_LINES and self._lines[0] > now - 60:
+            return False
+        self._lines.append(now)
+        return True
 
 
 class _Exchange:
