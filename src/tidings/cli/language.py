@@ -1,8 +1,8 @@
 """The language of command output. English stands in the code; `texts/zh.toml` has the Chinese text of each English one.
 
-`speak` chooses the language once the settings are known. The catalogue is read only if it is not English. Help texts,
-JSON and logs stay as they are. `translate` is for texts that come from elsewhere in the program, such as findings and
-alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What none of them knows stays as it is.
+`speak` chooses the language. The catalogue is read only if it is not English. JSON and logs stay as they are, and help
+has a catalogue of its own (`help`). `translate` is for texts that come from elsewhere in the program, such as findings
+and alerts: patterns of `texts/findings.zh.toml` and of the alerts' catalogues. What none of them knows stays as it is.
 """
 
 from collections.abc import Mapping
@@ -36,6 +36,11 @@ def speak(language: str) -> None:
     """Choose the language of every later text: `en` or `zh`."""
     global _texts
     _texts = _load_chinese() if language == "zh" else {}
+
+
+def is_chinese() -> bool:
+    """Whether the chosen language is Chinese."""
+    return bool(_texts)
 
 
 def say(text: str, /, **values: object) -> str:

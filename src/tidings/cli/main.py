@@ -9,6 +9,8 @@ from typing import Final
 import typer
 
 from tidings import __version__
+from tidings.cli.help import UsageProblem, describe_problem, teach
+from tidings.cli.language import say, speak
 from tidings.core.heap import prepare_heap
 
 # Where each command or group is, in the order of the help.
@@ -50,7 +52,7 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)
-    return app
+    return teach(app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -73,11 +75,29 @@ def tidings(
 def main() -> None:
     """The `tidings` command. One that is known by its first word is loaded alone: all of them take long."""
     prepare_heap()
+    # Help and usage errors come before the settings are read.
+    speak(os.environ.get("TIDINGS_LANGUAGE", ""))
     known = COMMANDS.keys() & sys.argv[1:2]
     try:
-        make_app(known or COMMANDS)()
+        code = run(make_app(known or COMMANDS))
     finally:
         _flush_output()
+    sys.exit(code)
+
+
+def run(app: typer.Typer) -> int:
+    """Run the command that the process was asked for. Returns the exit code."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        typer.echo(f"tidings: {say('aborted; nothing was changed')}", err=True)
+        return 1
+    except Exception as error:
+        if not isinstance(error, UsageProblem):
+            raise
+        typer.echo(describe_problem(error), err=True)
+        return error.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _flush_output() -> None:
