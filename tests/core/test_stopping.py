@@ -106,6 +106,57 @@ async def test_work_is_cancelled_and_has_cleaned_up_when_the_stop_is_raised() ->
     assert shown == ["cleaned up"]
 
 
+async def test_an_error_of_cancelled_work_does_not_hide_the_stop() -> None:
+    """A20: whoever waits hears why it is time to stop, also when work that is cut short fails, or asks to stop too."""
+    stop = Stop(clock=SystemClock(), budget=timedelta(milliseconds=50))
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stop.request("a person")
+            raise LookupError("broken")
+
+    async with asyncio.timeout(SOON):
+        with pytest.raises(StopRequestedError, match="a person"):
+            await stop.wait_for(work())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_work_does_not_wait_once_it_is_time_to_stop(clock: FakeClock) -> None:
+    """A20: it may end at once, or is cancelled where it would wait."""
+    stop = Stop(clock=clock, budget=HOUR)
+    clock.advance(HOUR)
+
+    async def succeed() -> str:
+        return "done"
+
+    async with asyncio.timeout(SOON):
+        assert await stop.wait_for(succeed()) == "done"
+        with pytest.raises(StopRequestedError, match="budget"):
+            await stop.wait_for(asyncio.Event().wait())
+    assert stop.reason == "the time budget of 1:00:00 ran out"
+
+
+async def test_one_stop_ends_all_work_that_waits() -> None:
+    """A20: work side by side, and work within work; an outer time limit of somebody else stays what it is."""
+    stop = Stop(clock=SystemClock())
+
+    async def wait_within() -> None:
+        await stop.wait_for(stop.sleep(HOUR))
+
+    async with asyncio.timeout(SOON):
+        waiting = [asyncio.create_task(wait_within()) for _ in range(5)]
+        await asyncio.wait(waiting, timeout=0.05)
+        stop.request("enough")
+        for ended in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(ended, StopRequestedError)
+            assert str(ended) == "enough"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await Stop(clock=SystemClock(), budget=HOUR).sleep(HOUR)
+
+
 async def test_work_that_ends_by_itself_gives_its_result_or_its_error() -> None:
     """A20: without a wish to stop, wait_for changes nothing, and no task is left behind."""
     stop = Stop(clock=SystemClock(), budget=HOUR)

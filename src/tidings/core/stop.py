@@ -10,6 +10,9 @@ from tidings.core.clock import Clock
 
 Result = TypeVar("Result")
 
+# A time on the event loop's clock that has passed.
+_PASSED = 0.0
+
 
 class StopRequestedError(Exception):
     """The stop signal was set; the message is its reason."""
@@ -23,6 +26,8 @@ class Stop:
         self._event = asyncio.Event()
         self._ends_at = None if budget is None else clock.monotonic() + budget.total_seconds()
         self._budget = budget
+        # Of the work that is awaited now.
+        self._deadlines: set[asyncio.Timeout] = set()
         self.reason: str | None = None
 
     def request(self, reason: str) -> None:
@@ -30,6 +35,9 @@ class Stop:
         if self.reason is None:
             self.reason = reason
         self._event.set()
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(_PASSED)
 
     def request_by_signal(self, name: str) -> None:
         """The operating system asks for it."""
@@ -43,7 +51,7 @@ class Stop:
     def requested(self) -> bool:
         """Whether the signal is set, or the budget has run out."""
         if not self._event.is_set() and self._ends_at is not None and self._clock.monotonic() >= self._ends_at:
-            self.request(f"the time budget of {self._budget} ran out")
+            self.request(self._name_budget())
         return self._event.is_set()
 
     def remaining(self) -> timedelta | None:
@@ -60,25 +68,34 @@ class Stop:
     async def wait(self) -> None:
         """Return once the stop is requested."""
         while not self.requested:
-            left = self.remaining()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), None if left is None else left.total_seconds())
+                await asyncio.wait_for(self._event.wait(), self._count_seconds())
 
     async def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Await this work. The stop signal cancels it and raises StopRequestedError."""
-        working = asyncio.create_task(work)
-        stopping = asyncio.create_task(self.wait())
         try:
-            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
+            async with asyncio.timeout(self._count_seconds()) as deadline:
+                self._deadlines.add(deadline)
+                return await work
+        except Exception:
+            # Once the work is cancelled, its own errors do not matter.
+            if not deadline.expired():
+                raise
         finally:
-            working.cancel()
-            stopping.cancel()
-            await asyncio.gather(working, stopping, return_exceptions=True)
+            self._deadlines.discard(deadline)
+        # Without a request it was the budget that ended.
+        self.request(self._name_budget())
         raise StopRequestedError(self.reason)
 
     async def sleep(self, duration: timedelta) -> None:
         """Sleep. The stop signal ends it and raises StopRequestedError."""
         self.check()
         await self.wait_for(self._clock.sleep(duration))
+
+    def _name_budget(self) -> str:
+        return f"the time budget of {self._budget} ran out"
+
+    def _count_seconds(self) -> float | None:
+        """How long work may still take."""
+        left = timedelta(0) if self.requested else self.remaining()
+        return None if left is None else left.total_seconds()

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -79,16 +80,14 @@ class DistinctCount:
 
     def __init__(self) -> None:
         self._file: IO[bytes] = TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._places: list[list[tuple[int, int]]] = [[] for _ in range(self._BUCKETS)]
+        # For each block that was added, its place in the file, and where its part of each bucket begins and ends.
+        self._blocks: list[tuple[int, array[int]]] = []
 
     def add(self, ordered: "array[int]") -> None:
         """Add hashes, which must be in order."""
-        start = 0
-        offset = self._file.seek(0, 2)
-        for number, places in enumerate(self._places):
-            stop = bisect_left(ordered, (number + 1) * ((1 << 64) // self._BUCKETS) - (1 << 63))
-            places.append((offset + start * ordered.itemsize, stop - start))
-            start = stop
+        width = (1 << 64) // self._BUCKETS
+        bounds = (bisect_left(ordered, number * width - (1 << 63)) for number in range(self._BUCKETS + 1))
+        self._blocks.append((self._file.seek(0, SEEK_END), array("q", bounds)))
         ordered.tofile(self._file)
 
     def count(self) -> int:
@@ -98,9 +97,10 @@ class DistinctCount:
         self._file.close()
 
     def _read_buckets(self) -> Iterator["array[int]"]:
-        for places in self._places:
+        for number in range(self._BUCKETS):
             bucket = array("q")
-            for offset, length in places:
-                self._file.seek(offset)
-                bucket.fromfile(self._file, length)
+            for offset, bounds in self._blocks:
+                start, stop = bounds[number : number + 2]
+                self._file.seek(offset + start * bucket.itemsize)
+                bucket.fromfile(self._file, stop - start)
             yield bucket

@@ -129,7 +129,7 @@ class Planner:
     async def _gather(self, buffer: _Buffer, pages: Pages, *, taken_today: frozenset[int] = frozenset()) -> None:
         if len(pages) > self._batch_size:
             # Each batch then belongs into one part of the ledger's index, instead of everywhere in it.
-            pages = pages.sort()
+            pages = pages.gather_near()
         start = 0
         while start < len(pages):
             part = pages.cut(start, start + self._batch_size - len(buffer.pages))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tidings.announce.sitemap.body import RefusedSitemapError
 
-PIECE = 65_536
+PIECE = 131_072
 """The most bytes per piece, so that a bomb is noticed before it is in memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -63,6 +63,8 @@ DEFAULT_LIMIT: Final = 1024 * 1024
 
 # Shorter than the five seconds after which common servers hang up, so that a request seldom meets a closing connection.
 _KEEP_ALIVE: Final = timedelta(seconds=4)
+# Bytes. With aiohttp's own 64 KiB, it stops and resumes reading at almost every look at the socket of a large file.
+_READ_BUFFER: Final = 262_144
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REPEATABLE: Final = frozenset({"GET", "HEAD"})
 _UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
@@ -169,6 +171,7 @@ class GuardedClient:
             middlewares=(_send_once,),
             trace_configs=[trace_connections()],
             response_class=BoundedResponse,
+            read_bufsize=_READ_BUFFER,
         )
         return self
 
