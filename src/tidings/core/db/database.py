@@ -7,7 +7,6 @@ tables on the `metadata` of this module; `migrations/` has their history.
 """
 
 import functools
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
