@@ -23,10 +23,10 @@ from tidings.collect.feishu.errors import CODE_RULES
 from tidings.collect.status.queries import PauseCause, PlatformPause, SuccessRate, WatchedSearch
 from tidings.core.alerts.events import Alert, DestinationError
 from tidings.core.alerts.kinds import AlertLevel, Language
-from tidings.core.alerts.levels import read_level
 from tidings.core.queue.alerts import QueueAlert
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.webhook_sink import SandboxSink
+from tidings.wiring.alerts import read_level
 from tidings.wiring.installation import Installation
 
 pytestmark = pytest.mark.one_database

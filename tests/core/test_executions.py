@@ -17,8 +17,7 @@ from tests.fakes import FakeClock
 from tests.processes import FORKED
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
-from tidings.core.execution_history import KEPT, purge_executions
-from tidings.core.execution_table import last_executions
+from tidings.core.execution_table import KEPT, last_executions, purge_executions
 from tidings.core.executions import (
     AlreadyRunningError,
     Execution,

@@ -18,7 +18,7 @@ from tidings.core.net.names import MOST_PER_DOMAIN, NameResolver
 from tidings.core.secrets.secret import Secret
 from tidings.sandbox.site.site import SandboxSite
 from tidings.settings.settings import Settings
-from tidings.wiring.addresses import list_own_hosts
+from tidings.wiring.opening import list_own_hosts
 
 PATIENCE = timedelta(seconds=0.2)
 ENOUGH = timedelta(seconds=10)

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from multiprocessing.pool import Pool
 from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Executable, text
 
 from tests.fakes import FakeClock
 from tests.processes import FORKED
@@ -42,18 +40,17 @@ class SlowReads:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.insert, self.write = database.insert, database.write
+        self.insert, self.write, self.change = database.insert, database.write, database.change
         self.reset()
 
     def reset(self) -> None:
         self.has_read, self.may_answer = asyncio.Event(), asyncio.Event()
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        async with self._database.read() as connection:
-            yield connection
+    async def fetch_row(self, statement: Executable) -> Any:
+        row = await self._database.fetch_row(statement)
         self.has_read.set()
         await self.may_answer.wait()
+        return row
 
 
 async def read_everything(database: Database) -> str:

@@ -1,4 +1,5 @@
-"""The table of executions and its values: the right to run, a record of the history, and the errors.
+"""The table of executions and its values: the right to run, a record of the history and how long it is kept, and the
+errors.
 
 ExecutionError
 ├── AlreadyRunningError   another execution of this workflow is running
@@ -8,7 +9,7 @@ ExecutionError
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Text,
     TextClause,
     bindparam,
+    delete,
     func,
     select,
     text,
@@ -31,10 +33,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tidings.core.clock import from_milliseconds, read_timestamp
+from tidings.core.clock import Clock, from_milliseconds, read_timestamp, to_milliseconds
 from tidings.core.db.database import Database, RowId, metadata
 from tidings.core.db.direct_statement import DirectStatement
 from tidings.core.db.postgresql_options import partial_index
+from tidings.core.logs.logger import get_logger
 
 is_running = text("status = 'running'")
 # It ended, and not as it should.
@@ -44,6 +47,12 @@ had_trouble = text("status NOT IN ('running', 'succeeded')")
 QUEUED = "queue"
 # The reason of a stop that somebody asked for.
 STOPPED_BY_PERSON = "somebody stopped it"
+# So many executions of a workflow stay, however old they are.
+KEPT = 30
+
+_PURGE_BLOCK = 1_000
+
+_log = get_logger(__name__)
 
 executions = Table(
     "executions",
@@ -248,3 +257,29 @@ def read_record(row: Any) -> ExecutionRecord:
         is_queued=row.holder == QUEUED,
         is_stopping=row.stop_requested_at is not None,
     )
+
+
+async def purge_executions(database: Database, *, clock: Clock, older_than: timedelta) -> int:
+    """Delete ended executions that are older, but the newest 30 of each workflow. Returns how many."""
+    before, newer = to_milliseconds(clock.now() - older_than), executions.alias("newer")
+    kept_from = (
+        select(newer.c.id)
+        .where(newer.c.workflow_name == executions.c.workflow_name)
+        .order_by(newer.c.id.desc())
+        .offset(KEPT - 1)
+        .limit(1)
+        .scalar_subquery()
+    )
+    old = select(executions.c.id).where(
+        executions.c.status != ExecutionStatus.RUNNING.value,
+        executions.c.completed_at < before,
+        executions.c.id < kept_from,
+    )
+    deleted, count = 0, _PURGE_BLOCK
+    while count == _PURGE_BLOCK:
+        async with database.write() as connection:
+            purge = delete(executions).where(executions.c.id.in_(old.limit(_PURGE_BLOCK)))
+            count = (await connection.execute(purge)).rowcount
+        deleted += count
+    _log.info("executions.purged", executions=deleted)
+    return deleted

@@ -3,7 +3,7 @@
 A partial unique index guarantees that one execution of a workflow runs at a time. The row's increasing id is the
 fencing token: every guarded write checks, in its own transaction, that the execution is still `running`. A holder that
 was declared dead and wakes up again can therefore change nothing. `execution_table` has the table and its values,
-`heartbeats` the sign of life, `execution_history` how long ended ones are kept.
+`heartbeats` the sign of life.
 """
 
 import json
@@ -159,8 +159,7 @@ class Executions:
 
     async def _find_running(self, workflow_name: str) -> Any:
         statement = select(executions).where(executions.c.workflow_name == workflow_name, is_running)
-        async with self._database.read() as connection:
-            return (await connection.execute(statement)).first()
+        return await self._database.fetch_row(statement)
 
     async def resume(self, public_id: str) -> Execution:
         """The running remote execution of this public id. Raises ExecutionLostError, also for a local execution."""
@@ -272,8 +271,7 @@ class Executions:
 
     async def abandon(self, execution: Execution) -> None:
         """Delete a running execution that has done nothing yet."""
-        async with self._database.write() as connection:
-            await connection.execute(delete(executions).where(executions.c.id == execution.id, is_running))
+        await self._database.change(delete(executions).where(executions.c.id == execution.id, is_running))
 
     def keep_alive(
         self, execution: Execution, *, heartbeat: Callable[[Execution], Awaitable[object]] | None = None
@@ -313,8 +311,7 @@ class Executions:
         found = _held if workflow_name is None else _held.where(executions.c.workflow_name == workflow_name)
         if kinds is not None:
             found = found.where(executions.c.kind.in_(kinds))
-        async with self._database.read_once() as connection:
-            return (await connection.execute(found)).all()
+        return await self._database.fetch(found)
 
     async def _find_dead_here(self, holders: Collection[str]) -> frozenset[str]:
         return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
@@ -366,8 +363,7 @@ class Executions:
         return None if row is None else read_record(row)
 
     async def _find_row(self, public_id: str) -> Any:
-        async with self._database.read_once() as connection:
-            return (await connection.execute(select(executions).where(executions.c.public_id == public_id))).first()
+        return await self._database.fetch_row(select(executions).where(executions.c.public_id == public_id))
 
     async def list_recent(
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
@@ -383,8 +379,7 @@ class Executions:
         return await self._list(select_latest(kinds=kinds, with_trouble=with_trouble, limit=limit, before=before))
 
     async def _list(self, statement: Select[Any]) -> list[ExecutionRecord]:
-        async with self._database.read() as connection:
-            return [read_record(row) for row in await connection.execute(statement)]
+        return [read_record(row) for row in await self._database.fetch(statement)]
 
 
 def _name_remote(idempotency_key: str | None) -> str:

@@ -1,20 +1,25 @@
 """Builds the alerts of both pipelines: where they go, their kinds, and their Chinese texts."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from tidings.announce.execution.alerts import AnnounceAlert
-from tidings.core.alerts.events import Destination
+from tidings.core.alerts.events import Destination, DestinationError
 from tidings.core.alerts.feishu_bot import FeishuBotDestination, is_feishu_bot
 from tidings.core.alerts.kinds import AlertKind, AlertLevel
-from tidings.core.alerts.levels import read_level
 from tidings.core.alerts.messengers import AppriseDestination, split_urls
 from tidings.core.alerts.webhook import WebhookDestination
 from tidings.core.clock import Clock
 from tidings.core.net.client import GuardedClient
 from tidings.core.secrets.redaction import Redactor
+from tidings.core.secrets.secret import Secret
 from tidings.settings.settings import Settings
 from tidings.storage import open_webhook_secret
+
+# The least level of a destination, `?level=P1` in its URL. It is ours alone, and taken off before the URL is used.
+_LEVEL: Final = re.compile(r"([?&])level=(P[0-9]+|info)(?=&|$|#)(&?)", re.IGNORECASE)
 
 
 def list_alert_texts() -> list[Path]:
@@ -50,3 +55,17 @@ def open_destinations(
             yield FeishuBotDestination(url, number=number, client=client, clock=clock), level
         else:
             yield AppriseDestination(url, number=number), level
+
+
+def read_level(url: Secret) -> tuple[Secret, AlertLevel]:
+    """The URL without its level, and the least level that the destination wants. Raises DestinationError."""
+    text = url.reveal()
+    found = _LEVEL.search(text)
+    if found is None:
+        return url, AlertLevel.INFO
+    wanted = next((level for level in AlertLevel if level.value.lower() == found[2].lower()), None)
+    if wanted is None:
+        raise DestinationError("level= in an alert's URL must be P0, P1, P2 or info")
+    # What follows keeps the question mark.
+    kept = found[1] if found[3] else ""
+    return Secret(text[: found.start()] + kept + text[found.end() :]), wanted

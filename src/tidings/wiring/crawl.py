@@ -20,9 +20,9 @@ from tidings.core.secrets.keyring import KeyRing
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings.collect import CrawlSettings
 from tidings.storage import find_database_url
-from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.collect import list_collect_intervals, make_cookie_rules
 from tidings.wiring.installation import USER_AGENT, Installation
+from tidings.wiring.opening import list_own_hosts
 
 
 @asynccontextmanager

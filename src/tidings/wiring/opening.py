@@ -1,8 +1,9 @@
 """Opens an installation: data directory, master key, tables and HTTP clients; closes it in the end."""
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from tidings.announce.site.site import parse_engines
 from tidings.core.clock import Clock, SystemClock
 from tidings.core.db.database import (
     Database,
@@ -12,14 +13,13 @@ from tidings.core.db.database import (
     prepare_database,
     wait_for_revision,
 )
-from tidings.core.net.addresses import HostPort
+from tidings.core.net.addresses import HostPort, UrlError, parse_url
 from tidings.core.net.client import GuardedClient
 from tidings.core.process_lock import ProcessLock
 from tidings.core.secrets.master_key import KeyRingError
 from tidings.core.secrets.redaction import Redactor
 from tidings.settings.settings import Settings
 from tidings.storage import find_database_url, open_key_ring, prepare_data_dir
-from tidings.wiring.addresses import list_own_hosts
 from tidings.wiring.installation import USER_AGENT, Installation
 
 
@@ -72,6 +72,30 @@ def _make_client(settings: Settings, *, allow_hosts: Collection[HostPort] = ()) 
         # A request that waits for a connection would be sent later than the pace allowed.
         connections_per_host=max(6, settings.max_concurrent_requests),
     )
+
+
+def list_own_hosts(settings: Settings) -> frozenset[HostPort]:
+    """Hosts and ports of the addresses that the settings name: engines, webhook, and base URLs of services.
+
+    Requests to them need no permission of their own.
+    """
+    feishu = settings.collect.feishu
+    urls = (
+        *(engine.endpoint for engine in parse_engines(settings.engines)),
+        settings.bases.bing,
+        settings.bases.baidu,
+        settings.bases.google,
+        *settings.crawl.base_urls.values(),
+        *(url.reveal() for url in (settings.webhook_url, settings.ping_url) if url is not None),
+        *([] if feishu is None else [feishu.base_url]),
+    )
+    found = set()
+    for url in urls:
+        # A URL that is not valid is refused where it is used.
+        with suppress(UrlError):
+            parsed = parse_url(url)
+            found.add((parsed.host, parsed.port))
+    return frozenset(found)
 
 
 async def check_stored_secrets(installation: Installation) -> None:

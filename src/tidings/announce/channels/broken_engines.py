@@ -54,11 +54,10 @@ class BrokenEngines:
             broken_engines.c.channel == self._channel.value,
             broken_engines.c.key_fingerprint == self._fingerprint,
         )
-        async with self._database.read_once() as connection:
-            return [
-                BrokenEngine(row.engine, row.reason, from_milliseconds(row.since))
-                for row in await connection.execute(statement)
-            ]
+        return [
+            BrokenEngine(row.engine, row.reason, from_milliseconds(row.since))
+            for row in await self._database.fetch(statement)
+        ]
 
     async def mark(self, connection: AsyncConnection, engine: str, *, reason: str, at: int) -> None:
         """Record that this engine refuses the present key. `at` is in milliseconds."""

@@ -47,8 +47,7 @@ class ProgressFeed:
         payloads = [payload for report in self._live.take_changes() if (payload := _pack(report))]
         if payloads:
             try:
-                async with self._database.write() as connection:
-                    await connection.execute(_NOTIFY, {"channel": CHANNEL, "payloads": json.dumps(payloads)})
+                await self._database.change(_NOTIFY, {"channel": CHANNEL, "payloads": json.dumps(payloads)})
             except SQLAlchemyError as error:
                 _log.info("progress.not_sent", reason=type(error).__name__)
         return SEND_EVERY

@@ -43,8 +43,7 @@ class FailedPages:
     async def count(self) -> int:
         """How many there are; a page that failed at two engines counts twice."""
         statement = select(func.sum(_delivery.size)).where(*self._ours)
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar() or 0)
+        return int(await self._database.fetch_value(statement) or 0)
 
     async def list(self, *, limit: int = 100) -> list[FailedPage]:
         """The newest failures first."""

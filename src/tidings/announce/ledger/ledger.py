@@ -116,8 +116,7 @@ class Ledger:
         entry = select(ledger.c.url_hash).where(
             ledger.c.site == self._names["site"], ledger.c.channel == self._names["channel"]
         )
-        async with self._database.read() as connection:
-            return (await connection.execute(entry.limit(1))).first() is None
+        return await self._database.fetch_row(entry.limit(1)) is None
 
     async def look_up(self, hashes: Sequence[int], *, older_than: int) -> Look:
         """One pass over `hashes`, best in order: those unknown, or submitted before `older_than`."""
@@ -128,8 +127,7 @@ class Ledger:
             "ON known.site = :site AND known.channel = :channel AND known.url_hash = asked.url_hash"
         )
         values = {**self._names, "hashes": self._database.bind_numbers(hashes), "older_than": older_than}
-        async with self._database.read() as connection:
-            oldest, suspects = (await connection.execute(statement, values)).one()
+        oldest, suspects = await self._database.fetch_row(statement, values)
         return Look(suspects=_read_numbers(suspects), oldest=oldest)
 
     async def find_entries(self, hashes: Sequence[int]) -> dict[int, Entry]:
@@ -159,9 +157,7 @@ class Ledger:
             )
             .limit(most + 1)
         )
-        async with self._database.read() as connection:
-            rows = await connection.execute(statement)
-            found = {row[0]: Entry(row[1], row[2]) for row in rows}
+        found = {row[0]: Entry(row[1], row[2]) for row in await self._database.fetch(statement)}
         return found if len(found) <= most else None
 
     async def enter(self, connection: AsyncConnection, pages: Pages | PageKeys, *, at: int) -> None:
@@ -221,8 +217,7 @@ class Ledger:
             ledger.c.channel == self._names["channel"],
             ledger.c.submitted_at >= since,
         )
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar_one())
+        return int(await self._database.fetch_value(statement))
 
     async def purge(self, connection: AsyncConnection, *, before: int) -> int:
         """Delete entries that expired long ago. Returns how many."""

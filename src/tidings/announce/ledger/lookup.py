@@ -120,8 +120,7 @@ async def _find_entries(database: Database, url_hash: int, *, site: int) -> dict
         ledger.c.channel.in_([each.value for each in Channel]),
         ledger.c.url_hash == url_hash,
     )
-    async with database.read() as connection:
-        return {Channel(row[0]): Entry(row[1], row[2]) for row in await connection.execute(statement)}
+    return {Channel(row[0]): Entry(row[1], row[2]) for row in await database.fetch(statement)}
 
 
 async def _find_deliveries(database: Database, url_hash: int, *, site: int) -> dict[Channel, list[OpenDelivery]]:

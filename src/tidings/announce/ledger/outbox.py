@@ -163,8 +163,7 @@ class Outbox:
             .order_by(_delivery.id)
             .limit(_OPEN_BLOCK)
         )
-        async with self._database.read_once() as connection:
-            return (await connection.execute(statement)).all()
+        return await self._database.fetch(statement)
 
     async def list_pages(self) -> AsyncIterator[Pages]:
         """Every open page, batch by batch: pages that at least one engine did not take so far."""
@@ -243,15 +242,13 @@ class Outbox:
             statement = statement.order_by(_delivery.failed_at, _delivery.id)
         else:
             statement = statement.where(_delivery.failed_at.is_(None)).order_by(_delivery.id)
-        async with self._database.read_once() as connection:
-            return (await connection.execute(statement)).all()
+        return await self._database.fetch(statement)
 
     async def _read_pages(self, segments: Sequence[Segment]) -> list[tuple[bytes, int]]:
         statement = select(_batch.id, _batch.pages, _batch.size)
         wanted = {segment.batch for segment in segments}
-        async with self._database.read() as connection:
-            rows = await connection.execute(statement.where(_batch.id.in_(wanted)))
-            found = {row.id: (row.pages, row.size) for row in rows}
+        rows = await self._database.fetch(statement.where(_batch.id.in_(wanted)))
+        found = {row.id: (row.pages, row.size) for row in rows}
         return [found[segment.batch] for segment in segments]
 
     async def read_state(self, connection: AsyncConnection, segment: Segment) -> BatchState:
@@ -359,8 +356,7 @@ class Outbox:
             .where(*self._ours, func.coalesce(_delivery.attempted_in, -1) != self._execution)
             .group_by(_delivery.engine)
         )
-        async with self._database.read() as connection:
-            return {engine: int(pages) for engine, pages in await connection.execute(statement)}
+        return {engine: int(pages) for engine, pages in await self._database.fetch(statement)}
 
     async def count_untaken(self) -> int:
         """How many pages failed in this execution and were taken by no engine at all."""
@@ -370,10 +366,9 @@ class Outbox:
             .where(*self._ours, _delivery.attempted_in == self._execution)
         )
         failed: dict[int, int] = {}
-        async with self._database.read() as connection:
-            for row in await connection.execute(statement):
-                pages = read_bits(row.pending) & ~read_bits(row.entered)
-                failed[row.id] = failed.get(row.id, 0) | pages
+        for row in await self._database.fetch(statement):
+            pages = read_bits(row.pending) & ~read_bits(row.entered)
+            failed[row.id] = failed.get(row.id, 0) | pages
         return sum(bits.bit_count() for bits in failed.values())
 
 

@@ -68,9 +68,8 @@ class SeenPages:
             "after": _BEFORE_ALL if after is None else after,
             "limit": limit,
         }
-        async with self._database.read() as connection:
-            rows = await connection.execute(statement, values)
-            return Pages.gather((Page(row.url_hash, row.url) for row in rows), removed=True)
+        rows = await self._database.fetch(statement, values)
+        return Pages.gather((Page(row.url_hash, row.url) for row in rows), removed=True)
 
     async def forget(self, connection: AsyncConnection, hashes: Sequence[int], *, planned_in: int) -> list[int]:
         """Forget pages whose removal, planned in execution `planned_in`, was announced.

@@ -86,7 +86,6 @@ async def read_days(
         _columns.day <= today.isoformat(),
     )
     counts = {first + timedelta(days=at): dict.fromkeys(Channel, DayCount()) for at in range(days)}
-    async with database.read() as connection:
-        for row in await connection.execute(statement):
-            counts[date.fromisoformat(row.day)][Channel(row.channel)] = DayCount(row.total, row.successful)
+    for row in await database.fetch(statement):
+        counts[date.fromisoformat(row.day)][Channel(row.channel)] = DayCount(row.total, row.successful)
     return counts

@@ -45,12 +45,8 @@ class SeenHooks:
 
     async def record_execution(self, digest: bytes, execution: str) -> None:
         """The claimed hook began this execution."""
-        async with self._database.write() as connection:
-            await connection.execute(
-                update(seen_hooks).where(seen_hooks.c.digest == digest).values(execution=execution)
-            )
+        await self._database.change(update(seen_hooks).where(seen_hooks.c.digest == digest).values(execution=execution))
 
     async def forget(self, digest: bytes) -> None:
         """The claimed hook could not be obeyed: it may come again."""
-        async with self._database.write() as connection:
-            await connection.execute(delete(seen_hooks).where(seen_hooks.c.digest == digest))
+        await self._database.change(delete(seen_hooks).where(seen_hooks.c.digest == digest))

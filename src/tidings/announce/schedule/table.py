@@ -241,8 +241,7 @@ class Schedules:
         """One more execution of the site, as soon as the present one has ended. False if it has no schedule's row."""
         now = to_milliseconds(self._clock.now())
         follow = update(schedules).where(schedules.c.site == number).values(follow_up_at=now)
-        async with self._database.write() as connection:
-            return bool((await connection.execute(follow)).rowcount)
+        return bool(await self._database.change(follow))
 
     async def put_off(self, site: int, delay: timedelta) -> None:
         """Make a due execution due later: it could not begin."""
@@ -301,8 +300,7 @@ class Schedules:
     async def read(self, number: int) -> ScheduleState:
         """The schedule of a site. A site without a row has an empty one."""
         wanted = select(schedules).where(schedules.c.site.in_([EVERYTHING, number]))
-        async with self._database.read() as connection:
-            rows = {row.site: row for row in await connection.execute(wanted)}
+        rows = {row.site: row for row in await self._database.fetch(wanted)}
         paused_everything = EVERYTHING in rows and rows[EVERYTHING].paused_at is not None
         return read_state(rows.get(number), paused_everything=paused_everything)
 
@@ -321,15 +319,13 @@ class Schedules:
             .order_by(schedules.c.late_at)
             .limit(limit)
         )
-        async with self._database.read() as connection:
-            rows = (await connection.execute(late)).all()
+        rows = await self._database.fetch(late)
         return [LateSite(row.id, from_milliseconds(row.late_at), read_timestamp(row.last_run_at)) for row in rows]
 
     async def count_late(self) -> int:
         """How many sites `list_late` could list."""
         late = select(func.count()).select_from(schedules).where(self._is_late())
-        async with self._database.read() as connection:
-            return int((await connection.execute(late)).scalar_one())
+        return int(await self._database.fetch_value(late))
 
     async def _count_sites(self, connection: AsyncConnection) -> None:
         """Count the sites that have a schedule, once in a while."""

@@ -33,8 +33,6 @@ class RankedFields:
 
     # How the names of its fields begin: `bing` gives `bingEnabled`.
     prefix: str
-    # The name for people.
-    title: str
     # The field of its key, and the column that stores it encrypted.
     key: str
     key_column: str
@@ -176,7 +174,7 @@ class RankedSettings:
 class BingSettings(RankedSettings):
     """Whether and how a site is submitted to Bing's Webmaster API. The day of its quota is UTC's."""
 
-    fields = RankedFields("bing", "Bing", "bingApiKey", "bing_key", default_quota=100, most_quota=500, asks=True)
+    fields = RankedFields("bing", "bingApiKey", "bing_key", default_quota=100, most_quota=500, asks=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ class BaiduSettings(RankedSettings):
     `daily_quota` counts until an answer says how much Baidu really takes.
     """
 
-    fields = RankedFields("baidu", "Baidu", "baiduToken", "baidu_token", default_quota=10, most_quota=1_000_000)
+    fields = RankedFields("baidu", "baiduToken", "baidu_token", default_quota=10, most_quota=1_000_000)
 
     # The site as it was verified at Baidu, such as https://www.example.com; None: the origin of its sitemap.
     site: str | None = None

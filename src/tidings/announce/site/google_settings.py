@@ -19,7 +19,6 @@ from tidings.core.secrets.secret import Secret
 
 GOOGLE_FIELDS = RankedFields(
     "google",
-    "Google",
     "googleCredentials",
     "google_credentials",
     default_quota=200,

@@ -150,20 +150,18 @@ class SiteRecords:
     async def adopt(self, site: Site) -> Site:
         """Give a number to a site that was announced by hand. A configured site with this id keeps its settings."""
         statement = select(sites.c.number).where(_is_there, sites.c.id == site.id, sites.c.origin != Origin.COMMAND)
-        async with self._database.read() as connection:
-            number = (await connection.execute(statement)).scalar()
+        number = await self._database.fetch_value(statement)
         return await self.save(site, origin=Origin.COMMAND) if number is None else replace(site, number=number)
 
     async def find_number(self, site_id: str) -> int:
         """The number of a site, also of a removed one. 0 where there is none."""
-        async with self._database.read() as connection:
-            return (await connection.execute(select(sites.c.number).where(sites.c.id == site_id))).scalar() or 0
+        return await self._database.fetch_value(select(sites.c.number).where(sites.c.id == site_id)) or 0
 
     async def find_group(self, site_id: str) -> str | None:
         """The group of a site. None where there is no such site, or where it has none."""
         statement = select(sites.c.group_name).where(_is_there, sites.c.id == site_id)
-        async with self._database.read() as connection:
-            return (await connection.execute(statement)).scalar()
+        found: str | None = await self._database.fetch_value(statement)
+        return found
 
     async def find(self, site_id: str) -> Site | None:
         return await self._find(sites.c.id == site_id)
@@ -172,8 +170,7 @@ class SiteRecords:
         return await self._find(sites.c.number == number)
 
     async def _find(self, which: ColumnElement[bool]) -> Site | None:
-        async with self._database.read_once() as connection:
-            row = (await connection.execute(select(sites).where(_is_there, which))).first()
+        row = await self._database.fetch_row(select(sites).where(_is_there, which))
         return None if row is None else self._read(row)
 
     async def change(self, site_id: str, change: Callable[[Site], Site]) -> Site | None:
@@ -188,17 +185,15 @@ class SiteRecords:
     async def check_keys(self) -> None:
         """Open the keys of one site for each master key. Raises KeyRingError."""
         first = select(func.min(sites.c.number)).where(_is_there).group_by(sites.c.encryption_key_id)
-        async with self._database.read() as connection:
-            for row in await connection.execute(select(sites).where(sites.c.number.in_(first))):
-                self._read(row)
+        for row in await self._database.fetch(select(sites).where(sites.c.number.in_(first))):
+            self._read(row)
 
     async def list_page(self, *, after: str | None = None, limit: int = 50, group: str | None = None) -> list[Site]:
         """The next configured sites, by id; of one group, or of all."""
         statement = select(sites).where(_is_configured(group)).order_by(sites.c.id).limit(limit)
         if after is not None:
             statement = statement.where(sites.c.id > after)
-        async with self._database.read() as connection:
-            return [self._read(row) for row in await connection.execute(statement)]
+        return [self._read(row) for row in await self._database.fetch(statement)]
 
     async def find_only_id(self) -> str | None:
         """The id of the only configured site. None where there is none, or more than one."""
@@ -208,20 +203,17 @@ class SiteRecords:
     async def list_groups(self) -> list[str]:
         """The groups that sites have, by name; the first hundred."""
         groups = select(sites.c.group_name).where(_is_there, sites.c.group_name.is_not(None)).distinct()
-        async with self._database.read() as connection:
-            return list((await connection.execute(groups.order_by(sites.c.group_name).limit(100))).scalars())
+        return [row.group_name for row in await self._database.fetch(groups.order_by(sites.c.group_name).limit(100))]
 
     async def count(self, *, group: str | None = None) -> int:
         """The number of configured sites; of one group, or of all."""
         statement = select(func.count()).select_from(sites).where(_is_configured(group))
-        async with self._database.read() as connection:
-            return int((await connection.execute(statement)).scalar_one())
+        return int(await self._database.fetch_value(statement))
 
     async def list_all(self) -> list[Site]:
         """All sites, by id, also those that were announced by hand."""
-        async with self._database.read() as connection:
-            statement = select(sites).where(_is_there).order_by(sites.c.id)
-            return [self._read(row) for row in await connection.execute(statement)]
+        statement = select(sites).where(_is_there).order_by(sites.c.id)
+        return [self._read(row) for row in await self._database.fetch(statement)]
 
     async def remove(self, site_id: str) -> bool:
         """Remove a site and its keys. False where there is no such site.
@@ -244,8 +236,7 @@ class SiteRecords:
     async def rotate_keys(self) -> int:
         """Encrypt keys of an older master key with the newest one. Can be repeated. Returns how many sites changed."""
         rotated = 0
-        async with self._database.read() as connection:
-            rows = (await connection.execute(select(sites.c.id, sites.c.encryption_key_id).where(_is_there))).all()
+        rows = await self._database.fetch(select(sites.c.id, sites.c.encryption_key_id).where(_is_there))
         for row in rows:
             if self._keys.needs_rotation(row.encryption_key_id):
                 rotated += await self._rotate(row.id)
@@ -254,8 +245,7 @@ class SiteRecords:
     async def count_key_ids(self) -> dict[str, int]:
         """The number of sites by the master key that encrypts their keys."""
         statement = select(sites.c.encryption_key_id, func.count()).where(_is_there).group_by(sites.c.encryption_key_id)
-        async with self._database.read() as connection:
-            return {row[0]: row[1] for row in await connection.execute(statement)}
+        return {row[0]: row[1] for row in await self._database.fetch(statement)}
 
     async def _rotate(self, site_id: str) -> int:
         async with self._database.write() as connection:

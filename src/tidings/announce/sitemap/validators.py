@@ -47,8 +47,7 @@ class SitemapValidators:
             sitemap_validators.c.oldest >= expired_before,
             sitemap_validators.c.channels.bitwise_and(channels) == channels,
         )
-        async with self._database.read_once() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         if row is None:
             return None
         return Remembered(Validators(row.etag, row.last_modified), pages=row.pages, digest=row.digest or 0)

@@ -176,23 +176,21 @@ class Conditions:
     async def list_past(self, *, limit: int) -> list[PastAlert]:
         """The last that ended first."""
         statement = select(past_alerts).order_by(past_alerts.c.id.desc()).limit(limit)
-        async with self._database.read() as connection:
-            return [
-                PastAlert(
-                    kind=row.kind,
-                    subject=row.subject,
-                    reason=row.reason,
-                    since=from_milliseconds(row.since),
-                    ended_at=from_milliseconds(row.ended_at),
-                )
-                for row in await connection.execute(statement)
-            ]
+        return [
+            PastAlert(
+                kind=row.kind,
+                subject=row.subject,
+                reason=row.reason,
+                since=from_milliseconds(row.since),
+                ended_at=from_milliseconds(row.ended_at),
+            )
+            for row in await self._database.fetch(statement)
+        ]
 
     async def purge_past(self, *, before: datetime) -> None:
         """Delete those that ended before then."""
         statement = delete(past_alerts).where(past_alerts.c.ended_at < to_milliseconds(before))
-        async with self._database.write() as connection:
-            await connection.execute(statement)
+        await self._database.change(statement)
 
     async def find(self, connection: AsyncConnection, kind: str, subject: str) -> OpenCondition | None:
         statement = select(alert_conditions).where(_is_condition(kind, subject))
@@ -213,9 +211,7 @@ class Conditions:
         return [(row.kind, row.subject) for row in rows]
 
     async def count_open(self) -> int:
-        async with self._database.read() as connection:
-            statement = select(func.count()).select_from(alert_conditions)
-            return int((await connection.execute(statement)).scalar_one())
+        return int(await self._database.fetch_value(select(func.count()).select_from(alert_conditions)))
 
     async def find_next_due(self, connection: AsyncConnection) -> int | None:
         """When the next condition will have lasted long enough, in milliseconds."""

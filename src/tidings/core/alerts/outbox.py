@@ -175,8 +175,7 @@ class AlertOutbox:
         )
 
     async def _change(self, which: ColumnElement[bool], **values: int | str | None) -> None:
-        async with self._database.write() as connection:
-            await connection.execute(update(alert_outbox).where(which).values(values))
+        await self._database.change(update(alert_outbox).where(which).values(values))
 
     async def find_next_due(self, connection: AsyncConnection, destinations: Sequence[str]) -> int | None:
         """When the next row can be claimed for one of these, in milliseconds."""
@@ -192,8 +191,7 @@ class AlertOutbox:
             alert_outbox.c.state == AlertOutboxState.DELIVERED.value,
             alert_outbox.c.finished_at < to_milliseconds(before),
         )
-        async with self._database.write() as connection:
-            await connection.execute(statement)
+        await self._database.change(statement)
 
     def _read_claim(self, row: RowMapping) -> AlertClaim:
         # Another release may have known a kind that this one does not.

@@ -34,13 +34,13 @@ from tidings.core.backup.file import (
 )
 from tidings.core.clock import Clock, from_milliseconds, to_milliseconds
 from tidings.core.db.database import (
-    MIGRATIONS,
     Database,
     NewerDatabaseError,
     lock_migrations,
     metadata,
     newest_revision,
     read_revision,
+    run_migrations,
 )
 from tidings.core.execution_table import QUEUED, store_outcomes
 from tidings.core.executions import SILENT_FOR, ExecutionStatus, executions
@@ -170,9 +170,9 @@ async def restore_backup(
         await _check_unoccupied(connection, protect=protect)
         counters = await connection.run_sync(_read_counters)
         await _empty_tables(connection)
-        await connection.run_sync(_migrate, header.revision)
+        await _migrate(connection, header.revision)
         await _fill_tables(connection, backup, on_progress=on_progress)
-        await connection.run_sync(_migrate, newest_revision())
+        await _migrate(connection, newest_revision())
         await _set_counters(connection, counters, totals.counters)
         interrupted = await _end_running(database, connection, at=header.made_at)
         if also is not None:
@@ -241,18 +241,10 @@ async def _drop_everything(connection: AsyncConnection, *, revision: str) -> Non
         await connection.exec_driver_sql(f'DROP TABLE IF EXISTS "{table}"')
 
 
-def _migrate(connection: Connection, revision: str) -> None:
+async def _migrate(connection: AsyncConnection, revision: str) -> None:
     """Take the tables up or down to `revision`, in the caller's transaction."""
-    import alembic.command
-    from alembic.config import Config
-    from alembic.migration import MigrationContext
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["connection"] = connection
-    present = MigrationContext.configure(connection).get_current_revision() or ""
-    move = alembic.command.downgrade if present > revision else alembic.command.upgrade
-    move(config, revision)
+    present = await read_revision(connection) or ""
+    await connection.run_sync(run_migrations, "downgrade" if present > revision else "upgrade", revision)
 
 
 async def _fill_tables(connection: AsyncConnection, backup: BackupReader, *, on_progress: Progress) -> None:

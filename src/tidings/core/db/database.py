@@ -13,7 +13,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, Select, Table, column, inspect, select, table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Executable,
+    Integer,
+    MetaData,
+    Select,
+    Table,
+    column,
+    inspect,
+    select,
+    table,
+)
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -136,6 +149,26 @@ class Database(ReadableDatabase):
         """As `write`, for one statement: on PostgreSQL it is a transaction by itself, in one round trip."""
         async with self._single_writer.begin() as connection:
             yield connection
+
+    async def fetch(self, statement: Executable, values: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """The rows of one statement that reads."""
+        async with self.read_once() as connection:
+            return (await connection.execute(statement, values)).all()
+
+    async def fetch_row(self, statement: Executable, values: Mapping[str, Any] | None = None) -> Any:
+        """The first row; None if there is none."""
+        rows = await self.fetch(statement, values)
+        return rows[0] if rows else None
+
+    async def fetch_value(self, statement: Executable) -> Any:
+        """The first column of the first row; None if there is none."""
+        row = await self.fetch_row(statement)
+        return None if row is None else row[0]
+
+    async def change(self, statement: Executable, values: Mapping[str, Any] | None = None) -> int:
+        """Execute one statement that writes. Returns how many rows it changed."""
+        async with self.write_once() as connection:
+            return (await connection.execute(statement, values)).rowcount
 
     def bind_numbers(self, values: Sequence[int]) -> str | list[int]:
         """Many integers as one bound value; `numbers_sql` is the SQL that reads it."""
@@ -317,18 +350,19 @@ async def _create_tables(database: Database) -> str:
 
 
 async def _migrate(database: Database, command: Literal["upgrade", "downgrade"], revision: str) -> None:
+    async with lock_migrations(database) as connection:
+        await connection.run_sync(run_migrations, command, revision)
+
+
+def run_migrations(connection: Connection, command: Literal["upgrade", "downgrade"], revision: str) -> None:
+    """In the caller's transaction, which must exclude the migrations of other processes."""
     import alembic.command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-
-    def run(connection: Connection) -> None:
-        config.attributes["connection"] = connection
-        getattr(alembic.command, command)(config, revision)
-
-    async with lock_migrations(database) as connection:
-        await connection.run_sync(run)
+    config.attributes["connection"] = connection
+    getattr(alembic.command, command)(config, revision)
 
 
 @asynccontextmanager

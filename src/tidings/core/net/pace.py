@@ -276,8 +276,7 @@ class Pace:
         return _Slot(clock.find_latest(begins_at / 1_000_000), leeway, begins_at, next_at, interval)
 
     async def _write(self, statement: str, **values: int | str) -> None:
-        async with self._database.write() as connection:
-            await connection.execute(text(statement), {"now": self._now(), **values})
+        await self._database.change(text(statement), {"now": self._now(), **values})
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp() * 1_000_000)

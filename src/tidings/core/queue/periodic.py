@@ -60,8 +60,7 @@ class PeriodicJobs:
     async def find_next(self, name: str) -> datetime | None:
         """When the job is due next; None if nobody ever began it."""
         statement = select(due_jobs.c.next_at).where(due_jobs.c.name == name)
-        async with self._database.read() as connection:
-            return read_timestamp((await connection.execute(statement)).scalar())
+        return read_timestamp(await self._database.fetch_value(statement))
 
     async def make_due(self, connection: AsyncConnection, name: str) -> None:
         """In the caller's transaction: this job is due at once."""

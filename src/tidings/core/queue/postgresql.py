@@ -183,8 +183,7 @@ class PostgresDispatcher:
 
     async def list_workers(self) -> Sequence[WorkerState]:
         found = await self._records.list_all()
-        async with self._database.read() as connection:
-            beats = {row.id: row for row in await connection.execute(_LIST_BEATS, _AGES)}
+        beats = {row.id: row for row in await self._database.fetch(_LIST_BEATS, _AGES)}
         return [
             replace(each, seen_at=beat.last_heartbeat, dead=beat.dead)
             for each in found
@@ -235,8 +234,7 @@ class PostgresDispatcher:
     async def _registered(self, worker: int, queue: str, jobs: Collection[int]) -> AsyncIterator[None]:
         """This worker is in the table while the block runs. `jobs` are always those that it does now."""
         process = f"{self._process_lock.id}@{worker}"
-        async with self._database.read() as connection:
-            living = {row.id for row in await connection.execute(_LIST_BEATS, _AGES) if not row.forgotten}
+        living = {row.id for row in await self._database.fetch(_LIST_BEATS, _AGES) if not row.forgotten}
 
         def is_dead(process: str) -> bool:
             return _find_worker(process) not in living

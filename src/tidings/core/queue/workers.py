@@ -58,8 +58,7 @@ class WorkerRecords:
             "places": places,
             "started_at": to_milliseconds(self._clock.now()),
         }
-        async with self._database.write() as connection:
-            await connection.execute(self._database.insert(workers).values(row).on_conflict_do_nothing())
+        await self._database.change(self._database.insert(workers).values(row).on_conflict_do_nothing())
         try:
             yield
         finally:
@@ -69,8 +68,7 @@ class WorkerRecords:
 
     async def _remove(self, processes: Sequence[str]) -> None:
         if processes:
-            async with self._database.write() as connection:
-                await connection.execute(delete(workers).where(workers.c.process.in_(processes)))
+            await self._database.change(delete(workers).where(workers.c.process.in_(processes)))
 
     async def list_all(self) -> list[WorkerState]:
         """Every row, the oldest first. Whether each lives, and when it was seen, only the dispatcher knows."""

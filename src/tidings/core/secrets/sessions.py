@@ -79,13 +79,11 @@ class Sessions:
             web_sessions.c.digest == digest_token(session_id),
             web_sessions.c.expires_at > to_milliseconds(self._clock.now()),
         )
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         if row is None:
             return None
         return WebSession(row.digest, row.token_digest, row.form_key, from_milliseconds(row.expires_at))
 
     async def close(self, session: WebSession) -> None:
         """End this session."""
-        async with self._database.write() as connection:
-            await connection.execute(delete(web_sessions).where(web_sessions.c.digest == session.digest))
+        await self._database.change(delete(web_sessions).where(web_sessions.c.digest == session.digest))

@@ -68,8 +68,7 @@ class Tokens:
             raise ValueError("a group belongs to a token of scope viewer, and to no other")
         values = {**self._describe(token, scope=scope, site=site, name=name), "group_name": group}
         statement = self._database.insert(tokens).values(values)
-        async with self._database.write() as connection:
-            await connection.execute(statement.on_conflict_do_update(index_elements=["place"], set_=values))
+        await self._database.change(statement.on_conflict_do_update(index_elements=["place"], set_=values))
         self._forget_found()
         return token
 
@@ -88,8 +87,7 @@ class Tokens:
     async def revoke(self, scope: Scope, *, site: int | None = None, name: str | None = None) -> bool:
         """Take back a site's token, or the token of this scope and name. False where there was none."""
         statement = delete(tokens).where(tokens.c.place == _name_place(scope, site=site, name=name))
-        async with self._database.write() as connection:
-            removed = (await connection.execute(statement)).rowcount > 0
+        removed = await self._database.change(statement) > 0
         self._forget_found()
         return removed
 
@@ -105,18 +103,15 @@ class Tokens:
 
     async def list_all(self) -> list[TokenRecord]:
         """Every token, by place."""
-        async with self._database.read() as connection:
-            rows = await connection.execute(select(tokens).order_by(tokens.c.place))
-            return [
-                TokenRecord(Scope(row.scope), row.site, row.name, from_milliseconds(row.created_at), row.group_name)
-                for row in rows
-            ]
+        return [
+            TokenRecord(Scope(row.scope), row.site, row.name, from_milliseconds(row.created_at), row.group_name)
+            for row in await self._database.fetch(select(tokens).order_by(tokens.c.place))
+        ]
 
     async def _look_up(self, digest: str, *, now: float) -> Grant | None:
         changes = self._changes
         statement = select(tokens).where(tokens.c.digest == digest)
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         grant = None if row is None else Grant(Scope(row.scope), row.name, site=row.site, group=row.group_name)
         if grant is None:
             self._found.pop(digest, None)

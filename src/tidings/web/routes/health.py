@@ -35,8 +35,7 @@ def check_database(database: Database) -> Check:
     """A check that the database answers."""
 
     async def ask() -> bool:
-        async with database.read() as connection:
-            await connection.execute(text("SELECT 1"))
+        await database.fetch(text("SELECT 1"))
         return True
 
     return ask

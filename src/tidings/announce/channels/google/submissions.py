@@ -114,8 +114,7 @@ class SitemapSubmissions:
         statement = (
             select(google_sitemaps).where(google_sitemaps.c.site == self._site).order_by(google_sitemaps.c.sitemap)
         )
-        async with self._database.read() as connection:
-            return [_read(row) for row in await connection.execute(statement)]
+        return [_read(row) for row in await self._database.fetch(statement)]
 
     async def store(self, connection: AsyncConnection, submission: SitemapSubmission, *, now: datetime) -> None:
         google = submission.google

@@ -40,8 +40,7 @@ class KeyRests:
         statement = select(key_rests).where(
             key_rests.c.key_fingerprint == key.fingerprint, key_rests.c.until > to_milliseconds(now)
         )
-        async with self._database.read() as connection:
-            row = (await connection.execute(statement)).first()
+        row = await self._database.fetch_row(statement)
         return None if row is None else KeyRest(from_milliseconds(row.until), row.reason)
 
     async def begin(self, connection: AsyncConnection, key: Secret, *, until: datetime, reason: str) -> None:

@@ -247,9 +247,7 @@ class Quota:
     async def was_taken_since(self, since: datetime) -> bool:
         """Whether the channel took a page of this site since then."""
         lately = _columns.submitted_at >= to_milliseconds(since)
-        async with self._database.read() as connection:
-            found = await connection.execute(select(_columns.day).where(*self._all_days, lately).limit(1))
-            return found.first() is not None
+        return bool(await self._database.fetch(select(_columns.day).where(*self._all_days, lately).limit(1)))
 
     async def purge(self, connection: AsyncConnection) -> None:
         """Delete days that nobody asks for any more."""
