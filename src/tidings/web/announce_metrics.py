@@ -4,7 +4,7 @@ the present state of sites, quotas and the outbox.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, date
 from typing import Any, Final
 
@@ -68,51 +68,43 @@ _QUOTA_GAUGES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class AnnounceMetrics:
     """Collects the metrics of announce, summed over all sites: a label per site would cost thousands of series."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        clock: Clock,
-        sites: SiteRecords,
-        schedules: Schedules,
-        executions: Executions,
-        alerts: Alerts,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._sites = sites
-        self._schedules = schedules
-        self._executions = executions
-        self._alerts = alerts
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    sites: SiteRecords
+    schedules: Schedules
+    executions: Executions
+    alerts: Alerts
 
     async def __call__(self) -> Iterable[Metric]:
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             counters = await read_counters(connection)
             backlog = await self._measure_backlog(connection)
             quotas = await self._measure_quotas(connection)
         return [*_make_counters(counters), *backlog, *quotas, *await self._measure_sites()]
 
     async def _measure_sites(self) -> list[Metric]:
-        today = self._clock.now().astimezone(UTC).date()
-        counts = (await read_days(self._database, today=today, days=1))[today]
+        today = self.clock.now().astimezone(UTC).date()
+        counts = (await read_days(self.database, today=today, days=1))[today]
         urls: dict[tuple[str, str], int] = {}
         for channel, count in counts.items():
             urls |= {(str(channel), "attempted"): count.total, (str(channel), "taken"): count.successful}
-        running, late = await self._executions.count_running(), await self._schedules.count_late()
+        running, late = await self.executions.count_running(), await self.schedules.count_late()
         about = "Distinct URLs attempted and taken since midnight UTC."
         return [
             make_gauge("tidings_urls_today", about, urls, "channel", "outcome"),
-            GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self._sites.count()),
+            GaugeMetricFamily("tidings_sites", "Sites that are set up.", value=await self.sites.count()),
             GaugeMetricFamily("tidings_executions_running", "Executions that run now.", value=running),
             GaugeMetricFamily("tidings_sites_late", "Sites that have not run for two periods.", value=late),
-            make_gauge("tidings_alerts_open", "Open alerts.", await self._alerts.count_by_level(), "level"),
+            make_gauge("tidings_alerts_open", "Open alerts.", await self.alerts.count_by_level(), "level"),
         ]
 
     async def _measure_backlog(self, connection: AsyncConnection) -> list[Metric]:
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         backlogs = await read_backlog(connection)
         pages = {str(channel): backlog.pages for channel, backlog in backlogs.items()}
         ages = {str(channel): max(0, now - (backlog.oldest_at or now)) / 1000 for channel, backlog in backlogs.items()}
@@ -127,7 +119,7 @@ class AnnounceMetrics:
     async def _measure_quotas(self, connection: AsyncConnection) -> Sequence[Metric]:
         """The present day of each channel, over all sites that use it."""
         families = [GaugeMetricFamily(name, text, labels=["channel"]) for name, text in _QUOTA_GAUGES]
-        now = self._clock.now()
+        now = self.clock.now()
         for kind in RANKED_KINDS:
             day = kind.terms.find_day(now)
             tables, quota = join_quota(sites, kind, day=day.isoformat())

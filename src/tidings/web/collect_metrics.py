@@ -3,6 +3,7 @@ statuses and codes are few, and of the keywords the 50 with most notes are named
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -22,26 +23,25 @@ Status = TypeVar("Status", bound=StrEnum)
 _MOST_KEYWORDS: Final = 50
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CollectionMetrics:
     """Collects the metrics of collect."""
 
-    def __init__(
-        self, database: Database, *, clock: Clock, cookies: CookieRecords, mirror: FeishuMirror | None
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._cookies = cookies
-        self._mirror = mirror
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    cookies: CookieRecords
+    mirror: FeishuMirror | None
 
     async def __call__(self) -> Iterable[Metric]:
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             candidates = await count_candidates(connection)
             waits = await find_longest_wait(connection)
             tries = await read_tries(connection)
             notes = await count_notes(connection, most=_MOST_KEYWORDS)
             threads = await count_threads(connection)
-        cookies = Counter((each.platform, each.state.status.value) for each in await self._cookies.list_all())
-        now = self._clock.now()
+        cookies = Counter((each.platform, each.state.status.value) for each in await self.cookies.list_all())
+        now = self.clock.now()
         due_for = {platform: max(0.0, (now - since).total_seconds()) for platform, since in waits.items()}
         by_status = ("platform", "status")
         return [
@@ -72,10 +72,10 @@ class CollectionMetrics:
         ]
 
     async def _measure_mirror(self) -> list[Metric]:
-        if self._mirror is None:
+        if self.mirror is None:
             return []
-        status = await self._mirror.describe()
-        lag = 0.0 if status.oldest is None else (self._clock.now() - status.oldest).total_seconds()
+        status = await self.mirror.describe()
+        lag = 0.0 if status.oldest is None else (self.clock.now() - status.oldest).total_seconds()
         return [
             GaugeMetricFamily("tidings_mirror_waiting", "Changes that wait for Feishu.", value=status.waiting),
             GaugeMetricFamily(

@@ -90,7 +90,7 @@ class ExecutionParts:
             self.open_recorder(Channel.INDEXNOW),
             context=self._context,
             # Engines that refuse the key get their pages once there is another.
-            engines=[engine.endpoint for engine in self._site.engines],
+            engines=tuple(engine.endpoint for engine in self._site.engines),
             batch_size=find_limits(self._site).batch_size,
             validators=self._validators,
             wake=wake,

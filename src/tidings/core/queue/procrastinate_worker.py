@@ -9,6 +9,7 @@ so that an outage ends neither the worker nor its heartbeat.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -113,42 +114,31 @@ class DatabaseConnector(BaseAsyncConnector):
                 await on_notification(channel=notification.channel, payload=notification.payload)
 
 
+@dataclass(slots=True, eq=False)
 class QueueWorker:
-    """One worker of one queue: as many jobs at once as it has `places`.
+    """One worker of one queue."""
 
-    `on_outage` is called when a statement finds the database away. `registered` shows a worker (by its id, queue and
-    jobs) in our table of workers for as long as its block runs.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        tasks: Mapping[str, Task],
-        *,
-        queue: str,
-        places: int,
-        clock: Clock,
-        process_lock: ProcessLock,
-        on_outage: Callable[[], None],
-        registered: Registered,
-    ) -> None:
-        self._database = database
-        self._tasks = tasks
-        self._queue = queue
-        self._places = places
-        self._clock = clock
-        self._process_lock = process_lock
-        self._on_outage = on_outage
-        self._registered = registered
-        # The stop signal of each job that runs, by the job's id.
-        self._stops: dict[int, Stop] = {}
+    database: Database
+    tasks: Mapping[str, Task]
+    _: KW_ONLY
+    queue: str
+    # Jobs at once, at most.
+    places: int
+    clock: Clock
+    process_lock: ProcessLock
+    # Called when a statement finds the database away.
+    on_outage: Callable[[], None]
+    # Shows a worker (by its id, queue and jobs) in our table of workers for as long as its block runs.
+    registered: Registered
+    # The stop signal of each job that runs, by the job's id.
+    _stops: dict[int, Stop] = field(default_factory=dict, init=False)
 
     async def run(self, stop: Stop, *, drain: timedelta) -> None:
         """Do jobs until the stop signal. A worker that ends earlier, as after a long freeze, is started again."""
         while not stop.requested:
             await self._run_once(stop, drain=drain)
             if not stop.requested:
-                _log.warning("worker.restarted", queue=self._queue, reason="it counted as dead, or broke")
+                _log.warning("worker.restarted", queue=self.queue, reason="it counted as dead, or broke")
                 with suppress(Exception):
                     await stop.sleep(_AGAIN_AFTER)
 
@@ -165,18 +155,18 @@ class QueueWorker:
                 task.cancel()
             for result in await asyncio.gather(running, *beside, return_exceptions=True):
                 if isinstance(result, Exception):
-                    _log.warning("worker.broken", queue=self._queue, reason=f"{type(result).__name__}: {result}")
+                    _log.warning("worker.broken", queue=self.queue, reason=f"{type(result).__name__}: {result}")
 
     def _make_worker(self, stop: Stop, *, drain: timedelta) -> Any:
-        connector = DatabaseConnector(self._database, clock=self._clock, stop=stop, on_outage=self._on_outage)
+        connector = DatabaseConnector(self.database, clock=self.clock, stop=stop, on_outage=self.on_outage)
         app = App(connector=connector)
-        for name, task in self._tasks.items():
-            app.task(name=name, queue=self._queue, pass_context=True)(self._make_function(name, task, stop))
+        for name, task in self.tasks.items():
+            app.task(name=name, queue=self.queue, pass_context=True)(self._make_function(name, task, stop))
         return ProcrastinateWorker(
             app,
-            queues=[self._queue],
-            name=self._queue,
-            concurrency=self._places,
+            queues=[self.queue],
+            name=self.queue,
+            concurrency=self.places,
             fetch_job_polling_interval=_POLL_EVERY.total_seconds(),
             abort_job_polling_interval=_POLL_EVERY.total_seconds(),
             shutdown_graceful_timeout=drain.total_seconds(),
@@ -192,7 +182,7 @@ class QueueWorker:
             await asyncio.sleep(0.02)
         while True:
             with suppress(*_DATABASE_AWAY):
-                async with self._registered(worker.worker_id, self._queue, self._stops.keys()):
+                async with self.registered(worker.worker_id, self.queue, self._stops.keys()):
                     await asyncio.Event().wait()
             await asyncio.sleep(_AGAIN_AFTER.total_seconds())
 
@@ -210,12 +200,12 @@ class QueueWorker:
             job = context.job
             if job.id is None or job.worker_id is None:
                 return
-            holder = f"{self._process_lock.id}@{job.worker_id}#{job.id}"
-            call = Call(arguments, holder, Stop(clock=self._clock), ending)
+            holder = f"{self.process_lock.id}@{job.worker_id}#{job.id}"
+            call = Call(arguments, holder, Stop(clock=self.clock), ending)
             if ending.requested:
                 call.stop.request(ending.reason or "the worker ends")
             self._stops[job.id] = call.stop
-            work = asyncio.create_task(run_call(task, call, name=name, process_lock=self._process_lock))
+            work = asyncio.create_task(run_call(task, call, name=name, process_lock=self.process_lock))
             try:
                 await _watch(work, call.stop, is_ending=lambda: ending.requested)
             finally:

@@ -8,6 +8,7 @@ something only through the forms of pages, which carry the session's form key.
 
 import hmac
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -68,6 +69,7 @@ class Authenticator:
         return matches[0] if matches else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class AuthMiddleware:
     """Passes a request with a valid token, or to an open path. Limits wrong tokens per address.
 
@@ -75,32 +77,23 @@ class AuthMiddleware:
     passes: nobody can guess it, and nobody can lock out its holders behind the same address.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        authenticator: Authenticator,
-        tries: WrongTries,
-        trusted_proxies: Sequence[Network],
-        open_paths: frozenset[str],
-        sessions: Sessions | None = None,
-    ) -> None:
-        self._app = app
-        self._authenticator = authenticator
-        self._sessions = sessions
-        self._tries = tries
-        self._trusted_proxies = trusted_proxies
-        self._open_paths = open_paths
+    app: ASGIApp
+    _: KW_ONLY
+    authenticator: Authenticator
+    tries: WrongTries
+    trusted_proxies: Sequence[Network]
+    open_paths: frozenset[str]
+    sessions: Sessions | None = None
 
     async def __call__(self, connection: Connection, receive: Receive, send: Send) -> None:
         if connection["type"] != "http" or self._is_open(connection):
-            await self._app(connection, receive, send)
+            await self.app(connection, receive, send)
             return
         token = _read_token(connection)
         refusal = await (self._accept_token(connection, token) if token else self._accept_session(connection))
         if refusal is None:
-            await self._app(connection, receive, send)
-        elif refusal is _MISSING and self._sessions and connection["method"] == "GET" and asks_for_page(connection):
+            await self.app(connection, receive, send)
+        elif refusal is _MISSING and self.sessions and connection["method"] == "GET" and asks_for_page(connection):
             await RedirectResponse(_locate_sign_in(connection), status_code=303)(connection, receive, send)
         else:
             await ProblemResponse(refusal)(connection, receive, send)
@@ -108,30 +101,30 @@ class AuthMiddleware:
     def _is_open(self, connection: Connection) -> bool:
         """Whether no token is needed: for open paths, and for hooks, which are signed instead."""
         path, method = connection["path"], connection["method"]
-        return path in self._open_paths or (method == "POST" and path.startswith(HOOKS))
+        return path in self.open_paths or (method == "POST" and path.startswith(HOOKS))
 
     async def _accept_token(self, connection: Connection, token: str) -> Problem | None:
-        caller = find_caller(connection, trusted_proxies=self._trusted_proxies)
-        wait = self._tries.find_wait(caller)
+        caller = find_caller(connection, trusted_proxies=self.trusted_proxies)
+        wait = self.tries.find_wait(caller)
         looks = wait is None or is_made_token(token)
-        grant = await self._authenticator.identify(token) if looks else None
+        grant = await self.authenticator.identify(token) if looks else None
         if grant is not None:
             connection[GRANT] = grant
             return None
         return self._refuse(caller)
 
     async def _accept_session(self, connection: Connection) -> Problem | None:
-        name = name_session_cookie(secure=is_secure(connection, trusted_proxies=self._trusted_proxies))
+        name = name_session_cookie(secure=is_secure(connection, trusted_proxies=self.trusted_proxies))
         session_id = HTTPConnection(connection).cookies.get(name)
-        session = await self._sessions.find(session_id) if self._sessions and session_id else None
-        grant = None if session is None else await self._authenticator.identify_digest(session.token_digest)
+        session = await self.sessions.find(session_id) if self.sessions and session_id else None
+        grant = None if session is None else await self.authenticator.identify_digest(session.token_digest)
         if grant is not None:
             connection[GRANT], connection[SESSION] = grant, session
             return None
-        return None if self._sessions and connection["path"].startswith(_OPEN_PAGES) else _MISSING
+        return None if self.sessions and connection["path"].startswith(_OPEN_PAGES) else _MISSING
 
     def _refuse(self, caller: str) -> Problem:
-        wait = self._tries.add(caller)
+        wait = self.tries.add(caller)
         if wait is not None:
             detail = f"too many wrong tokens from this address; try again in {wait} s"
             return Problem(429, "too_many_wrong_tokens", detail, headers={"Retry-After": str(wait)})

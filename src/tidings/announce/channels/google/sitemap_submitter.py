@@ -4,14 +4,14 @@ No error in here harms the rest of the execution.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
 
 from tidings.announce.channels.answer import Outcome, Verdict
 from tidings.announce.channels.channel import ExecutionContext
 from tidings.announce.channels.google.search_console import GoogleSitemap, SearchConsole, name_property
 from tidings.announce.channels.google.submissions import SitemapReport, SitemapSubmission, SitemapSubmissions
-from tidings.announce.site.site import Site, find_origin
+from tidings.announce.site.site import Site
 from tidings.core.executions import ExecutionLostError
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.retry import Trouble
@@ -31,23 +31,23 @@ _LASTING = frozenset({Verdict.FORBIDDEN, *_TROUBLES})
 _log = get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SitemapSubmitter:
     """Tells Google of one site's sitemaps."""
 
-    def __init__(
-        self,
-        site: Site,
-        *,
-        context: ExecutionContext,
-        console: SearchConsole,
-    ) -> None:
-        self._site = site
-        self._context = context
-        self._console = console
-        self._submissions = SitemapSubmissions(context.database, site=site.number)
-        # Another account or property has to get it again.
-        self._identity = f"{site.google.account.email} {name_property(site)}"
-        self._host = find_origin(console.access.base).partition("://")[2]
+    site: Site
+    _: KW_ONLY
+    context: ExecutionContext
+    console: SearchConsole
+
+    @property
+    def _submissions(self) -> SitemapSubmissions:
+        return SitemapSubmissions(self.context.database, site=self.site.number)
+
+    @property
+    def _identity(self) -> str:
+        """Another account or property has to get the sitemaps again."""
+        return f"{self.site.google.account.email} {name_property(self.site)}"
 
     async def run(self, fingerprints: Mapping[str, int], *, stop: Stop) -> None:
         """Submit what changed. `fingerprints`: the present state of each sitemap."""
@@ -63,10 +63,10 @@ class SitemapSubmitter:
         except ExecutionLostError:
             raise
         except Exception as error:  # noqa: BLE001 - the other channels must go on, and be saved
-            self._context.emit(
+            self.context.emit(
                 SitemapReport("", failure=f"unexpected trouble, {type(error).__name__}; the log says more")
             )
-            _log.exception("google.broken", site=self._site.id)
+            _log.exception("google.broken", site=self.site.id)
 
     async def _tell(self, before: SitemapSubmission, fingerprint: int, *, stop: Stop) -> bool:
         """Submit a sitemap if it changed, and ask for its state. Returns whether the next one is worth a try."""
@@ -75,24 +75,24 @@ class SitemapSubmitter:
         if changed:
             outcome = await self._try(before.sitemap, stop=stop)
             if outcome.accepted:
-                now = self._context.clock.now()
+                now = self.context.clock.now()
                 after = replace(before, identity=self._identity, fingerprint=fingerprint, submitted_at=now)
-                _log.info("google.sitemap_submitted", site=self._site.id, sitemap=before.sitemap)
+                _log.info("google.sitemap_submitted", site=self.site.id, sitemap=before.sitemap)
         if outcome is None or outcome.accepted:
-            async with self._context.pace.turn(self._host, stop=stop):
-                said = await self._console.describe(self._site, before.sitemap)
+            async with self.context.pace.turn(self.console.access.host, stop=stop):
+                said = await self.console.describe(self.site, before.sitemap)
             if isinstance(said, GoogleSitemap):
                 after, outcome = replace(after, google=said), None
             else:
                 outcome = said
         failure = None if outcome is None else outcome.reason
         if outcome is not None:
-            _log.error("google.sitemap_failed", site=self._site.id, sitemap=before.sitemap, reason=failure)
+            _log.error("google.sitemap_failed", site=self.site.id, sitemap=before.sitemap, reason=failure)
         after = replace(after, failure=failure)
-        async with self._context.transaction() as connection:
-            await self._submissions.store(connection, after, now=self._context.clock.now())
+        async with self.context.transaction() as connection:
+            await self._submissions.store(connection, after, now=self.context.clock.now())
         submitted = after.submitted_at if after.submitted_at != before.submitted_at else None
-        self._context.emit(
+        self.context.emit(
             SitemapReport(
                 before.sitemap,
                 submitted=submitted is not None,
@@ -110,15 +110,15 @@ class SitemapSubmitter:
         """Submit, with retries. Raises StopRequestedError."""
         attempts = 0
         while True:
-            async with self._context.pace.turn(self._host, stop=stop):
-                outcome = await self._console.submit(self._site, sitemap)
+            async with self.context.pace.turn(self.console.access.host, stop=stop):
+                outcome = await self.console.submit(self.site, sitemap)
             attempts += 1
             trouble = _TROUBLES.get(outcome.verdict)
             delay: timedelta | None = None
             if trouble is not None:
-                delay = self._context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
+                delay = self.context.policy.next_delay(trouble, retry=attempts, asked_for=outcome.retry_after)
             left = stop.remaining()
             if delay is None or (left is not None and delay > left):
                 return outcome
-            _log.warning("google.retry", site=self._site.id, wait_s=delay.total_seconds(), reason=outcome.reason)
+            _log.warning("google.retry", site=self.site.id, wait_s=delay.total_seconds(), reason=outcome.reason)
             await stop.sleep(delay)
