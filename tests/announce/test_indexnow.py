@@ -22,7 +22,7 @@ from tidings.announce.channels.protocols.indexnow import (
 from tidings.announce.site.site import Engine, Site, SubmitMethod, make_site
 from tidings.core.net.addresses import parse_url
 from tidings.core.net.client import Answer, GuardedClient
-from tidings.sandbox.engines.indexnow import KeyCheck, SandboxEngine
+from tidings.sandbox.engines.indexnow import SandboxEngine
 from tidings.sandbox.wire.faults import Fault, FaultKind
 
 KEY = "c0ffee00-Feed-4bad-8Bad-F00dDecafBad"
@@ -45,7 +45,7 @@ def site() -> Site:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[SandboxEngine]:
-    async with SandboxEngine("alpha", key_check=KeyCheck.NEVER) as running:
+    async with SandboxEngine("alpha", checks_keys=False) as running:
         yield running
 
 

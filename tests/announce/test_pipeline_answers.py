@@ -179,7 +179,7 @@ async def test_a_site_whose_key_every_engine_forbids_fails_and_asks_nobody(
 async def test_a_202_is_a_success(open_stage: StageMaker) -> None:
     """A11: the key is still to be checked, but the pages were taken."""
     stage = await open_stage()
-    stage.engines[0].pending = 100
+    stage.engines[0].misbehave(Fault(status=202))
     report = await stage.announce()
     assert {request.status for request in stage.engines[0].requests} == {202}
     assert (report.status, report.submitted, (await stage.announce()).new) == (SUCCEEDED, 20, 0)

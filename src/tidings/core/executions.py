@@ -10,6 +10,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -70,29 +71,19 @@ FindDead = Callable[[Collection[str]], Awaitable[frozenset[str]]]
 OnLost = Callable[[AsyncConnection, LostExecution], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Executions:
-    """Acquires, guards, ends and lists executions.
+    """Acquires, guards, ends and lists executions."""
 
-    `find_dead`: says which holders are dead; by default those whose process lock is free. `on_lost`: called in the
-    transaction that ends the execution of a dead holder.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        *,
-        clock: Clock,
-        process_lock: ProcessLock,
-        silent_for: timedelta = SILENT_FOR,
-        find_dead: FindDead | None = None,
-        on_lost: OnLost | None = None,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._process_lock = process_lock
-        self._silent_for = silent_for
-        self._find_dead = find_dead or self._find_dead_here
-        self._on_lost = on_lost
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    process_lock: ProcessLock
+    silent_for: timedelta = SILENT_FOR
+    # Says which holders are dead; by default those whose process lock is free.
+    find_dead: FindDead | None = None
+    # Called in the transaction that ends the execution of a dead holder.
+    on_lost: OnLost | None = None
 
     async def acquire(
         self, workflow_name: str, *, kind: str, remote: bool = False, idempotency_key: str | None = None
@@ -103,10 +94,10 @@ class Executions:
         `remote`: driven by an external client; survives this process.
         `idempotency_key`: repeating it while the execution runs returns the same execution.
         """
-        holder = _name_remote(idempotency_key) if remote else self._process_lock.holder
+        holder = _name_remote(idempotency_key) if remote else self.process_lock.holder
         while True:
             await self.recover(workflow_name=workflow_name)
-            async with self._database.write() as connection:
+            async with self.database.write() as connection:
                 execution = await self.insert(connection, workflow_name, kind=kind, holder=holder)
             if execution is not None:
                 return execution
@@ -132,7 +123,7 @@ class Executions:
 
         `holder`: by default the present work of this process. `request`: what somebody asked for.
         """
-        started_at = self._clock.now()
+        started_at = self.clock.now()
         milliseconds = to_milliseconds(started_at)
         public_id = f"exec-{milliseconds}-{secrets.token_hex(4)}"
         values = {
@@ -140,12 +131,12 @@ class Executions:
             "workflow_name": workflow_name,
             "kind": kind,
             "status": ExecutionStatus.RUNNING.value,
-            "holder": holder or self._process_lock.holder,
+            "holder": holder or self.process_lock.holder,
             "started_at": milliseconds,
             "heartbeat_at": milliseconds,
             "request": None if request is None else json.dumps(request),
         }
-        statement = self._database.insert(executions).values(values).on_conflict_do_nothing()
+        statement = self.database.insert(executions).values(values).on_conflict_do_nothing()
         token = (await connection.execute(statement.returning(executions.c.id))).scalar_one_or_none()
         if token is None:
             return None
@@ -154,12 +145,12 @@ class Executions:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """An execution that is acquired in this block is dead after it, if the database was away at its end."""
-        with self._process_lock.hold(f"{self._process_lock.id}#{secrets.token_hex(4)}"):
+        with self.process_lock.hold(f"{self.process_lock.id}#{secrets.token_hex(4)}"):
             yield
 
     async def _find_running(self, workflow_name: str) -> Any:
         statement = select(executions).where(executions.c.workflow_name == workflow_name, is_running)
-        return await self._database.fetch_row(statement)
+        return await self.database.fetch_row(statement)
 
     async def resume(self, public_id: str) -> Execution:
         """The running remote execution of this public id. Raises ExecutionLostError, also for a local execution."""
@@ -182,7 +173,7 @@ class Executions:
     @asynccontextmanager
     async def guard_progress(self, execution: Execution) -> AsyncIterator[tuple[AsyncConnection, Mapping[str, Any]]]:
         """As `guard`, with the saved progress of the execution."""
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             rows = await CHECK_RUNNING.run(connection, {"token": execution.id})
             if not rows:
                 raise ExecutionLostError(execution.public_id, execution.workflow_name)
@@ -207,7 +198,7 @@ class Executions:
             update(executions)
             .where(executions.c.id == execution.id)
             .values(
-                heartbeat_at=to_milliseconds(self._clock.now()),
+                heartbeat_at=to_milliseconds(self.clock.now()),
                 items_processed=processed,
                 items_failed=failed,
                 progress=json.dumps(progress),
@@ -229,7 +220,7 @@ class Executions:
         """
         values = {
             "token": execution.id,
-            "now": to_milliseconds(self._clock.now()),
+            "now": to_milliseconds(self.clock.now()),
             "processed": processed,
             "failed": failed,
             "new_progress": None if progress is None else json.dumps(progress),
@@ -261,17 +252,17 @@ class Executions:
                 .where(executions.c.id == execution.id)
                 .values(
                     status=status.value,
-                    completed_at=to_milliseconds(self._clock.now()),
+                    completed_at=to_milliseconds(self.clock.now()),
                     result=json.dumps(result or {}),
                     **replaced,
                     **{name: count for name, count in counts.items() if count is not None},
                 )
             )
-            await store_outcomes(self._database, connection, executions.c.id == execution.id)
+            await store_outcomes(self.database, connection, executions.c.id == execution.id)
 
     async def abandon(self, execution: Execution) -> None:
         """Delete a running execution that has done nothing yet."""
-        await self._database.change(delete(executions).where(executions.c.id == execution.id, is_running))
+        await self.database.change(delete(executions).where(executions.c.id == execution.id, is_running))
 
     def keep_alive(
         self, execution: Execution, *, heartbeat: Callable[[Execution], Awaitable[object]] | None = None
@@ -280,7 +271,7 @@ class Executions:
 
         The block then raises ExecutionLostError. `heartbeat` replaces `Executions.heartbeat`.
         """
-        return keep_alive(execution, send=heartbeat or self.heartbeat, clock=self._clock)
+        return keep_alive(execution, send=heartbeat or self.heartbeat, clock=self.clock)
 
     async def recover(self, *, workflow_name: str | None = None, kinds: Collection[str] | None = None) -> list[str]:
         """End the executions of dead holders: `interrupted` if the process is gone, else `timeout`.
@@ -288,12 +279,12 @@ class Executions:
         `workflow_name` and `kinds` limit it. Returns the public ids; if several processes recover at once, each
         execution is in one answer.
         """
-        too_old = to_milliseconds(self._clock.now() - self._silent_for)
+        too_old = to_milliseconds(self.clock.now() - self.silent_for)
         running = await self._list_held(workflow_name, kinds)
         if not running:
             return []
-        silent = f"no sign of life for {self._silent_for.total_seconds() / 60:.0f} minutes"
-        dead = await self._find_dead({row.holder for row in running})
+        silent = f"no sign of life for {self.silent_for.total_seconds() / 60:.0f} minutes"
+        dead = await (self.find_dead or self._find_dead_here)({row.holder for row in running})
         ended: list[LostExecution] = []
         for row in running:
             # Each statement repeats its condition: the execution may have ended, or sent a heartbeat, since.
@@ -307,14 +298,14 @@ class Executions:
     async def _list_held(self, workflow_name: str | None, kinds: Collection[str] | None) -> Sequence[Any]:
         """The running executions that somebody holds. Every tick asks for all of them."""
         if workflow_name is None and kinds is None:
-            return await self._database.look_up(_held, {})
+            return await self.database.look_up(_held, {})
         found = _held if workflow_name is None else _held.where(executions.c.workflow_name == workflow_name)
         if kinds is not None:
             found = found.where(executions.c.kind.in_(kinds))
-        return await self._database.fetch(found)
+        return await self.database.fetch(found)
 
     async def _find_dead_here(self, holders: Collection[str]) -> frozenset[str]:
-        return frozenset(holder for holder in holders if self._process_lock.is_dead(holder))
+        return frozenset(holder for holder in holders if self.process_lock.is_dead(holder))
 
     async def _end(
         self, execution_id: int, status: ExecutionStatus, reason: str, condition: ColumnElement[bool]
@@ -322,10 +313,10 @@ class Executions:
         statement = (
             update(executions)
             .where(executions.c.id == execution_id, is_running, condition)
-            .values(status=status.value, completed_at=to_milliseconds(self._clock.now()))
+            .values(status=status.value, completed_at=to_milliseconds(self.clock.now()))
             .returning(*executions.c)
         )
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             row = (await connection.execute(statement)).first()
             if row is None:
                 return []
@@ -334,17 +325,17 @@ class Executions:
             await connection.execute(
                 update(executions).where(executions.c.id == row.id).values(result=json.dumps(result))
             )
-            await store_outcomes(self._database, connection, executions.c.id == row.id)
+            await store_outcomes(self.database, connection, executions.c.id == row.id)
             request = None if row.request is None else json.loads(row.request)
             lost = LostExecution(row.public_id, row.workflow_name, row.kind, request)
             # Somebody who stopped it does not want it again.
-            if self._on_lost is not None and row.stop_requested_at is None:
-                await self._on_lost(connection, lost)
+            if self.on_lost is not None and row.stop_requested_at is None:
+                await self.on_lost(connection, lost)
         _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)
         return [lost]
 
     async def count_running(self) -> int:
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return await self.count_running_in(connection)
 
     async def count_running_in(self, connection: AsyncConnection) -> int:
@@ -363,7 +354,7 @@ class Executions:
         return None if row is None else read_record(row)
 
     async def _find_row(self, public_id: str) -> Any:
-        return await self._database.fetch_row(select(executions).where(executions.c.public_id == public_id))
+        return await self.database.fetch_row(select(executions).where(executions.c.public_id == public_id))
 
     async def list_recent(
         self, workflow_name: str, *, limit: int = 20, before: str | None = None
@@ -379,7 +370,7 @@ class Executions:
         return await self._list(select_latest(kinds=kinds, with_trouble=with_trouble, limit=limit, before=before))
 
     async def _list(self, statement: Select[Any]) -> list[ExecutionRecord]:
-        return [read_record(row) for row in await self._database.fetch(statement)]
+        return [read_record(row) for row in await self.database.fetch(statement)]
 
 
 def _name_remote(idempotency_key: str | None) -> str:

@@ -7,7 +7,7 @@ crash. Several missed cron times are made up by one execution.
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -129,20 +129,20 @@ class LateSite:
     last_run: datetime | None
 
 
+@dataclass(slots=True, eq=False)
 class Schedules:
     """The schedules of all sites."""
 
-    def __init__(
-        self, database: Database, *, clock: Clock, spread: timedelta = SPREAD, interval: timedelta = timedelta(0)
-    ) -> None:
-        """`interval`: the time between two requests to an engine. Many sites are spread over as many of them."""
-        self._database = database
-        self._clock = clock
-        self._spread = spread
-        self._interval = interval
-        # How many sites have a schedule, and until when that is believed, in monotonic seconds.
-        self._count = 0
-        self._count_until = float("-inf")
+    database: Database
+    _: KW_ONLY
+    clock: Clock
+    # Sites of one cron time start within so long.
+    spread: timedelta = SPREAD
+    # Between two requests to an engine: many sites are spread over as many of them.
+    interval: timedelta = timedelta(0)
+    # How many sites have a schedule, and until when that is believed, in monotonic seconds.
+    _count: int = field(default=0, init=False)
+    _count_until: float = field(default=float("-inf"), init=False)
 
     async def plan(self, connection: AsyncConnection, site: Site) -> None:
         """In the transaction that stores this site: plan its next execution, if its cron or enabled changed."""
@@ -150,7 +150,7 @@ class Schedules:
         if origin == Origin.COMMAND:
             await self.drop(connection, site.number)
             return
-        now = self._clock.now()
+        now = self.clock.now()
         times = find_times(site.schedule, at=now) if site.enabled else None
         if site.enabled and times is None:
             _log.warning("schedule.never_due", site=site.id, schedule=site.schedule)
@@ -164,16 +164,16 @@ class Schedules:
 
     async def sync(self) -> int:
         """Make the rows match the stored sites, for a start of the service. Returns how many rows changed."""
-        now = self._clock.now()
+        now = self.clock.now()
         # Many sites share a cron expression.
         look = functools.cache(functools.partial(find_times, at=now))
         kept = select(sites.c.number).where(_has_schedule)
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             gone = delete(schedules).where(schedules.c.site != EVERYTHING, schedules.c.site.not_in(kept))
             changed = (await connection.execute(gone)).rowcount
         last: int | None = 0
         while last is not None:
-            async with self._database.write() as connection:
+            async with self.database.write() as connection:
                 await self._count_sites(connection)
                 rows, last = await self._find_misfits(connection, after=last, look=look, now=now)
                 await self._store(connection, rows)
@@ -225,56 +225,56 @@ class Schedules:
         if row is None:
             return False
         begun = update(schedules).where(schedules.c.site == site)
-        if row.next_at is None or from_milliseconds(row.next_at) > self._clock.now():
+        if row.next_at is None or from_milliseconds(row.next_at) > self.clock.now():
             # It follows another; the schedule stays as it is.
             await connection.execute(begun.values(follow_up_at=None))
             return True
         # A clock that was set back must not repeat the same cron time.
-        now = max(self._clock.now(), from_milliseconds(row.next_at))
+        now = max(self.clock.now(), from_milliseconds(row.next_at))
         await self._count_sites(connection)
         planned = self._plan_next(find_times(row.cron, at=now), site=site, now=now)
-        last_run_at = to_milliseconds(self._clock.now())
+        last_run_at = to_milliseconds(self.clock.now())
         await connection.execute(begun.values(**planned, last_run_at=last_run_at, follow_up_at=None))
         return True
 
     async def add_follow_up(self, number: int) -> bool:
         """One more execution of the site, as soon as the present one has ended. False if it has no schedule's row."""
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         follow = update(schedules).where(schedules.c.site == number).values(follow_up_at=now)
-        return bool(await self._database.change(follow))
+        return bool(await self.database.change(follow))
 
     async def put_off(self, site: int, delay: timedelta) -> None:
         """Make a due execution due later: it could not begin."""
-        later, mine = to_milliseconds(self._clock.now() + delay), update(schedules).where(schedules.c.site == site)
-        async with self._database.write() as connection:
+        later, mine = to_milliseconds(self.clock.now() + delay), update(schedules).where(schedules.c.site == site)
+        async with self.database.write() as connection:
             await connection.execute(mine.where(self._is_due()).values(next_at=later))
             await connection.execute(mine.where(self._has_follow_up()).values(follow_up_at=later))
 
     def _is_due(self) -> ColumnElement[bool]:
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         return and_(_can_be_due, schedules.c.next_at <= now, _nothing_paused)
 
     def _has_follow_up(self) -> ColumnElement[bool]:
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         waits = and_(_has_follow_up, schedules.c.follow_up_at <= now)
         return and_(waits, schedules.c.paused_at.is_(None), _nothing_paused)
 
     def _is_late(self) -> ColumnElement[bool]:
-        return and_(_can_be_late, schedules.c.late_at <= to_milliseconds(self._clock.now()), _nothing_paused)
+        return and_(_can_be_late, schedules.c.late_at <= to_milliseconds(self.clock.now()), _nothing_paused)
 
     async def make_due(self, connection: AsyncConnection, number: int) -> None:
         """In the caller's transaction: make an interrupted execution due at once, where the site has a schedule."""
-        now = to_milliseconds(self._clock.now())
+        now = to_milliseconds(self.clock.now())
         cut_off = and_(schedules.c.site == number, schedules.c.next_at > now)
         await connection.execute(update(schedules).where(cut_off).values(next_at=now))
 
     async def pause(self, number: int | None) -> bool:
         """Stop scheduled executions of this site (None: of all sites) until `resume`. False where nothing changed."""
         running = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_(None))
-        pause = update(schedules).where(running).values(paused_at=to_milliseconds(self._clock.now()))
-        async with self._database.write() as connection:
+        pause = update(schedules).where(running).values(paused_at=to_milliseconds(self.clock.now()))
+        async with self.database.write() as connection:
             if number is None:
-                everything = self._database.insert(schedules).values(site=EVERYTHING, cron="")
+                everything = self.database.insert(schedules).values(site=EVERYTHING, cron="")
                 await connection.execute(everything.on_conflict_do_nothing())
             return bool((await connection.execute(pause)).rowcount)
 
@@ -283,10 +283,10 @@ class Schedules:
 
         A pause does not make a site late: its two periods begin again.
         """
-        late_at = to_milliseconds(self._clock.now()) + schedules.c.late_after
+        late_at = to_milliseconds(self.clock.now()) + schedules.c.late_after
         paused = and_(schedules.c.site == (number or EVERYTHING), schedules.c.paused_at.is_not(None))
         resume = update(schedules).where(paused).values(paused_at=None, late_at=late_at)
-        async with self._database.write() as connection:
+        async with self.database.write() as connection:
             resumed = bool((await connection.execute(resume)).rowcount)
             if resumed and number is None:
                 await connection.execute(update(schedules).values(late_at=late_at))
@@ -300,13 +300,13 @@ class Schedules:
     async def read(self, number: int) -> ScheduleState:
         """The schedule of a site. A site without a row has an empty one."""
         wanted = select(schedules).where(schedules.c.site.in_([EVERYTHING, number]))
-        rows = {row.site: row for row in await self._database.fetch(wanted)}
+        rows = {row.site: row for row in await self.database.fetch(wanted)}
         paused_everything = EVERYTHING in rows and rows[EVERYTHING].paused_at is not None
         return read_state(rows.get(number), paused_everything=paused_everything)
 
     async def find_next_due(self) -> datetime | None:
         """When the next execution after now is due. None where there is none, or everything is paused."""
-        rows = await self._database.look_up(next_due, {"now": to_milliseconds(self._clock.now())})
+        rows = await self.database.look_up(next_due, {"now": to_milliseconds(self.clock.now())})
         return from_milliseconds(rows[0].next_at) if rows else None
 
     async def list_late(self, *, limit: int = 100) -> list[LateSite]:
@@ -319,18 +319,18 @@ class Schedules:
             .order_by(schedules.c.late_at)
             .limit(limit)
         )
-        rows = await self._database.fetch(late)
+        rows = await self.database.fetch(late)
         return [LateSite(row.id, from_milliseconds(row.late_at), read_timestamp(row.last_run_at)) for row in rows]
 
     async def count_late(self) -> int:
         """How many sites `list_late` could list."""
         late = select(func.count()).select_from(schedules).where(self._is_late())
-        return int(await self._database.fetch_value(late))
+        return int(await self.database.fetch_value(late))
 
     async def _count_sites(self, connection: AsyncConnection) -> None:
         """Count the sites that have a schedule, once in a while."""
-        now = self._clock.monotonic()
-        if self._interval and now >= self._count_until:
+        now = self.clock.monotonic()
+        if self.interval and now >= self._count_until:
             counted = select(func.count()).select_from(schedules).where(_can_be_due)
             self._count = int((await connection.execute(counted)).scalar_one())
             self._count_until = now + _COUNT_EVERY.total_seconds()
@@ -340,7 +340,7 @@ class Schedules:
         if times is None:
             return dict.fromkeys(_PLANNED)
         # Long enough for one request of each site, at the pace of one engine. A spread of 0 stays 0.
-        spread = max(self._spread, self._count * self._interval) if self._spread else self._spread
+        spread = max(self.spread, self._count * self.interval) if self.spread else self.spread
         return {
             "next_at": to_milliseconds(find_start(times, site=site, spread=spread)),
             "late_at": to_milliseconds(now + times.two_periods),
@@ -351,7 +351,7 @@ class Schedules:
         """Write these rows. A row keeps its times where neither its cron nor whether it is due changed."""
         if not rows:
             return
-        insert = self._database.insert(schedules)
+        insert = self.database.insert(schedules)
         new = insert.excluded
         changed = or_(schedules.c.cron != new.cron, schedules.c.next_at.is_(None) != new.next_at.is_(None))
         values = {name: new[name] for name in ("cron", *_PLANNED)}

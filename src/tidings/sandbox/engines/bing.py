@@ -30,6 +30,7 @@ _HTML = {"Content-Type": "text/html"}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNFIT = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 _LONGEST_URL = 2_048
+_MONTHLY_QUOTA = 3_100
 # Matches everything that `_read_key` accepts as a key, so that the mask covers all.
 _KEY = re.compile(r"(apikey=)[^&\s]*", re.IGNORECASE)
 
@@ -107,7 +108,7 @@ class SandboxBing(StandIn[BingRequest]):
     """Bing's API with the accounts of `keys`, which lists the origins of the sites of each key.
 
     `now`: decides the UTC day that a URL counts for. `reports_remaining`: GetUrlSubmissionQuota answers the remaining
-    quota, else the total. The monthly quota is only reported, and 31 times the daily one.
+    quota, else the total. The monthly quota is only reported.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class SandboxBing(StandIn[BingRequest]):
     def _tell_quota(self, call: BingRequest) -> SandboxAnswer:
         daily = self._count_remaining(str(call.origin)) if self.reports_remaining else self.daily_quota
         kind = "UrlSubmissionQuota:#Microsoft.Bing.Webmaster.Api"
-        return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": 31 * self.daily_quota}})
+        return answer_json({"d": {"__type": kind, "DailyQuota": daily, "MonthlyQuota": _MONTHLY_QUOTA}})
 
     def _count_remaining(self, site: str) -> int:
         return max(0, self.daily_quota - self.used(site))

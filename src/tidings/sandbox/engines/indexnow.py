@@ -4,8 +4,7 @@ of `indexnow_rules`.
 
 import ipaddress
 from collections import Counter
-from datetime import timedelta
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -31,12 +30,6 @@ _JSON = "application/json; charset=utf-8"
 _KEY_TIMEOUT = aiohttp.ClientTimeout(total=5)
 
 
-class KeyCheck(StrEnum):
-    ONCE = "once"  # a key file that was right once is not fetched again
-    ALWAYS = "always"
-    NEVER = "never"  # for hosts that no one could fetch from here
-
-
 class _KeyFile(Enum):
     GOOD = auto()
     UNREACHABLE = auto()
@@ -44,26 +37,12 @@ class _KeyFile(Enum):
 
 
 class SandboxEngine(StandIn[Submission]):
-    """One engine.
+    """One engine. Unless it `checks_keys`, it takes every key, for hosts that nobody can reach from here."""
 
-    `pending`: the number of accepted submissions that are answered 202 before the first 200. `rate_limit`: a request
-    that arrives sooner than this after the previous one is answered 429.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        key_check: KeyCheck = KeyCheck.ONCE,
-        pending: int = 0,
-        rate_limit: timedelta | None = None,
-        port: int = 0,
-    ) -> None:
+    def __init__(self, name: str, *, checks_keys: bool = True, port: int = 0) -> None:
         super().__init__(name, port=port)
         self.accepted: Counter[str] = Counter()
-        self.key_check = key_check
-        self.pending = pending
-        self.rate_limit = rate_limit
+        self._checks_keys = checks_keys
         self._known_keys: set[tuple[str, str]] = set()
         self._client: aiohttp.ClientSession | None = None
 
@@ -98,9 +77,6 @@ class SandboxEngine(StandIn[Submission]):
             return SandboxAnswer(404)
         if request.method not in ("GET", "POST"):
             return SandboxAnswer(405, headers={"Allow": "GET, POST"})
-        gap = self._log.gap_before(exchange.number)
-        if self.rate_limit is not None and gap is not None and gap < self.rate_limit:
-            return SandboxAnswer(429)
         return await self._judge_submission(asked)
 
     def settle(self, recorded: Recorded, *, status: int) -> None:
@@ -117,14 +93,11 @@ class SandboxEngine(StandIn[Submission]):
                 return SandboxAnswer(403, NOT_VERIFIED_BODY.encode(), content_type=_JSON)
             case _KeyFile.DIFFERENT:
                 return SandboxAnswer(403, FORBIDDEN_BODY.encode(), content_type=_JSON)
-        if self.pending > 0:
-            self.pending -= 1
-            return SandboxAnswer(202)
         return SandboxAnswer(200)
 
     async def _check_key_file(self, key: str, location: str) -> _KeyFile:
-        known = self.key_check is KeyCheck.ONCE and (key, location) in self._known_keys
-        if known or self.key_check is KeyCheck.NEVER:
+        """A key file that was right once is not fetched again."""
+        if not self._checks_keys or (key, location) in self._known_keys:
             return _KeyFile.GOOD
         finding = await self._fetch_key_file(key, location)
         if finding is _KeyFile.GOOD:

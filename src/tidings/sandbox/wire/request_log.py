@@ -99,12 +99,6 @@ class RequestLog:
         if not self._in_flight:
             self._idle.set()
 
-    def gap_before(self, number: int) -> timedelta | None:
-        """The time since the request before this one. None for the first."""
-        if number == 0:
-            return None
-        return timedelta(seconds=self._requests[number].at - self._requests[number - 1].at)
-
     async def wait_for(self, count: int, *, timeout: timedelta) -> None:
         """Wait until `count` requests were read to their ends. Raises TimeoutError."""
         try:

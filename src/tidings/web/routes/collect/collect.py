@@ -3,7 +3,7 @@ open to the workflow token too; changes need an admin's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from fastapi import Path, Query, Response
 
@@ -21,7 +21,7 @@ from tidings.collect.write.writer import Writer
 from tidings.core.db.database import Database
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
-from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
+from tidings.web.errors import problem, refuse_field
 from tidings.web.middleware.auth import require
 from tidings.web.models import collect as shapes
 
@@ -84,13 +84,13 @@ def _add_keyword_routes(router: ApiRouter, services: CollectServices) -> None:
     async def add_keyword(body: shapes.KeywordBody, _grant: ChangeGrant) -> shapes.AddedKeywordAnswer:
         """A keyword that the platform cannot search for as things are (no feeds, a missing package) is refused."""
         if body.platform not in (names := list_platforms()):
-            _refuse("platform", f"there is no such platform; the platforms are {', '.join(names)}")
+            refuse_field("platform", f"there is no such platform; the platforms are {', '.join(names)}")
         refresh = _read_refresh(body)
         try:
             services.keyword_checks.check(body.platform, body.keyword, comments=body.comments)
             await keywords.add(body.platform, body.keyword, pages=body.pages, refresh=refresh, comments=body.comments)
         except CrawlError as error:
-            _refuse("keyword", error.message)
+            refuse_field("keyword", error.message)
         services.wake()
         wanted = (body.platform, body.keyword.strip())
         [added] = [each for each in await keywords.list_all() if (each.platform, each.keyword) == wanted]
@@ -104,7 +104,7 @@ def _read_refresh(body: shapes.KeywordBody) -> RefreshPlan | None:
     try:
         return parse_refresh(body.refresh.every, body.refresh.period)
     except CrawlError as error:
-        _refuse("refresh", error.message)
+        refuse_field("refresh", error.message)
 
 
 def _add_keyword_changes(router: ApiRouter, services: CollectServices) -> None:
@@ -166,7 +166,7 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
         try:
             note = find_note(body.url)
         except NoteUrlError as error:
-            _refuse("url", str(error))
+            refuse_field("url", str(error))
         new = NewCandidate(platform=note.platform, note_id=note.note_id, note_url=note.url, title="", source_keyword="")
         created = await services.writer.corrections.add_candidate(new)
         services.wake()
@@ -175,11 +175,7 @@ def _add_candidate_routes(router: ApiRouter, services: CollectServices) -> None:
     @router.post("/candidates/retry", summary="Try failed candidates again")
     async def retry_candidates(body: shapes.RetryBody, _grant: ChangeGrant) -> shapes.RequeuedAnswer:
         if body.note_ids is not None and body.platform is None:
-            _refuse("platform", "it is required with noteIds")
+            refuse_field("platform", "it is required with noteIds")
         count = await services.writer.corrections.requeue(body.platform, note_ids=body.note_ids)
         services.wake()
         return shapes.RequeuedAnswer(requeued=count)
-
-
-def _refuse(field: str, message: str) -> NoReturn:
-    raise ProblemError(refuse_input([FieldError(field, message)]))

@@ -23,7 +23,7 @@ from tidings.collect.write.writer import Writer
 from tidings.core.clock import Clock, parse_timestamp
 from tidings.core.secrets.scopes import Grant, Scope
 from tidings.web.description import ApiRouter, problem_answers
-from tidings.web.errors import FieldError, ProblemError, problem, refuse_input
+from tidings.web.errors import problem, refuse_field
 from tidings.web.middleware.auth import require
 from tidings.web.models.comments import CommentsAnswer
 from tidings.web.models.notes import NoteAnswer, NotesAnswer
@@ -60,15 +60,7 @@ def read_filter(
     q: Annotated[str | None, Query(max_length=256, description="Words in title, author, tags or text.")] = None,
 ) -> NoteFilter:
     """The filter that the query parameters name."""
-    return NoteFilter(
-        platform=platform,
-        keyword=keyword,
-        author=author,
-        kind=kind,
-        since=since,
-        until=until,
-        text=q,
-    )
+    return NoteFilter(platform=platform, keyword=keyword, author=author, kind=kind, since=since, until=until, text=q)
 
 
 def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> ApiRouter:
@@ -100,7 +92,7 @@ def make_notes_router(exporter: Exporter, *, writer: Writer, clock: Clock) -> Ap
         try:
             check_export(form, content)
         except ExportError as error:
-            raise ProblemError(refuse_input([FieldError(field="of", message=str(error))])) from None
+            refuse_field("of", str(error))
         name = f"{content.value.replace('all', 'notes')}-{clock.now():%Y-%m-%d}.{form.value}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         pieces: AsyncIterator[bytes] = exporter.export(wanted, form, content=content)
