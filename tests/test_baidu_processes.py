@@ -56,7 +56,7 @@ def make_pushing_site() -> Site:
 
 
 def open_quota(database: Database, clock: Clock) -> Quota:
-    terms = BAIDU_KIND.terms
+    terms = BAIDU_KIND
     return Quota(database, terms=terms, site=1, day=terms.find_day(NOON), limit=QUOTA, clock=clock)
 
 

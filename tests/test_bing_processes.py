@@ -68,7 +68,7 @@ def make_spender_site() -> Site:
 def make_quota(database: Database, site: Site) -> Quota:
     return Quota(
         database,
-        terms=BING_KIND.terms,
+        terms=BING_KIND,
         site=site.number,
         day=NOON.date(),
         limit=site.bing.daily_quota,

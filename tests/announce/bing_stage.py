@@ -58,7 +58,7 @@ class BingStage:
     def quota(self, day: date | None = None) -> Quota:
         return Quota(
             self.bench.database,
-            terms=BING_KIND.terms,
+            terms=BING_KIND,
             site=self.site.number,
             day=day or self.clock.now().date(),
             limit=self.site.bing.daily_quota,

@@ -255,7 +255,7 @@ class AnnounceMachine(WorldMachine):
 
     async def count_used(self, day: date) -> int:
         database, number = self.installation.database, self.site.number
-        quota = Quota(database, terms=BING_KIND.terms, site=number, day=day, limit=self.quota, clock=self.clock)
+        quota = Quota(database, terms=BING_KIND, site=number, day=day, limit=self.quota, clock=self.clock)
         return (await quota.read()).used
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from tests.announce.service_stage import ServiceStage, open_service
 from tests.announce.stage import Events, pick_events, write_urlset
 from tests.conftest import BenchMaker
 from tests.fakes import StageClock
-from tidings.announce.channels.protocols.bing import BING
+from tidings.announce.channels.protocols.bing import BING_KIND
 from tidings.announce.execution.alerts import Finding, examine
 from tidings.announce.execution.report import EngineReport, RankedReport, Report
 from tidings.announce.ledger.ledger import Channel
@@ -71,11 +71,11 @@ def test_what_was_not_read_whole_says_nothing_of_its_size(report: Report) -> Non
 
 
 @pytest.mark.parametrize(("failed", "many"), [(0, False), (10, False), (11, True), (100, True)])
-@pytest.mark.parametrize("engine", [ENGINE, BING], ids=str)
+@pytest.mark.parametrize("engine", [ENGINE, BING_KIND.engine], ids=str)
 def test_more_than_a_tenth_failed_and_not_a_tenth(failed: int, many: bool, engine: Engine) -> None:
     """A24: of what was attempted at an engine, or at Bing, with reason, count and action."""
     line = EngineReport(engine, succeeded=100 - failed, failed=failed, reason="HTTP 422", advice="Look at it.")
-    if engine == BING:
+    if engine == BING_KIND.engine:
         report = replace(make_report(), ranked={Channel.BING: RankedReport(engine=line)})
     else:
         report = replace(make_report(), engines={engine.endpoint: line})
@@ -186,7 +186,7 @@ async def test_bing_switched_off_is_reported_once_until_it_takes_something(
         stage = await stage.change(bing=BingSettings.make(enabled=True, key="wrong-key", daily_quota=50))
         for _ in range(2):
             await stage.run()
-        subject = f"{stage.site.id} at {BING}"
+        subject = f"{stage.site.id} at {BING_KIND.engine}"
         assert ("channel_off", subject) in await stage.list_open()
         stage = await stage.change(bing=good)
         for _ in range(2):

@@ -299,7 +299,7 @@ async def test_pages_go_one_by_one_within_the_quota_and_the_pace(make_bench: Ben
 )
 def test_the_quotas_day_is_that_of_california(at: datetime, day: date) -> None:
     """A28, A43: midnight Pacific time, in winter and in summer."""
-    assert GOOGLE_KIND.terms.find_day(at) == day
+    assert GOOGLE_KIND.find_day(at) == day
 
 
 def test_pages_that_are_not_declared_are_never_sent_to_the_indexing_api() -> None:

@@ -13,7 +13,7 @@ from tidings.announce.channels.protocols.bing import BING_KIND
 from tidings.announce.channels.quota.quota import Quota, QuotaTerms, read_limit
 from tidings.core.db.database import Database
 
-BAIDU, BING = BAIDU_KIND.terms, BING_KIND.terms
+BAIDU, BING = BAIDU_KIND, BING_KIND
 LIMIT = 10
 DAY = timedelta(days=1)
 

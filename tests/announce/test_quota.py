@@ -33,7 +33,7 @@ class Book:
 
     def __init__(self, database: Database, clock: FakeClock, *, site: int = 1, day: date = TODAY, limit: int = LIMIT):
         self.clock = clock
-        self.quota = Quota(database, terms=BING_KIND.terms, site=site, day=day, limit=limit, clock=clock)
+        self.quota = Quota(database, terms=BING_KIND, site=site, day=day, limit=limit, clock=clock)
         self._database = database
 
     async def read(self) -> QuotaState:

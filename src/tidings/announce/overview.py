@@ -308,7 +308,7 @@ def _select_details(known: Sequence[Any], *, now: datetime) -> Select[Any]:
         & running.c.id.in_([row.running_row for row in known if row.running_row is not None]),
     )
     for kind in RANKED_KINDS:
-        tables, quota = join_quota(tables, kind, day=kind.terms.find_day(now).isoformat())
+        tables, quota = join_quota(tables, kind, day=kind.find_day(now).isoformat())
         columns += quota
     return select(*columns).select_from(tables).where(sites.c.number.in_([row.number for row in known]))
 
@@ -337,7 +337,7 @@ def _read_summary(known: Any, row: Any, days: Mapping[Channel, Sequence[DayCount
     settings = json.loads(row.settings)
     result = json.loads(row.last_result or "{}")
     enabled = [kind for kind in RANKED_KINDS if settings.get(kind.fields.enabled)]
-    quotas = {kind.channel: read_quota(row, kind, settings, day=kind.terms.find_day(now)) for kind in enabled}
+    quotas = {kind.channel: read_quota(row, kind, settings, day=kind.find_day(now)) for kind in enabled}
     condition = _CONDITIONS[known.rank]
     return SiteSummary(
         id=row.id,

@@ -121,7 +121,7 @@ async def read_overview(
     values = {
         "site_id": site_id,
         "workflow": name_workflow(site_id),
-        **{f"{kind.channel}_day": kind.terms.find_day(now).isoformat() for kind in RANKED_KINDS},
+        **{f"{kind.channel}_day": kind.find_day(now).isoformat() for kind in RANKED_KINDS},
         "now": to_milliseconds(now),
     }
     rows = await database.look_up(_STATUS, values)
@@ -193,7 +193,7 @@ def _read_channel(row: Any, kind: RankedKind, *, now: datetime) -> ChannelStatus
     settings = json.loads(row.settings)
     if not settings.get(kind.fields.enabled, False):
         return ChannelStatus()
-    quota = read_quota(row, kind, settings, day=kind.terms.find_day(now))
+    quota = read_quota(row, kind, settings, day=kind.find_day(now))
     return ChannelStatus(quota, read_timestamp(getattr(row, f"{kind.channel}_last")))
 
 

@@ -121,13 +121,13 @@ class AnnounceMetrics:
         families = [GaugeMetricFamily(name, text, labels=["channel"]) for name, text in _QUOTA_GAUGES]
         now = self.clock.now()
         for kind in RANKED_KINDS:
-            day = kind.terms.find_day(now)
+            day = kind.find_day(now)
             tables, quota = join_quota(sites, kind, day=day.isoformat())
             backlog = channel_backlogs.alias()
             is_its_backlog = and_(backlog.c.site == sites.c.number, backlog.c.channel == kind.channel.value)
             # Most sites of a fleet do not use the channel, and need not be read. The JSON decides.
             is_on = or_(*(sites.c.settings.contains(f'"{kind.fields.enabled}": {on}') for on in ("true", '"')))
-            project = sites.c.google_project if kind.terms.shared else null()
+            project = sites.c.google_project if kind.shared else null()
             statement = (
                 select(sites.c.number, project.label("project"), sites.c.settings, *quota, backlog.c.pages)
                 .select_from(tables.outerjoin(backlog, is_its_backlog))

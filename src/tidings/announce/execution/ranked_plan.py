@@ -159,7 +159,7 @@ class RankedPlan:
 
     def _count_candidates(self, quota: QuotaState) -> int:
         """How many pages may go out in this execution, at most."""
-        if self.can_send and self.channel.kind.terms.learns and not quota.learned:
+        if self.can_send and self.channel.kind.learns and not quota.learned:
             return max(quota.remaining, LEAST_CANDIDATES)
         return quota.remaining
 

@@ -109,14 +109,12 @@ class Ledger:
     def __init__(self, database: Database, *, site: int, channel: Channel) -> None:
         self._database = database
         self._names = {"site": site, "channel": channel.value}
+        self._ours = (ledger.c.site == site, ledger.c.channel == channel.value)
         self._asked = database.numbers_sql("hashes", column="url_hash")
 
     async def is_empty(self) -> bool:
         """Whether no page of this site was ever accepted on this channel."""
-        entry = select(ledger.c.url_hash).where(
-            ledger.c.site == self._names["site"], ledger.c.channel == self._names["channel"]
-        )
-        return await self._database.fetch_row(entry.limit(1)) is None
+        return not await self._database.fetch(select(ledger.c.url_hash).where(*self._ours).limit(1))
 
     async def look_up(self, hashes: Sequence[int], *, older_than: int) -> Look:
         """One pass over `hashes`, best in order: those unknown, or submitted before `older_than`."""
@@ -150,11 +148,7 @@ class Ledger:
         """All entries from `since` on; None where there are more than `most`."""
         statement = (
             select(ledger.c.url_hash, ledger.c.submitted_at, ledger.c.lastmod)
-            .where(
-                ledger.c.site == self._names["site"],
-                ledger.c.channel == self._names["channel"],
-                ledger.c.submitted_at >= since,
-            )
+            .where(*self._ours, ledger.c.submitted_at >= since)
             .limit(most + 1)
         )
         found = {row[0]: Entry(row[1], row[2]) for row in await self._database.fetch(statement)}
@@ -201,34 +195,17 @@ class Ledger:
 
     async def forget(self, connection: AsyncConnection, *, since: int) -> int:
         """Undo what was entered at or after `since`; those pages are due again. Returns how many."""
-        result = await connection.execute(
-            delete(ledger).where(
-                ledger.c.site == self._names["site"],
-                ledger.c.channel == self._names["channel"],
-                ledger.c.submitted_at >= since,
-            )
-        )
-        return result.rowcount
+        return (await connection.execute(delete(ledger).where(*self._ours, ledger.c.submitted_at >= since))).rowcount
 
     async def count(self, *, since: int) -> int:
         """How many pages were entered at or after `since` (milliseconds)."""
-        statement = select(func.count()).where(
-            ledger.c.site == self._names["site"],
-            ledger.c.channel == self._names["channel"],
-            ledger.c.submitted_at >= since,
+        return int(
+            await self._database.fetch_value(select(func.count()).where(*self._ours, ledger.c.submitted_at >= since))
         )
-        return int(await self._database.fetch_value(statement))
 
     async def purge(self, connection: AsyncConnection, *, before: int) -> int:
         """Delete entries that expired long ago. Returns how many."""
-        result = await connection.execute(
-            delete(ledger).where(
-                ledger.c.site == self._names["site"],
-                ledger.c.channel == self._names["channel"],
-                ledger.c.submitted_at < before,
-            )
-        )
-        return result.rowcount
+        return (await connection.execute(delete(ledger).where(*self._ours, ledger.c.submitted_at < before))).rowcount
 
 
 def _read_numbers(value: str | list[int] | None) -> list[int]:

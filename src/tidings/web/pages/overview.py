@@ -265,8 +265,8 @@ def _describe_column(channel: Channel, formats: Formats) -> tuple[str, str]:
 
 def find_reset(channel: Channel, now: datetime) -> datetime:
     """When the channel's quota resets: each channel has a day of its own."""
-    terms = find_channel_kind(channel).terms
-    return QuotaState(terms.find_day(now), 0, zone=terms.zone).resets_at
+    kind = find_channel_kind(channel)
+    return QuotaState(kind.find_day(now), 0, zone=kind.zone).resets_at
 
 
 def _describe_channel(site: SiteSummary, channel: Channel, formats: Formats) -> ChannelCell:

@@ -9,15 +9,12 @@ from tidings.announce.channels.answer import ChannelRequest, Outcome, Verdict
 from tidings.announce.channels.channel import SendingLimits
 from tidings.announce.channels.google.access import DEFAULT_GOOGLE_BASE, GoogleAccess
 from tidings.announce.channels.quota.api import CLOSED_AT_ONCE
-from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.google_settings import GOOGLE_FIELDS
-from tidings.announce.site.site import Engine, Site, find_origin
+from tidings.announce.site.site import Site, find_origin
 
 INDEXING_SCOPE = "https://www.googleapis.com/auth/indexing"
-# The engine's name in the outbox and in summaries.
-GOOGLE = Engine(endpoint="google", host="google")
 
 _INDEXING_BASE = "https://indexing.googleapis.com"
 
@@ -46,11 +43,13 @@ def _find_sunday(year: int, month: int, number: int) -> datetime:
 
 
 GOOGLE_KIND = RankedKind(
-    QuotaTerms(Channel.GOOGLE, "Google", zone=PacificTime(), shared=True),
-    GOOGLE,
-    GOOGLE_FIELDS,
-    lambda site: site.google,
-    SendingLimits(
+    Channel.GOOGLE,
+    "Google",
+    zone=PacificTime(),
+    shared=True,
+    fields=GOOGLE_FIELDS,
+    pick=lambda site: site.google,
+    limits=SendingLimits(
         batch_size=100,
         urls_per_request=1,
         # A request has one URL: nothing can be halved.

@@ -22,26 +22,25 @@ from tidings.announce.channels.quota.api import (
     make_advice,
     read_document,
 )
-from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BaiduSettings
-from tidings.announce.site.site import Engine, Site
+from tidings.announce.site.site import Site
 from tidings.core.net.client import Answer
 
 # Baidu documents plain http; https works for some (BAIDU_API_BASE).
 DEFAULT_BAIDU_BASE = "http://data.zz.baidu.com"
-# The engine's name in the outbox and in summaries.
-BAIDU = Engine(endpoint="baidu", host="baidu")
 MOST_URLS = 2_000
 # Midnight of Baidu's day.
 BEIJING = timezone(timedelta(hours=8))
 BAIDU_KIND = RankedKind(
-    QuotaTerms(Channel.BAIDU, "Baidu", zone=BEIJING, learns=True),
-    BAIDU,
-    BaiduSettings.fields,
-    lambda site: site.baidu,
-    SendingLimits(
+    Channel.BAIDU,
+    "Baidu",
+    zone=BEIJING,
+    learns=True,
+    fields=BaiduSettings.fields,
+    pick=lambda site: site.baidu,
+    limits=SendingLimits(
         batch_size=MOST_URLS,
         urls_per_request=MOST_URLS,
         # Baidu names the URLs that it does not take: nothing is halved.

@@ -23,23 +23,20 @@ from tidings.announce.channels.quota.api import (
     make_advice,
     read_document,
 )
-from tidings.announce.channels.quota.quota import QuotaTerms
 from tidings.announce.channels.quota.ranked import RankedKind
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.channel_settings import BingSettings
-from tidings.announce.site.site import Engine, Site
+from tidings.announce.site.site import Site
 from tidings.core.net.client import Answer
 
 DEFAULT_BASE = "https://ssl.bing.com/webmaster/api.svc/json"
-# The engine's name in the outbox and in summaries.
-BING = Engine(endpoint="bing", host="bing")
 MOST_URLS = 100
 BING_KIND = RankedKind(
-    QuotaTerms(Channel.BING, "Bing"),
-    BING,
-    BingSettings.fields,
-    lambda site: site.bing,
-    SendingLimits(
+    Channel.BING,
+    "Bing",
+    fields=BingSettings.fields,
+    pick=lambda site: site.bing,
+    limits=SendingLimits(
         batch_size=MOST_URLS,
         urls_per_request=MOST_URLS,
         # Bing does not say which URL it dislikes: a batch is halved until it is found, but not without end.

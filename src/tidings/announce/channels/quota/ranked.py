@@ -28,13 +28,10 @@ TRUSTED_FOR = timedelta(days=2)
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RankedKind:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedKind(QuotaTerms):
     """One channel with a quota."""
 
-    terms: QuotaTerms
-    # Its name in the outbox and in summaries.
-    engine: Engine
     # The names of its settings, and its settings of a site.
     fields: RankedFields
     pick: Callable[[Site], RankedSettings]
@@ -43,24 +40,21 @@ class RankedKind:
     refusal_may_pass: bool = False
 
     @property
-    def channel(self) -> Channel:
-        return self.terms.channel
-
-    @property
-    def title(self) -> str:
-        return self.terms.title
+    def engine(self) -> Engine:
+        """Its name in the outbox and in summaries."""
+        return Engine(endpoint=str(self.channel), host=str(self.channel))
 
     @property
     def tells_limit(self) -> bool:
         """Whether the limit that the channel named may count."""
-        return self.terms.learns or self.fields.asks
+        return self.learns or self.fields.asks
 
     def find_limit(self, settings: Mapping[str, Any], *, allowed: int | None) -> int:
         """The limit of a day, by the site's stored settings and by what the channel named last."""
         configured = settings.get(self.fields.daily_quota, self.fields.default_quota)
         if configured == AUTO:
             return read_limit(allowed, configured=self.fields.default_quota)
-        return read_limit(allowed if self.terms.learns else None, configured=int(configured))
+        return read_limit(allowed if self.learns else None, configured=int(configured))
 
 
 def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock, at: datetime | None = None) -> Quota:
@@ -68,9 +62,9 @@ def open_quota(site: Site, kind: RankedKind, *, database: Database, clock: Clock
     settings = kind.pick(site)
     return Quota(
         database,
-        terms=kind.terms,
+        terms=kind,
         site=site.number,
-        day=kind.terms.find_day(at or clock.now()),
+        day=kind.find_day(at or clock.now()),
         limit=settings.daily_quota,
         clock=clock,
         asked=settings.auto,

@@ -20,7 +20,7 @@ def join_quota(tables: FromClause, kind: RankedKind, *, day: Any) -> tuple[FromC
     lately = select_allowed(sites.c.number, channel, day=day).scalar_subquery() if kind.tells_limit else null()
     columns = [
         *(today.c[name].label(f"{channel}_{name}") for name in _STORED),
-        *select_elsewhere(kind.terms, site=sites.c.number, project=sites.c.google_project, day=day),
+        *select_elsewhere(kind, site=sites.c.number, project=sites.c.google_project, day=day),
         lately.label(f"{channel}_allowed_lately"),
     ]
     is_today = and_(today.c.site == sites.c.number, today.c.channel == channel.value, today.c.day == day)
@@ -40,6 +40,6 @@ def read_quota(row: Any, kind: RankedKind, settings: Mapping[str, Any], *, day: 
         full=bool(read("full") or read("full_elsewhere")),
         updated_at=read_timestamp(read("updated_at")),
         submitted_at=read_timestamp(read("submitted_at")),
-        zone=kind.terms.zone,
+        zone=kind.zone,
         learned=read("allowed") is not None,
     )
