@@ -4,11 +4,36 @@ import multiprocessing
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.pool import Pool
+from typing import Any
 
 from tests.waiting import wait_until
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tests.conftest", "sqlalchemy.dialects.postgresql.psycopg", "psycopg_binary"])
+
+
+_line: Any = None
+
+
+def _take_line(barrier: Any) -> None:
+    global _line
+    _line = barrier
+
+
+@contextmanager
+def open_pool(processes: int) -> Iterator[Pool]:
+    """Other processes, whose functions call `wait_at_line` to begin together."""
+    with FORKED.Pool(processes, initializer=_take_line, initargs=(FORKED.Barrier(processes),)) as pool:
+        yield pool
+        pool.close()
+        pool.join()
+
+
+def wait_at_line(seconds: float) -> None:
+    """In a process of `open_pool`: return once all have come here."""
+    _line.wait(seconds)
 
 
 def list_readers(parent: int | None = None) -> set[int]:

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Select, event, func, insert, select, update
 
 from tests.fakes import FakeClock
-from tests.processes import FORKED
+from tests.processes import open_pool, wait_at_line
 from tidings.announce.schedule.table import (
     LateSite,
     Schedules,
@@ -43,7 +43,6 @@ PROCESSES = 2
 SOON = 30.0
 
 # What a process of the pool keeps: the line they start from.
-_KEPT: dict[str, Any] = {}
 
 
 @pytest.fixture
@@ -290,17 +289,11 @@ async def test_a_site_that_somebody_executes_is_not_listed(
     assert await list_due(database, planned) == [site.number]
 
 
-def keep_barrier(barrier: Any) -> None:
-    _KEPT["barrier"] = barrier
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Two other processes that can start from one line."""
-    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
+    with open_pool(PROCESSES) as made:
         yield made
-        made.close()
-        made.join()
 
 
 def begin_in_process(url: str) -> list[int]:
@@ -311,7 +304,7 @@ def begin_in_process(url: str) -> list[int]:
         planned = Schedules(database, clock=SystemClock())
         begun: list[int] = []
         try:
-            _KEPT["barrier"].wait(SOON)
+            wait_at_line(SOON)
             while await list_due(database, planned):
                 begun += await run_due(database, planned)
         finally:

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tests.fakes import FakeClock
-from tests.processes import FORKED
+from tests.processes import FORKED, open_pool, wait_at_line
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.execution_table import KEPT, last_executions, purge_executions
@@ -192,17 +192,11 @@ async def test_the_public_id_tells_the_time_and_is_not_repeated(running: Executi
     assert {execution.started_at for execution in made} == {clock.now()}
 
 
-def keep_barrier(barrier: Any) -> None:
-    _KEPT["barrier"] = barrier
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Other processes that can start from one line."""
-    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
+    with open_pool(PROCESSES) as made:
         yield made
-        made.close()
-        made.join()
 
 
 def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
@@ -215,7 +209,7 @@ def acquire_in_process(url: str, data_dir: str) -> tuple[bool, str]:
         database = open_database(url)
         try:
             worker = Executions(database, clock=SystemClock(), process_lock=_KEPT["holder"])
-            _KEPT["barrier"].wait(SOON)
+            wait_at_line(SOON)
             return True, (await worker.acquire(NAME, kind=KIND)).public_id
         except AlreadyRunningError as error:
             return False, error.execution_id

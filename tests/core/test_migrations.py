@@ -16,7 +16,7 @@ from sqlalchemy import Connection, inspect, text
 import tidings
 import tidings.wiring.opening
 from tests.postgres import Server
-from tests.processes import FORKED
+from tests.processes import open_pool, wait_at_line
 from tidings.core.clock import SystemClock
 from tidings.core.db.compatibility import OLDEST_REVISION, compatibility, read_oldest_revision
 from tidings.core.db.database import (
@@ -44,7 +44,6 @@ EVERY_REVISION = sorted(
 Description = dict[str, Any]
 
 # What a process of the pool keeps: the line they start from.
-_KEPT: dict[str, Any] = {}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -302,24 +301,18 @@ async def test_preparing_again_keeps_what_was_written(database: Database) -> Non
     assert rows == [("one", 7)]
 
 
-def keep_barrier(barrier: Any) -> None:
-    _KEPT["barrier"] = barrier
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Two other processes that can start from one line."""
-    with FORKED.Pool(2, initializer=keep_barrier, initargs=(FORKED.Barrier(2),)) as made:
+    with open_pool(2) as made:
         yield made
-        made.close()
-        made.join()
 
 
 def prepare_in_process(url: str) -> str | None:
     async def run() -> str | None:
         database = open_database(url)
         try:
-            _KEPT["barrier"].wait(SOON)
+            wait_at_line(SOON)
             await tidings.wiring.opening.prepare_tables(database)
             return await find_revision(database)
         finally:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import select, text
 
-from tests.announce.test_site_documents import ACCOUNT
+from tests.announce.test_site_documents import ACCOUNT, DEFAULTS
 from tests.web.api_stage import BING_KEY, KEY, MASK, ApiStage, open_api
 from tidings.announce.site.table import sites
 from tidings.core.db.database import metadata
@@ -42,36 +42,13 @@ async def test_new_site_is_answered_with_every_field_and_its_default(api: ApiSta
     assert answer.status == 201
     assert answer.json == {
         "site": {
+            **DEFAULTS,
             "id": host,
             "host": host,
             "sitemapUrl": api.web.sitemap_url,
             "sitemapUrls": [api.web.sitemap_url],
-            "backupSitemapUrls": [],
-            "indexnowKey": MASK,
             "keyLocation": f"{api.web.origin}/{MASK}.txt",
             "searchEngines": [api.engine.endpoint],
-            "submitMethod": "auto",
-            "schedule": "0 0 * * *",
-            "announceRemoved": False,
-            "enabled": True,
-            "group": None,
-            "hookSecret": None,
-            "pageCheck": "off",
-            "pageCheckLimit": 100,
-            "bingEnabled": False,
-            "bingApiKey": None,
-            "bingDailyQuota": 100,
-            "bingPriority": "newest",
-            "baiduEnabled": False,
-            "baiduToken": None,
-            "baiduDailyQuota": 10,
-            "baiduPriority": "newest",
-            "baiduSite": None,
-            "googleIndexing": None,
-            "googleCredentials": None,
-            "googleDailyQuota": 200,
-            "googlePriority": "newest",
-            "googleProperty": None,
         }
     }
     assert await api.read(f"/api/sites/{host}") == answer.json

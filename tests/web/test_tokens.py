@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Executable, text
 
 from tests.fakes import FakeClock
-from tests.processes import FORKED
+from tests.processes import open_pool, wait_at_line
 from tidings.core.clock import SystemClock
 from tidings.core.db.database import Database, open_database
 from tidings.core.secrets.scopes import Grant, Scope
@@ -18,8 +18,6 @@ from tidings.core.secrets.tokens import FIRST_NAME, Tokens, digest_token
 
 SOON = 30.0
 PROCESSES = 4
-
-_KEPT: dict[str, Any] = {}
 
 
 @pytest.fixture
@@ -201,17 +199,11 @@ async def test_no_first_token_is_made_beside_another_admin_s(tokens: Tokens) -> 
     assert await tokens.ensure_admin() is not None
 
 
-def keep_barrier(barrier: Any) -> None:
-    _KEPT["barrier"] = barrier
-
-
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """Other processes that can start from one line."""
-    with FORKED.Pool(PROCESSES, initializer=keep_barrier, initargs=(FORKED.Barrier(PROCESSES),)) as made:
+    with open_pool(PROCESSES) as made:
         yield made
-        made.close()
-        made.join()
 
 
 def ensure_in_process(url: str) -> str | None:
@@ -220,7 +212,7 @@ def ensure_in_process(url: str) -> str | None:
         try:
             async with database.read() as connection:
                 await connection.execute(text("SELECT 1"))
-            _KEPT["barrier"].wait(SOON)
+            wait_at_line(SOON)
             made = await Tokens(database, clock=SystemClock()).ensure_admin()
             return None if made is None else made.reveal()
         finally:
