@@ -258,11 +258,12 @@ def test_nothing_that_could_be_chosen_is_passed_over_by_its_text(shape: str) -> 
         timestamps = [NOON + timedelta(seconds=rng.uniform(-span, span)) for _ in range(rng.randint(1, 8))]
         lastmods = [lastmod for at_time in timestamps if (lastmod := SHAPES[shape](rng, at_time).encode())]
         floor = rank(rng.choice(floors)(rng, rng.choice(timestamps)).encode())
-        likely, in_order = find_likely(lastmods, LastmodForm.find(lastmods, range(len(lastmods))), floor=floor)
+        form = LastmodForm.find(lastmods, range(len(lastmods)))
+        likely = find_likely(lastmods, form, floor=floor)
         later = {at for at, lastmod in enumerate(lastmods) if rank(lastmod) > max(floor, WITHOUT_LASTMOD)}
         assert later <= set(likely), (floor, lastmods)
         ranks = [rank(lastmods[at]) for at in likely if rank(lastmods[at]) != WITHOUT_LASTMOD]
-        assert not in_order or ranks == sorted(ranks, reverse=True)
+        assert not form.in_order or ranks == sorted(ranks, reverse=True)
 
 
 @pytest.mark.thorough

@@ -8,7 +8,6 @@ than a small one. A look at the text of the lastmod passes over most pages.
 import heapq
 import math
 import random
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -34,8 +33,6 @@ _BEGIN = from_milliseconds(0)
 # Some days before the end of time, so that no time zone leads beyond it.
 _LAST_FLOOR = to_milliseconds(datetime(9999, 12, 20, tzinfo=UTC))
 _MANY = 1_000
-_ONES = bytes.maketrans(b"0123456789", b"1111111111")
-_OFFSET = re.compile(rb"Z?|(?P<hours>(?P<sign>[+-])\d\d):(?P<minutes>\d\d)")
 
 
 @dataclass(slots=True, eq=False)
@@ -100,11 +97,8 @@ class LastmodForm:
     # Positions of pages with a lastmod and without one.
     dated: Sequence[int]
     undated: Sequence[int]
-    # All of them count as no lastmod, by their form alone.
-    wrong: bool
-    # The time zone's offset that they share; None if they do not compare as text. With one, `dated` is in order, the
-    # latest first.
-    offset: timedelta | None
+    # They compare as text, and `dated` has the latest first.
+    in_order: bool
 
     @classmethod
     def find_above(cls, lastmods: Sequence[bytes], *, floor: int) -> "LastmodForm":
@@ -120,11 +114,10 @@ class LastmodForm:
             undated = [at for at in positions if not lastmods[at]]
             positions = [at for at in positions if lastmods[at]]
             texts = list(filter(None, texts))
-        wrong = are_wrong(texts)
-        offset = None if wrong else find_common_offset(texts)
-        if offset is not None:
+        in_order = compare_as_text(texts)
+        if in_order:
             positions = sorted(positions, key=lastmods.__getitem__, reverse=True)
-        return cls(positions, undated, wrong, offset)
+        return cls(positions, undated, in_order)
 
 
 class Chooser:
@@ -288,16 +281,13 @@ class _Offer:
         lastmods, best = self.listing.lastmods, self.best
         if form.undated:
             self.offer_random(form.undated)
-        if form.wrong:
-            self.offer_random(form.dated)
-            return
-        likely, in_order = find_likely(lastmods, form, floor=best.floor - _DATED)
-        if not in_order and len(likely) > _MANY:
+        likely = find_likely(lastmods, form, floor=best.floor - _DATED)
+        if not form.in_order and len(likely) > _MANY:
             # The last days first: after them, the floor lets little of the rest through.
             latest, others = split_latest(lastmods, likely)
             self._offer_dated(sorted(latest, key=lastmods.__getitem__, reverse=True))
-            likely, _ = find_likely(lastmods, LastmodForm.find(lastmods, others), floor=best.floor - _DATED)
-        self._offer_dated(likely, in_order=in_order)
+            likely = find_likely(lastmods, LastmodForm.find(lastmods, others), floor=best.floor - _DATED)
+        self._offer_dated(likely, in_order=form.in_order)
 
     def offer_random(self, positions: Sequence[int]) -> None:
         """Offer them with random ranks. Those that would stay below the floor are passed over in leaps."""
@@ -327,26 +317,15 @@ class _Offer:
             self.best.add(url_hash, Candidate(rank, self.listing.urls[at], lastmod, self.backlog))
 
 
-def are_wrong(texts: Sequence[bytes]) -> bool:
-    """Whether all of these count as no lastmod, by their form alone. A look at the first spares most the rest."""
-    if not texts or parse_lastmod(texts[0]) is not None:
-        return False
-    # A lastmod of ones is valid if its form is.
-    return not any(map(parse_lastmod, set(b"\n".join(texts).translate(_ONES).split(b"\n"))))
-
-
-def find_likely(lastmods: Sequence[bytes], form: LastmodForm, *, floor: int) -> tuple[Sequence[int], bool]:
+def find_likely(lastmods: Sequence[bytes], form: LastmodForm, *, floor: int) -> Sequence[int]:
     """The dated pages whose lastmod may be later than `floor` (milliseconds), by a look at the text alone.
 
-    Lastmods of one form and one time zone compare as text: then they come with the latest first, and True. Others
-    compare up to a day, and a year or a month alone is always looked at closely.
+    Lastmods that are not in order compare up to a day, and a year or a month alone is always looked at closely.
     """
-    if form.offset is not None:
-        return form.dated, True
-    if floor < 0:
-        return form.dated, False
+    if form.in_order or floor < 0:
+        return form.dated
     least = f"{_BEGIN + timedelta(milliseconds=min(floor, _LAST_FLOOR)) - _DAY:%Y-%m-%d}".encode()
-    return [at for at in form.dated if lastmods[at] >= least or len(lastmods[at]) < len(least)], False
+    return [at for at in form.dated if lastmods[at] >= least or len(lastmods[at]) < len(least)]
 
 
 def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
@@ -359,18 +338,10 @@ def split_latest(lastmods: Sequence[bytes], positions: Sequence[int]) -> tuple[S
     return list(compress(positions, flags)), list(compress(positions, map(not_, flags)))
 
 
-def find_common_offset(texts: Sequence[bytes]) -> timedelta | None:
-    """The time zone's offset that all these lastmods share, if they have one length too; else None."""
+def compare_as_text(texts: Sequence[bytes]) -> bool:
+    """Whether these lastmods have one length and one time zone, so that a later one is greater as a text."""
     if not texts or len(set(map(len, texts))) > 1:
-        return None
+        return False
     first = texts[0]
-    tail = b"" if len(first) == 10 else first[-1:] if first.endswith(b"Z") else first[-6:]
-    found = _OFFSET.fullmatch(tail)
-    # All are of one length, so the tails stand in columns; to compare those is much faster than text by text.
-    joined = b"".join(texts)
-    columns = (joined[len(first) - at :: len(first)] for at in range(1, len(tail) + 1))
-    if found is None or any(column.count(column[:1]) < len(texts) for column in columns):
-        return None
-    if found["hours"] is None:
-        return timedelta()
-    return timedelta(hours=int(found["hours"]), minutes=int(found["sign"] + found["minutes"]))
+    zone = 0 if len(first) == len("2026-11-15") else 1 if first.endswith(b"Z") else len("+00:00")
+    return not zone or len({text[-zone:] for text in texts}) == 1
