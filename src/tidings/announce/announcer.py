@@ -15,7 +15,7 @@ from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import ANNOUNCE, Site
 from tidings.announce.sitemap.crawl import Crawl
 from tidings.announce.sitemap.events import PageSource, Remembered
-from tidings.announce.sitemap.local import SitemapSource
+from tidings.announce.sitemap.local import LocalSitemaps
 from tidings.announce.sitemap.validators import SitemapValidators
 from tidings.core.alerts.service import Alerts
 from tidings.core.clock import Clock, to_milliseconds
@@ -89,9 +89,9 @@ class Announcer:
         *,
         stop: Stop,
         channels: frozenset[Channel] = frozenset({Channel.INDEXNOW}),
-        source: SitemapSource | None = None,
+        local: LocalSitemaps | None = None,
     ) -> Crawl:
-        """A walk over the site's sitemaps that reads only files which may have changed, from the network by default."""
+        """A walk over the site's sitemaps that reads only files which may have changed; `local` ones from this disk."""
         validators = SitemapValidators(self.database, site=site.number)
 
         async def recall(url: str) -> Remembered | None:
@@ -105,6 +105,6 @@ class Announcer:
             policy=self.policy,
             stop=stop,
             recall=recall,
-            source=source,
+            local=local,
             pace=self.pace,
         )

@@ -1,6 +1,7 @@
 """Fetches a site's sitemaps file by file, and yields `events`. `reader` reads the bytes of a file."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 
 from tidings.announce.site.site import Site
@@ -17,13 +18,13 @@ from tidings.announce.sitemap.events import (
     SitemapFile,
     Validators,
 )
-from tidings.announce.sitemap.local import SitemapAnswer, SitemapSource
+from tidings.announce.sitemap.local import LocalAnswer, LocalSitemaps
 from tidings.announce.sitemap.other_hosts import MOST_REQUESTS, OtherHosts
 from tidings.announce.sitemap.reader import RefusedSitemapError, SitemapKind, SitemapReader
 from tidings.core.clock import Clock, to_milliseconds
 from tidings.core.logs.logger import get_logger
 from tidings.core.net.addresses import show_url
-from tidings.core.net.client import FetchError, GuardedClient, NetworkError
+from tidings.core.net.client import FetchError, GuardedClient, NetworkError, Stream
 from tidings.core.net.pace import Pace
 from tidings.core.net.retry import RetryPolicy, Trouble
 from tidings.core.stop import Stop
@@ -47,6 +48,7 @@ class UnavailableError(Exception):
 
 
 Recall = Callable[[str], Awaitable[Remembered | None]]
+SitemapAnswer = Stream | LocalAnswer
 
 
 class Crawl:
@@ -61,14 +63,15 @@ class Crawl:
         policy: RetryPolicy,
         stop: Stop,
         recall: Recall,
-        source: SitemapSource | None = None,
+        local: LocalSitemaps | None = None,
         pace: Pace | None = None,
         most_files: int = MOST_FILES,
         most_other_requests: int = MOST_REQUESTS,
     ) -> None:
         self.result = CrawlResult()
         self._site = site
-        self._source: SitemapSource = client if source is None else source
+        self._client = client
+        self._local = local
         self._clock = clock
         self._policy = policy
         self._stop = stop
@@ -173,14 +176,7 @@ class Crawl:
     async def _fetch(self, file: SitemapFile, children: Pairs) -> AsyncIterator[CrawlEvent]:
         remembered = await self._recall(file.url)
         file.fetched_at = to_milliseconds(self._clock.now())
-        async with self._source.stream(
-            "GET",
-            file.url,
-            headers=_make_headers(remembered),
-            timeout=FETCH_TIMEOUT,
-            follow_redirects=True,
-            admit=self._other_hosts.admit,
-        ) as answer:
+        async with self._open(file.url, headers=_make_headers(remembered)) as answer:
             if answer.status == 304 and remembered is not None:
                 self.result.files += 1
                 self.result.unchanged += 1
@@ -201,6 +197,14 @@ class Crawl:
                     yield PagesRead(file, pairs)
         self._finish_file(file, reader, read)
         yield FileRead(file)
+
+    def _open(self, url: str, *, headers: Mapping[str, str]) -> AbstractAsyncContextManager[SitemapAnswer]:
+        found = None if self._local is None else self._local.find(url)
+        if found is not None:
+            return nullcontext(found)
+        return self._client.stream(
+            "GET", url, headers=headers, timeout=FETCH_TIMEOUT, follow_redirects=True, admit=self._other_hosts.admit
+        )
 
     async def _read_body(self, answer: SitemapAnswer, reader: SitemapReader) -> AsyncIterator[Pairs]:
         async for chunk in answer.chunks():

@@ -6,7 +6,6 @@ they may be a member with a damaged header, and its pages would look removed.
 
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
 
 from tidings.announce.sitemap.body import RefusedSitemapError
 
@@ -14,21 +13,9 @@ PIECE = 131_072
 """The most bytes per piece, so that a bomb is noticed before it is in memory."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WINDOW = 31
-_ZLIB_WINDOW = 15
 _RAW_WINDOW = -15
 # Each member needs a new decompressor, so a file of empty members would keep the CPU busy for minutes.
 _MAX_MEMBERS = 10_000
-
-
-class Coding(Protocol):
-    """Decodes one coding of a body."""
-
-    def decode(self, data: bytes) -> Iterator[bytes]:
-        """The decoded data, in pieces. Raises RefusedSitemapError."""
-
-    def finish(self) -> None:
-        """Raises RefusedSitemapError if the end is missing."""
 
 
 class SizeLimit:
@@ -51,74 +38,70 @@ class Identity:
         self._size = SizeLimit(limit)
 
     def decode(self, data: bytes) -> Iterator[bytes]:
+        """The decoded data, in pieces. Raises RefusedSitemapError."""
         self._size.add(len(data))
         yield data
 
     def finish(self) -> None:
-        """Nothing can be missing: any end is a good one."""
+        """Raises RefusedSitemapError if the end is missing; without a coding, any end is a good one."""
 
 
-class Gzip:
+class Gzip(Identity):
     """A gzip file of one or more members. The limit holds for both compressed and decompressed bytes."""
 
+    _name, _window = "gzip", 31
+
     def __init__(self, limit: int) -> None:
-        self._input, self._size = SizeLimit(limit), SizeLimit(limit)
-        self._member = zlib.decompressobj(_GZIP_WINDOW)
+        super().__init__(limit)
+        self._input = SizeLimit(limit)
+        self._stream = zlib.decompressobj(self._window)
         self._members = 1
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         self._input.add(len(data))
         while data:
-            if self._member.eof:
+            if self._stream.eof:
                 data = data.lstrip(b"\0")
                 if not data:
                     return
                 self._open_member()
-            for piece in _decompress(self._member, data):
+            for piece in _decompress(self._stream, data):
                 self._size.add(len(piece))
                 yield piece
-            data = self._member.unused_data
+            data = self._stream.unused_data
 
     def finish(self) -> None:
-        if not self._member.eof:
-            raise RefusedSitemapError("truncated gzip")
+        if not self._stream.eof:
+            raise RefusedSitemapError(f"truncated {self._name}")
 
     def _open_member(self) -> None:
         self._members += 1
         if self._members > _MAX_MEMBERS:
             raise RefusedSitemapError(f"gzip of more than {_MAX_MEMBERS} members")
-        self._member = zlib.decompressobj(_GZIP_WINDOW)
+        self._stream = zlib.decompressobj(self._window)
 
 
-class Deflate:
-    """The transport coding `deflate`: zlib by the standard, or the raw stream that some servers send."""
+class Deflate(Gzip):
+    """The transport coding `deflate`: one stream of zlib by the standard, or the raw one that some servers send."""
+
+    _name, _window = "deflate", 15
 
     def __init__(self, limit: int) -> None:
-        self._input, self._size = SizeLimit(limit), SizeLimit(limit)
-        self._start = b""
-        self._stream = zlib.decompressobj(_ZLIB_WINDOW)
-        self._opened = False
+        super().__init__(limit)
+        self._start: bytes | None = b""
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        self._input.add(len(data))
-        if not self._opened:
+        if self._start is not None:
             self._start += data
             if len(self._start) < 2:
                 return
-            data, self._opened = self._start, True
+            data, self._start = self._start, None
             if data[0] & 15 != 8 or int.from_bytes(data[:2], "big") % 31:
                 self._stream = zlib.decompressobj(_RAW_WINDOW)
-        if not self._stream.eof:
-            for piece in _decompress(self._stream, data):
-                self._size.add(len(piece))
-                yield piece
-            data = self._stream.unused_data
-        if self._stream.eof and data.strip(b"\0"):
-            raise RefusedSitemapError("corrupt deflate: more bytes after its end")
+        yield from super().decode(data)
 
-    def finish(self) -> None:
-        if not self._stream.eof:
-            raise RefusedSitemapError("truncated deflate")
+    def _open_member(self) -> None:
+        raise RefusedSitemapError("corrupt deflate: more bytes after its end")
 
 
 class Decompressor:
@@ -127,7 +110,7 @@ class Decompressor:
     def __init__(self, content_encoding: str | None, *, limit: int) -> None:
         self._limit = limit
         self._transport = _open_transport(content_encoding, limit=limit)
-        self._file: Coding | None = None
+        self._file: Identity | None = None
         self._start = b""
         self._inner_start = b""
 
@@ -164,7 +147,7 @@ class Decompressor:
                 raise RefusedSitemapError("gzip in gzip")
 
 
-def _open_transport(content_encoding: str | None, *, limit: int) -> Coding:
+def _open_transport(content_encoding: str | None, *, limit: int) -> Identity:
     match (content_encoding or "").strip().lower():
         case "" | "identity":
             return Identity(limit)

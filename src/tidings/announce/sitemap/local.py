@@ -4,47 +4,14 @@ their URL; everything else of the crawl goes over the network.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from tidings.announce.sitemap.reader import SitemapReader
 from tidings.core.net.addresses import Url, parse_url
-from tidings.core.net.client import Admit, GuardedClient, NetworkError, Stream
+from tidings.core.net.client import NetworkError
 
 _BLOCK = 256 * 1024
-
-
-class SitemapAnswer(Protocol):
-    """The answer to a request for a sitemap file, with an unread body."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def url(self) -> Url: ...
-
-    def chunks(self) -> AsyncIterator[bytes]: ...
-
-
-class SitemapSource(Protocol):
-    """Where the crawl gets its files: the guarded client, or files of this machine."""
-
-    def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        timeout: timedelta,
-        follow_redirects: bool,
-        admit: Admit,
-    ) -> AbstractAsyncContextManager[SitemapAnswer]: ...
 
 
 class LocalAnswer:
@@ -73,31 +40,14 @@ class LocalSitemaps:
     An index names its children by URL. A child that lies beside the index is read there; any other is fetched.
     """
 
-    def __init__(self, path: Path, *, url: str, client: GuardedClient) -> None:
+    def __init__(self, path: Path, *, url: str) -> None:
         self._path = path
         self._url = url
-        self._client = client
 
-    @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        timeout: timedelta,
-        follow_redirects: bool,
-        admit: Admit,
-    ) -> AsyncIterator[Stream | LocalAnswer]:
-        """As the guarded client's."""
+    def find(self, url: str) -> LocalAnswer | None:
+        """The answer to a request for this URL; None if it has to be fetched."""
         path = self._find_file(url)
-        if path is not None:
-            yield LocalAnswer(path, url=url)
-            return
-        async with self._client.stream(
-            method, url, headers=headers, timeout=timeout, follow_redirects=follow_redirects, admit=admit
-        ) as answer:
-            yield answer
+        return None if path is None else LocalAnswer(path, url=url)
 
     def _find_file(self, url: str) -> Path | None:
         if url == self._url:

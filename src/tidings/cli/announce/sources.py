@@ -58,12 +58,12 @@ class Source:
         from tidings.announce.due.recent_pages import RecentPages
         from tidings.announce.sitemap.local import LocalSitemaps
 
-        now, client = installation.clock.now(), installation.client
+        now = installation.clock.now()
         if self.lines is not None:
             return GivenPages(self.lines, at=now)
-        local = None if self.path is None else LocalSitemaps(self.path, url=self.sitemap_url, client=client)
+        local = None if self.path is None else LocalSitemaps(self.path, url=self.sitemap_url)
         channels = choose_channels(site, channel)
-        crawl = installation.announcer.make_crawl(site, stop=stop, channels=channels, source=local)
+        crawl = installation.announcer.make_crawl(site, stop=stop, channels=channels, local=local)
         return crawl if self.since is None else RecentPages(crawl, since=now - self.since)
 
 
