@@ -1,1 +1,1 @@
-"""What both pipelines stand on; knows neither."""
+"""The code that both pipelines share. It imports neither."""

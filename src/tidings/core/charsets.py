@@ -1,5 +1,5 @@
 """The charsets that foreign text may declare. An allow-list, because Python also has codecs that decompress (zlib),
-that take minutes for a few kilobytes (punycode, idna), or are no charset.
+take minutes for a few kilobytes (punycode, idna), or are not charsets.
 """
 
 import codecs

@@ -60,7 +60,7 @@ def from_milliseconds(milliseconds: int) -> datetime:
 
 
 def read_timestamp(milliseconds: int | None) -> datetime | None:
-    """A timestamp from a column that may be NULL."""
+    """The inverse of `to_milliseconds` for a column that may be NULL."""
     return None if milliseconds is None else from_milliseconds(milliseconds)
 
 

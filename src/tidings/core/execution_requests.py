@@ -1,7 +1,6 @@
-"""Executions that somebody asks for: stored at once, done by whichever worker adopts them, stopped from anywhere.
-
-A reserved execution is a running row whose holder is `queue`. It holds the workflow, waits as long as it takes, and
-survives every process.
+"""Executions on request: stored at once, adopted by any worker, and stopped from any process. A reserved execution is a
+running row whose holder is `queue`. It holds the workflow's lock, waits for a worker without a time limit, and survives
+every process.
 """
 
 import json
@@ -79,9 +78,8 @@ class ExecutionRequests:
         return list((await connection.execute(waiting)).scalars())
 
     async def request_stop(self, public_id: str) -> str | None:
-        """Store that somebody wants this execution to stop. Returns its holder; None if it does not run.
-
-        One that waits for a worker ends at once, as `interrupted`; its holder is then empty.
+        """Store a stop request for this execution. Returns its holder; None if it does not run. An execution that waits
+        for a worker ends at once, as `interrupted`; its holder is then empty.
         """
         now = to_milliseconds(self._clock.now())
         mine = (executions.c.public_id == public_id, is_running)

@@ -40,14 +40,14 @@ from tidings.core.db.postgresql_options import partial_index
 from tidings.core.logs.logger import get_logger
 
 is_running = text("status = 'running'")
-# It ended, and not as it should.
+# It ended without success.
 had_trouble = text("status NOT IN ('running', 'succeeded')")
 
 # The holder of an execution that waits for a worker.
 QUEUED = "queue"
 # The reason of a stop that somebody asked for.
 STOPPED_BY_PERSON = "somebody stopped it"
-# So many executions of a workflow stay, however old they are.
+# This many executions of a workflow stay, however old they are.
 KEPT = 30
 
 _PURGE_BLOCK = 1_000
@@ -69,17 +69,17 @@ executions = Table(
     Column("items_failed", BigInteger, nullable=False, server_default="0"),
     Column("progress", Text),
     Column("result", Text),
-    # What the execution does, in its pipeline's own words. The default is for rows from before this column.
+    # What the execution does; each pipeline defines its kinds. The default is for rows from before this column.
     Column("kind", Text, nullable=False, server_default=text("''")),
-    # What somebody asked for, as JSON, in the pipeline's own words. NULL where the schedule or a command began it.
+    # The request, as JSON of the pipeline. NULL if the schedule or a command began the execution.
     Column("request", Text),
-    # When somebody asked it to stop.
+    # When a stop was requested.
     Column("stop_requested_at", BigInteger),
     partial_index("executions_one_running", "workflow_name", unique=True, where=is_running),
     Index("executions_history", "workflow_name", "id"),
-    # The latest of a pipeline, among many of the other.
+    # For the latest executions of one pipeline, among many of the other.
     Index("executions_by_kind", "kind", "id"),
-    # Those with trouble, which are few.
+    # For the few executions with trouble.
     partial_index("executions_with_trouble", "id", where=had_trouble),
     sqlite_autoincrement=True,
 )
@@ -96,7 +96,7 @@ last_executions = Table(
     sqlite_with_rowid=False,
 )
 
-# Part of every guarded write: the execution still runs, and adds to its counts.
+# Part of every guarded write: adds to the counts, if the execution still runs.
 CHECK_RUNNING = DirectStatement(
     select(executions.c.progress).where(executions.c.id == bindparam("token"), is_running).with_for_update()
 )
@@ -122,7 +122,7 @@ class ExecutionStatus(StrEnum):
 
 
 class ExecutionError(Exception):
-    """The right to run was not granted, or was lost."""
+    """The execution was not granted, or was lost."""
 
 
 class AlreadyRunningError(ExecutionError):
@@ -161,7 +161,7 @@ class AdoptedExecution:
     """A requested execution that a worker has taken over."""
 
     execution: Execution
-    # What was asked for, in the pipeline's own words.
+    # The request, as JSON of the pipeline.
     request: Mapping[str, Any]
 
 
@@ -172,9 +172,9 @@ class LostExecution:
     # exec-{milliseconds}-{random}, as users see it.
     public_id: str
     workflow_name: str
-    # What it did, in its pipeline's own words.
+    # What it did; each pipeline defines its kinds.
     kind: str
-    # What was asked for; None where nobody asked.
+    # The request; None if there was none.
     request: Mapping[str, Any] | None
 
 
@@ -185,22 +185,22 @@ class ExecutionRecord:
     # exec-{milliseconds}-{random}, as users see it.
     public_id: str
     workflow_name: str
-    # What it does, in its pipeline's own words.
+    # What it does; each pipeline defines its kinds.
     kind: str
     status: ExecutionStatus
     started_at: datetime
-    # When its holder last reported that it lives.
+    # The holder's last heartbeat.
     heartbeat_at: datetime
     # None while it runs.
     completed_at: datetime | None
     items_processed: int
     items_failed: int
-    # The last saved progress, and the result once it ended; both have the pipeline's own shape.
+    # The last saved progress, and the result once it ended. The pipeline defines the form of both.
     progress: Mapping[str, Any]
     result: Mapping[str, Any]
     # It waits for a worker.
     is_queued: bool = False
-    # Somebody asked it to stop.
+    # A stop was requested.
     is_stopping: bool = False
 
 
@@ -215,7 +215,7 @@ def select_latest(
     newest = select(executions).order_by(id_.desc()).limit(limit)
     if not kinds:
         return newest.where(*fits)
-    # The newest of each kind by its index: among many of the other pipeline, a search for both would read them all.
+    # One indexed query per kind: a query for several kinds would read all rows of the other pipeline in between.
     of_kinds = (
         select(id_).where(executions.c.kind == kind, *fits).order_by(id_.desc()).limit(limit).subquery()
         for kind in kinds
@@ -260,7 +260,7 @@ def read_record(row: Any) -> ExecutionRecord:
 
 
 async def purge_executions(database: Database, *, clock: Clock, older_than: timedelta) -> int:
-    """Delete ended executions that are older, but the newest 30 of each workflow. Returns how many."""
+    """Delete ended executions that are older, except the newest 30 of each workflow. Returns how many."""
     before, newer = to_milliseconds(clock.now() - older_than), executions.alias("newer")
     kept_from = (
         select(newer.c.id)

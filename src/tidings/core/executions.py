@@ -64,7 +64,7 @@ REMOTE = "remote"
 _log = get_logger(__name__)
 
 _held = select(*executions.c["id", "holder", "heartbeat_at"]).where(is_running, executions.c.holder != QUEUED)
-# A holder ends its own execution with one of these; `recover` sets the others.
+# A holder ends its own execution with one of these; only `recover` sets the others.
 _FINISHED = frozenset({ExecutionStatus.SUCCEEDED, ExecutionStatus.PARTIAL, ExecutionStatus.FAILED})
 
 FindDead = Callable[[Collection[str]], Awaitable[frozenset[str]]]
@@ -90,9 +90,8 @@ class Executions:
     ) -> Execution:
         """Acquire the right to run, also from a dead holder. Raises AlreadyRunningError.
 
-        `kind`: what the execution does, in its pipeline's own words.
-        `remote`: driven by an external client; survives this process.
-        `idempotency_key`: repeating it while the execution runs returns the same execution.
+        `kind`: what the execution does; each pipeline defines its kinds. `remote`: driven by an external client;
+        survives this process. `idempotency_key`: repeating it while the execution runs returns the same execution.
         """
         holder = _name_remote(idempotency_key) if remote else self.process_lock.holder
         while True:
@@ -121,7 +120,8 @@ class Executions:
     ) -> Execution | None:
         """In the caller's transaction: insert a running row; None if another execution of this workflow runs.
 
-        `holder`: by default the present work of this process. `request`: what somebody asked for.
+        `holder`: by default the present work of this process. `request`: JSON of the pipeline, if the execution was
+        requested.
         """
         started_at = self.clock.now()
         milliseconds = to_milliseconds(started_at)
@@ -144,7 +144,7 @@ class Executions:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """An execution that is acquired in this block is dead after it, if the database was away at its end."""
+        """Executions acquired in this block count as dead after it, if the database was away when they ended."""
         with self.process_lock.hold(f"{self.process_lock.id}#{secrets.token_hex(4)}"):
             yield
 
@@ -242,7 +242,7 @@ class Executions:
         `processed` or `failed` of None keeps the counted number. Raises ExecutionLostError.
         """
         counts = {"items_processed": processed, "items_failed": failed}
-        # The result replaces the progress. What was asked for is done, unless the execution was cut off.
+        # The result replaces the progress. The request is done, unless the execution was interrupted.
         replaced = {"progress": None} | ({"request": None} if status in _FINISHED else {})
         async with self.guard(execution) as connection:
             if also is not None:
@@ -274,10 +274,8 @@ class Executions:
         return keep_alive(execution, send=heartbeat or self.heartbeat, clock=self.clock)
 
     async def recover(self, *, workflow_name: str | None = None, kinds: Collection[str] | None = None) -> list[str]:
-        """End the executions of dead holders: `interrupted` if the process is gone, else `timeout`.
-
-        `workflow_name` and `kinds` limit it. Returns the public ids; if several processes recover at once, each
-        execution is in one answer.
+        """End the executions of dead holders: `interrupted` if the process is gone, else `timeout`. `workflow_name` and
+        `kinds` limit it. Returns the public ids. If several processes recover at once, only one of them returns an id.
         """
         too_old = to_milliseconds(self.clock.now() - self.silent_for)
         running = await self._list_held(workflow_name, kinds)
@@ -296,7 +294,7 @@ class Executions:
         return [each.public_id for each in ended]
 
     async def _list_held(self, workflow_name: str | None, kinds: Collection[str] | None) -> Sequence[Any]:
-        """The running executions that somebody holds. Every tick asks for all of them."""
+        """The running executions with a holder. Every tick reads all of them."""
         if workflow_name is None and kinds is None:
             return await self.database.look_up(_held, {})
         found = _held if workflow_name is None else _held.where(executions.c.workflow_name == workflow_name)
@@ -328,7 +326,7 @@ class Executions:
             await store_outcomes(self.database, connection, executions.c.id == row.id)
             request = None if row.request is None else json.loads(row.request)
             lost = LostExecution(row.public_id, row.workflow_name, row.kind, request)
-            # Somebody who stopped it does not want it again.
+            # A stopped execution must not be repeated.
             if self.on_lost is not None and row.stop_requested_at is None:
                 await self.on_lost(connection, lost)
         _log.warning("execution.recovered", execution=row.public_id, workflow=row.workflow_name, reason=reason)

@@ -9,19 +9,20 @@ from contextlib import contextmanager, suppress
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _LARGE = 1024 * 1024
-# The collector looks at new objects once there are so many. Python's own 700 are there again within one request.
+# The collector runs after this many new objects. Python's default of 700 is reached within one request.
 _MOST_NEW_OBJECTS = 10_000
 # OpenSSL's variable for the file of all certificates.
 _CERTIFICATES = "SSL_CERT_FILE"
 
 
 def prepare_heap() -> None:
-    """Before anything else: one heap for all threads, large blocks outside of it, and a look for garbage seldom.
+    """Set up the heap before anything else: one for all threads, large blocks outside of it, and rare garbage
+    collections.
 
-    glibc maps blocks of 1 MiB and more by themselves, so that freeing one frees its memory. By itself it would raise
-    that limit each time such a block is freed, up to 32 MiB, and keep what lies between the blocks still in use: about
-    6 MB after a first run over 400,000 pages. A heap for each of SQLite's threads costs a re-scan 3 MB. Other C
-    libraries are left as they are.
+    glibc maps blocks of 1 MiB and more by themselves, so that freeing one frees its memory. By default it raises that
+    limit each time such a block is freed, up to 32 MiB, and keeps the memory between blocks in use: about 6 MB after a
+    first run over 400,000 pages. A heap for each of SQLite's threads costs a re-scan 3 MB. Other C libraries are left
+    as they are.
     """
     gc.set_threshold(_MOST_NEW_OBJECTS)
     with suppress(OSError, AttributeError):
@@ -32,10 +33,10 @@ def prepare_heap() -> None:
 
 @contextmanager
 def load_quickly() -> Iterator[None]:
-    """While modules load: no look for garbage, and no certificates. Each takes about a tenth of a short command.
+    """While modules load, collect no garbage and read no certificates. Each takes about a tenth of a short command.
 
-    Modules leave hardly any garbage. aiohttp reads all certificates of the machine twice when it is imported, which
-    takes 2 MB, too. `GuardedClient` reads them once it needs them.
+    Modules leave hardly any garbage. When imported, aiohttp reads all certificates of the machine twice, which also
+    takes 2 MB. `GuardedClient` reads them when it needs them.
     """
     named = os.environ.get(_CERTIFICATES)
     os.environ[_CERTIFICATES] = os.devnull
@@ -50,14 +51,13 @@ def load_quickly() -> Iterator[None]:
 
 
 def spare_the_collector() -> None:
-    """What is there after the start stays: the garbage collector need not look at it again.
-
-    While it looks, a request that has its turn is not sent.
+    """Exclude the objects of the start from garbage collection, because they stay. A collection delays requests whose
+    turn has come.
     """
     gc.freeze()
 
 
 def return_freed_memory() -> None:
-    """Give back to the system what the start of a service needed and freed: about 3 MB. glibc alone can do this."""
+    """Return the memory that the start of a service has freed to the system: about 3 MB. Works with glibc only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -10,7 +10,7 @@ from tidings.core.stop import Stop, StopRequestedError
 
 
 class Loop:
-    """One background loop. `wake` may be called at any time, also before `run` and from within a step."""
+    """One background loop. `wake` may be called at any time, even before `run` and from within a step."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock

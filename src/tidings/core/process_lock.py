@@ -4,8 +4,8 @@ Each process locks a file of its own in the data directory for as long as it liv
 when the process ends, even by kill -9. A process that can take the lock therefore knows that its owner is dead.
 This works for processes that share a data directory. A holder elsewhere is judged by its heartbeat.
 
-A holder is the id of a process, or a piece of work of it: `{place}/{process}#{work}`, with the id of a worker between
-them on PostgreSQL (`{place}/{process}@{worker}#{job}`).
+A holder names a process or a part of its work: `{place}/{process}#{work}`; on PostgreSQL with the id of the worker,
+`{place}/{process}@{worker}#{job}`.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 _FOLDER = "processes"
-# The holder of the work that the present task does.
+# The holder for the work of the present task.
 _present: ContextVar[str | None] = ContextVar("holder", default=None)
 
 
@@ -38,13 +38,13 @@ class ProcessLock:
 
     @property
     def holder(self) -> str:
-        """The holder of what the present task acquires: the piece of work that `hold` named, else the process."""
+        """The holder for executions that the present task acquires: the work that `hold` named, else the process."""
         present = _present.get()
         return present if present in self._held else self.id
 
     @contextmanager
     def hold(self, holder: str) -> Iterator[None]:
-        """The work of this block, and of the tasks that it starts, has this name. After the block it is dead."""
+        """Name the work of this block, and of the tasks that it starts. After the block this holder counts as dead."""
         self._held.add(holder)
         token = _present.set(holder)
         try:
@@ -54,7 +54,7 @@ class ProcessLock:
             self._held.discard(holder)
 
     def owns(self, holder: str) -> bool:
-        """Whether this is the name of this process, or of a piece of its work."""
+        """Whether this holder is this process, or a part of its work."""
         return find_process(holder) == self.id
 
     def is_dead(self, holder: str) -> bool:
@@ -83,7 +83,7 @@ def find_process(holder: str) -> str:
 
 
 def _create_locked(path: Path) -> int:
-    # The file gets its name once it is locked, so that no process takes it for that of a dead one.
+    # The file gets its name once it is locked, so that no process mistakes it for a dead one's.
     unlocked = path.with_suffix(".new")
     descriptor = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""The stop signal: a time budget that ran out, or a request. Work checks it before it continues or waits."""
+"""The stop signal: set by a request, or when a time budget runs out. Work checks it before it continues or waits."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -44,7 +44,7 @@ class Stop:
         self.request(f"{name} was received")
 
     def limit(self, budget: timedelta) -> None:
-        """Set the time budget, before anything waits for this signal."""
+        """Set the time budget. Call it before anything waits for this signal."""
         self._budget, self._ends_at = budget, self._clock.monotonic() + budget.total_seconds()
 
     @property

@@ -18,7 +18,7 @@ from tidings.core.secrets.secret import Secret
 from tidings.settings.settings import Settings
 from tidings.storage import open_webhook_secret
 
-# The least level of a destination, `?level=P1` in its URL. It is ours alone, and taken off before the URL is used.
+# The minimum level of a destination, `?level=P1` in its URL. It is removed before the URL is used.
 _LEVEL: Final = re.compile(r"([?&])level=(P[0-9]+|info)(?=&|$|#)(&?)", re.IGNORECASE)
 
 
@@ -41,7 +41,7 @@ def list_alert_kinds() -> Iterator[AlertKind]:
 def open_destinations(
     settings: Settings, *, client: GuardedClient, clock: Clock, redactor: Redactor
 ) -> Iterator[tuple[Destination, AlertLevel]]:
-    """Each destination, with the least level that its URL asks for."""
+    """Each destination, with the minimum level that its URL asks for."""
     if settings.webhook_url is not None:
         url, level = read_level(settings.webhook_url)
         secret = open_webhook_secret(settings, redactor=redactor)
@@ -58,7 +58,7 @@ def open_destinations(
 
 
 def read_level(url: Secret) -> tuple[Secret, AlertLevel]:
-    """The URL without its level, and the least level that the destination wants. Raises DestinationError."""
+    """The URL without its level, and the minimum level of the destination. Raises DestinationError."""
     text = url.reveal()
     found = _LEVEL.search(text)
     if found is None:

@@ -154,7 +154,7 @@ class Installation:
 
     @cached_property
     def alert_levels(self) -> dict[str, AlertLevel]:
-        """The least level that each destination wants, by its name; known once `destinations` are open."""
+        """The minimum level of each destination, by its name; known once `destinations` are open."""
         return {}
 
     @cached_property

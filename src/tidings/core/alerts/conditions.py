@@ -134,7 +134,8 @@ class Conditions:
         return fired[0] if fired else None
 
     async def fire_due(self, connection: AsyncConnection, *, at: datetime, limit: int) -> list[OpenCondition]:
-        """Mark the conditions that have lasted long enough. The next call gets those that are locked now."""
+        """Mark the conditions that have lasted long enough. Rows that another process has locked are left to the next
+        call."""
         due = (
             select(alert_conditions.c.id)
             .where(_has_not_fired, alert_conditions.c.fires_at <= to_milliseconds(at))
@@ -174,7 +175,7 @@ class Conditions:
         await connection.execute(insert(past_alerts).values(values))
 
     async def list_past(self, *, limit: int) -> list[PastAlert]:
-        """The last that ended first."""
+        """The latest end first."""
         statement = select(past_alerts).order_by(past_alerts.c.id.desc()).limit(limit)
         return [
             PastAlert(
@@ -188,7 +189,7 @@ class Conditions:
         ]
 
     async def purge_past(self, *, before: datetime) -> None:
-        """Delete those that ended before then."""
+        """Delete alerts that ended before `before`."""
         statement = delete(past_alerts).where(past_alerts.c.ended_at < to_milliseconds(before))
         await self._database.change(statement)
 
@@ -198,7 +199,7 @@ class Conditions:
         return None if row is None else _read_condition(row)
 
     async def list_open(self, *, limit: int, ranks: Mapping[str, int]) -> list[OpenCondition]:
-        """Those of the least rank first, then the newest. A kind without a rank, of another release, comes last."""
+        """The most urgent first (rank 0), then the newest. Kinds of another release have no rank, and come last."""
         columns = alert_conditions.c
         by_rank = [case(ranks, value=columns.kind, else_=len(ranks))] if ranks else []
         statement = select(alert_conditions).order_by(*by_rank, columns.id.desc()).limit(limit)

@@ -17,7 +17,7 @@ GIVE_UP_AFTER: Final = timedelta(days=3)
 _MINUTE: Final = timedelta(minutes=1)
 _BACKOFF: Final = Backoff([minutes * _MINUTE for minutes in (1, 2, 5, 15, 30, 60)])
 _LONGEST_RETRY_AFTER: Final = timedelta(days=1)
-# Well below the lease, so that a row is never sent by two at once.
+# Well below the lease, so that two processes never send a row at once.
 _SEND_LIMIT: Final = _MINUTE
 
 _log = get_logger(__name__)

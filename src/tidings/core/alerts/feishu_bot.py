@@ -67,7 +67,7 @@ class FeishuBotDestination:
         self._clock = clock
 
     async def send(self, event: AlertEvent) -> None:
-        """Delivered is what Feishu answers with code 0. Raises DeliveryError, always to be retried."""
+        """Feishu has taken the event if its answer has code 0. Otherwise raises DeliveryError, always with `retry`."""
         body = json.dumps(self._sign() | {"msg_type": "interactive", "card": self._write_card(event)}).encode()
         try:
             answer = await self._client.request(
@@ -93,7 +93,7 @@ class FeishuBotDestination:
         return {"timestamp": timestamp, "sign": base64.b64encode(signature).decode()}
 
     def _write_card(self, event: AlertEvent) -> dict[str, Any]:
-        """A card whose colour shows the level. Plain text: nothing in a reason can be markup or a mention."""
+        """A card whose colour shows the level. Its text is plain, so no reason can contain markup or a mention."""
         title, text = write_title(event), write_body(event)[:_MOST_CHARACTERS]
         level = "" if event.level is AlertLevel.INFO or event.level.value in title else f"{event.level.value} "
         if self._keyword and self._keyword not in title + text:

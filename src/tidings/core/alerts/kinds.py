@@ -15,7 +15,7 @@ class AlertLevel(StrEnum):
     INFO = "info"
 
     def reaches(self, least: "AlertLevel") -> bool:
-        """Whether an alert of this level goes to a destination with that least level."""
+        """Whether an alert of this level goes to a destination with that minimum level."""
         order = list(AlertLevel)
         return order.index(self) <= order.index(least)
 
@@ -51,7 +51,7 @@ class AlertKinds:
         self._kinds = kinds
 
     def find(self, name: str) -> AlertKind | None:
-        """None for a name that another release may have known."""
+        """The kind of this name; None for one that only another release knows."""
         return self._by_name.get(name)
 
     @cached_property

@@ -1,5 +1,5 @@
 """Destinations that Apprise knows: mail, chat and push services, each named by one URL. Such a URL holds passwords, so
-it is in no message of ours, and what Apprise and the libraries below it would log is not heard at all.
+our messages do not show it, and the logs of Apprise and its libraries are switched off.
 
 Apprise is loaded when it is first needed, not with this module: it costs 45 MB and most of a second.
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _TIME_LIMIT: Final = timedelta(seconds=45)
 _BETWEEN_URLS: Final = re.compile(r"[\s,;]+(?=[A-Za-z0-9]+://)")
-# A level above every other: their loggers have children, which take it over.
+# Higher than every level, and inherited by the children of these loggers.
 _SILENT: Final = logging.CRITICAL + 1
 _LIBRARIES: Final = ("apprise", "requests", "requests_oauthlib", "oauthlib", "urllib3", "slixmpp", "paho")
 
 
 class AppriseDestination:
-    """One Apprise URL. Whether Apprise understands it is found out by `check`, or else when something is sent."""
+    """One Apprise URL. `check` or else the first `send` finds out whether Apprise understands it."""
 
     def __init__(self, url: Secret, *, number: int, time_limit: timedelta = _TIME_LIMIT) -> None:
         self.name = f"apprise:{number}"
@@ -44,7 +44,7 @@ class AppriseDestination:
         return self._apprise
 
     async def send(self, event: AlertEvent) -> None:
-        """Raises DeliveryError, always to be retried: Apprise does not say why it failed."""
+        """Raises DeliveryError, always with `retry`, because Apprise does not say why it failed."""
         try:
             async with asyncio.timeout(self._seconds):
                 taken = await asyncio.to_thread(self._notify, event)
@@ -81,7 +81,7 @@ def _load_apprise(url: Secret, *, number: int) -> "Apprise":
 
     asset = AppriseAsset(app_id="Tidings", app_desc="Tidings")
     with warnings.catch_warnings():
-        # It loads all its plugins here, and some of them use what Python is about to drop.
+        # Apprise loads all its plugins here, and some use deprecated parts of Python.
         warnings.simplefilter("ignore", DeprecationWarning)
         service = Apprise.instantiate(url.reveal(), asset=asset)
     if service is None:

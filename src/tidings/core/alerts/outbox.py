@@ -50,7 +50,7 @@ class AlertOutboxState(StrEnum):
 
 
 _is_pending = text("state = 'pending'")
-# Not a bound value: PostgreSQL would not see that the index over pending rows fits.
+# A literal: with a bound value PostgreSQL would not use the partial index over pending rows.
 _PENDING: ColumnElement[str] = literal_column("'pending'")
 
 alert_outbox = Table(
@@ -155,7 +155,7 @@ class AlertOutbox:
         return None if row is None else self._read_claim(row)
 
     async def mark_delivered(self, claim: AlertClaim, *, at: datetime) -> None:
-        """Record the delivery, also if the lease is over."""
+        """Record the delivery, even if the lease is over."""
         await self._change(
             alert_outbox.c.id == claim.row,
             state=AlertOutboxState.DELIVERED.value,
@@ -169,7 +169,7 @@ class AlertOutbox:
         await self._change(_is_held(claim), due_at=to_milliseconds(until), waited=waited, failure=failure)
 
     async def give_up(self, claim: AlertClaim, *, at: datetime, failure: str) -> None:
-        """Never send the row again, but keep it for people to find."""
+        """Never send the row again, but keep it for inspection."""
         await self._change(
             _is_held(claim), state=AlertOutboxState.GIVEN_UP.value, finished_at=to_milliseconds(at), failure=failure
         )
@@ -194,7 +194,7 @@ class AlertOutbox:
         await self._database.change(statement)
 
     def _read_claim(self, row: RowMapping) -> AlertClaim:
-        # Another release may have known a kind that this one does not.
+        # A kind of another release may be unknown here.
         name, kind = row["kind"], self._kinds.find(row["kind"])
         event = AlertEvent(
             id=row["event_id"],

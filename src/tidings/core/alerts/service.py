@@ -32,7 +32,7 @@ PAST_KEPT_FOR: Final = timedelta(days=90)
 _PURGE_EVERY: Final = timedelta(days=1)
 # Another process may have written an event, or a caller of `raise_alert` may not have called `wake`.
 _LONGEST_SLEEP: Final = timedelta(seconds=15)
-# What is due may be in another process's hands for a moment.
+# Another process may have claimed a due event.
 _SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
 _LONGEST_TEXT: Final = 2_000
 
@@ -55,8 +55,8 @@ class Alerts:
         levels: Mapping[str, AlertLevel] | None = None,
         translator: Translator | None = None,
     ) -> None:
-        """`levels`: the least level that a destination wants, by its name. `translator`: puts reasons and actions of
-        events into Chinese, if that is the language; tables and logs keep the English ones."""
+        """`levels`: the minimum level of a destination, by its name. `translator`: puts reasons and actions of events
+        into Chinese, if that is the language; tables and logs keep the English ones."""
         self._database = database
         self._clock = clock
         self._destinations = tuple(destinations)
@@ -210,7 +210,7 @@ class Alerts:
         _log.error(
             "alert",
             kind=condition.kind,
-            # The line's own `level` is its severity.
+            # `level` is the severity of the log line, so the alert's level has another name.
             alert_level=self.find_level(condition.kind).value,
             subject=condition.subject,
             reason=condition.reason,

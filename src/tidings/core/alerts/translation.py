@@ -1,5 +1,5 @@
-"""Chinese for the reasons and actions of alerts. A catalogue maps each English text to its Chinese one; `{0}`, `{1}` …
-stand for the parts that differ, which are translated too where the catalogue knows them. An unknown text stays English.
+"""Chinese for the reasons and actions of alerts. A catalogue maps each English text to its Chinese one. `{0}`, `{1}` …
+are variable parts, which are translated too if the catalogue has them. An unknown text stays English.
 """
 
 import re
@@ -13,7 +13,7 @@ _PLACE: Final = re.compile(r"\\\{(\d)\\\}")
 _DEPTH: Final = 3
 # Several reasons stand beside each other with this between them.
 _BETWEEN: Final = "; "
-# A subject and what is said of it. It fits almost every text, so the others come first.
+# `subject: message`. It matches almost every text, so it comes last.
 _LABEL: Final = "{0}: {1}"
 
 # Each English text as a pattern, and its Chinese text.

@@ -45,7 +45,8 @@ class WebhookDestination:
         self._clock = clock
 
     async def send(self, event: AlertEvent) -> None:
-        """Delivered is what a 2xx answers. Raises DeliveryError, for good where the receiver is gone (410)."""
+        """The receiver has taken the event if it answers 2xx. Otherwise raises DeliveryError, without `retry` only for
+        410 Gone."""
         body = json.dumps(_describe(event)).encode()
         try:
             async with self._client.stream(
@@ -57,11 +58,11 @@ class WebhookDestination:
         if 200 <= status < 300:
             return
         asked_for = parse_retry_after(retry_after, now=self._clock.now()) if status in _ASKS_TO_WAIT else None
-        # Any other refusal may be a mistake at the receiver, which somebody mends.
+        # Any other refusal may be a fault of the receiver that somebody repairs.
         raise DeliveryError(retry=status != _GONE, reason=f"the receiver answered {status}", retry_after=asked_for)
 
     def _sign(self, event_id: str, body: bytes) -> dict[str, str]:
-        # The time of this attempt, not of the event: receivers refuse what is some minutes old.
+        # The time of this attempt, not of the event: receivers refuse timestamps that are some minutes old.
         timestamp = str(int(self._clock.now().timestamp()))
         signed = f"{event_id}.{timestamp}.".encode() + body
         signature = base64.b64encode(hmac.digest(_read_key(self._secret), signed, hashlib.sha256)).decode()

@@ -42,7 +42,8 @@ def write_body(event: AlertEvent) -> str:
 
 
 def disarm_markup(text: str) -> str:
-    """The text with an invisible blank in all that a messenger would take for a mention, a tag or a hidden link.
+    """The text with an invisible character in everything that a messenger would read as a mention, a tag or a hidden
+    link.
 
     Reasons may hold words of foreign sites. Messengers such as Discord and Mattermost read any text as Markdown.
     """

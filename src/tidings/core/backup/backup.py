@@ -2,9 +2,9 @@
 
 A backup is one consistent view, made while others work. A restore is one transaction, so an error changes nothing. It
 empties the tables, takes them to the revision of the backup and fills them. It reads every row back, compares it with
-the file, and brings the tables up to date. New row ids go on after the highest that was ever given, in the backup or in
-what it replaces: the id of an execution is a fencing token, and must not come twice. `file` has the format of the file.
-Master keys are not in the database, and so not in a backup.
+the file, and brings the tables up to date. New row ids continue after the highest id ever used, in the backup or in the
+replaced database. An execution's id is a fencing token, so it must not be used twice. `file` has the format of the
+file. Master keys are not in the database, and so not in a backup.
 
     BackupError (file)
     ├── InUseError      Tidings runs on this database
@@ -137,8 +137,8 @@ async def count_rows(database: Database) -> dict[str, int]:
 async def check_restorable(
     database: Database, backup: BackupReader, *, process_lock: ProcessLock, data_dir: Path, clock: Clock
 ) -> None:
-    """What can be known before a person is asked. Raises NewerBackupError, and InUseError where another process works
-    on this data directory or an execution runs on another one."""
+    """The checks before the user confirms. Raises NewerBackupError, and InUseError where another process works on this
+    data directory or an execution runs on another one."""
     if backup.header.revision > newest_revision():
         raise NewerBackupError(f"revision {backup.header.revision}")
     async with database.read() as connection:
@@ -200,7 +200,7 @@ async def _check_unused(
     running = select(executions.c.public_id, executions.c.holder, executions.c.heartbeat_at).where(
         executions.c.status == ExecutionStatus.RUNNING.value,
         executions.c.heartbeat_at >= since,
-        # One that waits for a worker runs nowhere.
+        # An execution that waits for a worker does not count as running.
         executions.c.holder != QUEUED,
     )
     for row in (await connection.execute(running)).all():
@@ -219,7 +219,8 @@ async def _check_unoccupied(connection: AsyncConnection, *, protect: Collection[
 
 
 async def _empty_tables(connection: AsyncConnection) -> None:
-    """Delete all rows. What a newer release has made cannot be taken back step by step, only dropped as a whole."""
+    """Delete all rows. Tables of a newer release are dropped instead, because this release does not know its
+    migrations."""
     revision = await read_revision(connection)
     if revision is not None and revision > newest_revision():
         await _drop_everything(connection, revision=revision)
@@ -229,7 +230,7 @@ async def _empty_tables(connection: AsyncConnection) -> None:
 
 async def _drop_everything(connection: AsyncConnection, *, revision: str) -> None:
     if connection.dialect.name == "postgresql":
-        # The database may hold other programs' tables, and which are Tidings' own only the newer release knows.
+        # The database may hold other programs' tables, and only the newer release knows which are Tidings' own.
         raise BackupError(
             f"the tables are at revision {revision} of a newer release; take them back with that release "
             f"(tidings database downgrade {newest_revision()}), or restore into an empty database"
@@ -290,7 +291,7 @@ async def _insert(
 
 
 async def _copy(connection: AsyncConnection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Many rows in one go, which PostgreSQL takes fifteen times as fast as one by one."""
+    """Insert rows with COPY, fifteen times as fast as one by one."""
     import psycopg
 
     raw = await connection.get_raw_connection()
@@ -306,7 +307,8 @@ async def _copy(connection: AsyncConnection, statement: str, rows: Sequence[Sequ
 
 
 async def _set_counters(connection: AsyncConnection, *given_before: Mapping[str, int]) -> None:
-    """Give no number again that was given before; PostgreSQL does not count rows that came with their number."""
+    """Continue the row ids after the highest one ever used. PostgreSQL's counter ignores rows that were inserted with
+    an id."""
     for name, column in _list_numbered().items():
         highest = (await connection.execute(select(func.max(metadata.tables[name].c[column])))).scalar() or 0
         given = max(highest, *(counters.get(name, 0) for counters in given_before))
@@ -315,7 +317,7 @@ async def _set_counters(connection: AsyncConnection, *given_before: Mapping[str,
 
 
 async def _end_running(database: Database, connection: AsyncConnection, *, at: datetime) -> int:
-    """What ran when the backup was made has ended since, and nobody knows how. Returns how many there were."""
+    """End the executions that ran when the backup was made, because their outcome is unknown. Returns how many."""
     running = select(executions.c.id, executions.c.progress).where(executions.c.status == ExecutionStatus.RUNNING.value)
     rows = (await connection.execute(running)).all()
     for row in rows:
@@ -329,7 +331,7 @@ async def _end_running(database: Database, connection: AsyncConnection, *, at: d
 
 
 async def _list_tables(connection: AsyncConnection) -> list[str]:
-    """Tidings' tables that are there, by name."""
+    """Tidings' existing tables, by name."""
     there = set(await connection.run_sync(lambda sync: inspect(sync).get_table_names()))
     return sorted(there & set(metadata.tables))
 
@@ -340,14 +342,14 @@ async def _count_rows(connection: AsyncConnection) -> dict[str, int]:
 
 
 def _reflect_tables(connection: Connection) -> dict[str, Table]:
-    """Tidings' tables as they really are, which an older revision's are not as the code has them."""
+    """Tidings' tables as they are in the database: those of an older revision differ from the code."""
     found = MetaData()
     found.reflect(connection, only=lambda name, _: name in metadata.tables)
     return dict(sorted(found.tables.items()))
 
 
 def _read_counters(connection: Connection) -> dict[str, int]:
-    """The highest number that each table has given to a row, rows that are gone again included."""
+    """The highest row id that each table has used, including deleted rows."""
     there = inspect(connection).get_table_names()
     counters = {}
     for name, column in _list_numbered().items():
@@ -358,6 +360,6 @@ def _read_counters(connection: Connection) -> dict[str, int]:
 
 
 def _list_numbered() -> dict[str, str]:
-    """The tables that number their rows, and the column with the number."""
+    """The tables with generated row ids, and the column of the id."""
     columns = {name: table.autoincrement_column for name, table in metadata.tables.items()}
     return {name: column.name for name, column in columns.items() if column is not None}

@@ -1,5 +1,4 @@
-"""A backup as a file: gzip, with one JSON value a line. Which rows go into it, and where they go from there, is the
-business of `backup`.
+"""A backup as a file: gzip, with one JSON value a line. `backup` decides which rows go into it, and restores them.
 
     {"tidings": "backup", "format": 1, "release": …, "revision": …, "made_at": …, "tables": {"sites": ["number", …], …}}
     {"table": "sites", "rows": 2}
@@ -42,7 +41,7 @@ FORMAT: Final = 1
 
 _MOST_TOGETHER: Final = 10_000
 _LONGEST_HEADER: Final = 1024 * 1024
-# Most of a backup are hashes, which no effort makes smaller.
+# A backup consists mostly of hashes, which do not compress.
 _EFFORT: Final = 3
 
 
@@ -66,7 +65,7 @@ class NewerBackupError(BackupError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the first line says. `tables` has the columns of each table, in the order of its rows' values."""
+    """The first line. `tables` has the columns of each table, in the order of its rows' values."""
 
     release: str
     revision: str
@@ -76,7 +75,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the last line says: the rows of each table, and the highest number that each numbered table has given."""
+    """The last line: the number of rows of each table, and the highest row id that each table with ids has used."""
 
     rows: Mapping[str, int]
     counters: Mapping[str, int]
@@ -123,7 +122,7 @@ class BackupWriter:
 
 @contextmanager
 def create_backup(path: Path) -> Iterator[BackupWriter]:
-    """A backup that gets its name when the block has ended well, complete and safe on the disk; its mode is 0600.
+    """A backup that gets its name when the block has succeeded, complete and synced to disk; its mode is 0600.
 
     Until then, an older file of this name stays as it is. Raises BackupError and OSError.
     """
@@ -134,7 +133,7 @@ def create_backup(path: Path) -> Iterator[BackupWriter]:
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # A umask can only take rights away, and the owner's might be among them.
+            # The umask may have removed the owner's rights, too.
             os.fchmod(descriptor, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_EFFORT) as packed:
@@ -149,7 +148,7 @@ def create_backup(path: Path) -> Iterator[BackupWriter]:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Only a backup is replaced: the name that was typed may be that of the database, or of a key."""
+    """Only a backup is replaced: the user may have typed the name of the database, or of a key."""
     if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         return
     try:
@@ -162,7 +161,7 @@ def _check_replaceable(path: Path) -> None:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """What backups of this name left that were killed. One that is still being written is locked."""
+    """Delete temporary files that killed backups of this name left. A file that is still being written is locked."""
     for draft in path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}.part"):
         with suppress(OSError), draft.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,7 +178,8 @@ class BackupReader:
         self._totals: Totals | None = None
 
     def check(self, on_progress: Callable[[int, int], None] = lambda done, size: None) -> Totals:
-        """Read it all, unless that was done before: is it whole? `on_progress` gets the bytes read and the total."""
+        """Read the whole file and check it, unless that was done before. `on_progress` gets the bytes read and the
+        total."""
         if self._totals is None:
             for _ in self.batches():
                 on_progress(self._file.tell(), self._size)
@@ -187,7 +187,7 @@ class BackupReader:
         return self._totals
 
     def batches(self) -> Iterator[tuple[str, list[bytes]]]:
-        """All rows, some at a time: their table, and their lines for `decode_row`."""
+        """All rows in batches: the table, and its lines for `decode_row`."""
         lines = self._lines()
         digest = hashlib.sha256(next(lines))
         counts = Counter(dict.fromkeys(self.header.tables, 0))
@@ -224,7 +224,7 @@ class BackupReader:
 
 @contextmanager
 def open_backup(path: Path) -> Iterator[BackupReader]:
-    """Open a backup; only its first line was looked at then. Raises BackupError and OSError."""
+    """Open a backup and read only its first line. Raises BackupError and OSError."""
     with path.open("rb") as file:
         yield BackupReader(file)
 

@@ -1,20 +1,20 @@
 """Which releases may work on the same tables at the same time, so that one machine after the other can be upgraded.
 
-A migration may add, and drops only what the release before it no longer touches. The tables carry the oldest revision
-whose release can still work on them, beside their own. A release that is older than that refuses to start, and one that
-runs ends.
+A migration may add, and drops only what the release before it no longer touches. Beside their own revision, the tables
+store the oldest revision whose release can still work on them. A release that is older than that refuses to start, and
+one that runs ends.
 """
 
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# Of the newest tables. A migration that an older release cannot live with raises it, here and by `compatibility`.
+# The value for the newest tables. A migration that breaks an older release raises it, here and by `compatibility`.
 OLDEST_REVISION: Final = "0030"
 
 
 def compatibility(oldest_revision: str) -> str:
-    """The statement of a migration: only releases that know `oldest_revision` can work on these tables."""
+    """The statement by which a migration says that only releases with `oldest_revision` can work on these tables."""
     return f"UPDATE alembic_version SET oldest_revision = '{oldest_revision}'"
 
 

@@ -46,7 +46,7 @@ from tidings.core.db.engines import (
 )
 
 if TYPE_CHECKING:
-    # Loaded where it is used: 2 MB that an installation on SQLite does not need.
+    # Imported where it is used: an installation on SQLite saves 2 MB.
     from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 
 metadata = MetaData()
@@ -56,7 +56,7 @@ RowId = BigInteger().with_variant(Integer, "sqlite")
 
 Dialect = Literal["sqlite", "postgresql"]
 
-# The most connections of a process that write, and the most that read.
+# The most connections of a process for writing, and the most for reading.
 CONNECTIONS = 15
 # The crawl API holds a connection for every cookie in use.
 _POSTGRESQL_ONLY_READERS = 30
@@ -182,7 +182,7 @@ class Database(ReadableDatabase):
         return f"(SELECT unnest(CAST(:{parameter} AS bigint[])) AS {column})"
 
     def insert(self, table: Table) -> "SqliteInsert | PostgresqlInsert":
-        """An INSERT that understands ON CONFLICT, which both databases have and SQLAlchemy spells by dialect."""
+        """An INSERT with ON CONFLICT, which SQLAlchemy offers only in its dialects."""
         if self.dialect == "sqlite":
             return SqliteInsert(table)
         from sqlalchemy.dialects.postgresql import Insert
@@ -190,7 +190,7 @@ class Database(ReadableDatabase):
         return Insert(table)
 
     def insert_new(self, table: Table, *returning: Column[Any]) -> DirectStatement:
-        """The INSERT of a table for many rows. One that exists stays as it is and returns nothing."""
+        """The INSERT of a table for many rows. An existing row stays as it is, and is not returned."""
         key = (table.name, *(each.name for each in returning))
         if key not in self._inserts:
             statement = self.insert(table).on_conflict_do_nothing()
@@ -338,7 +338,7 @@ async def _create_tables(database: Database) -> str:
         if revision := await read_revision(connection):
             return revision
         await connection.run_sync(metadata.create_all)
-        # A downgrade to the base leaves an empty one.
+        # A downgrade to the base leaves an empty table of versions.
         await connection.exec_driver_sql("DROP TABLE IF EXISTS alembic_version")
         await connection.exec_driver_sql(
             "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY, oldest_revision VARCHAR(32))"
@@ -367,7 +367,7 @@ def run_migrations(connection: Connection, command: Literal["upgrade", "downgrad
 
 @asynccontextmanager
 async def lock_migrations(database: Database) -> AsyncIterator[AsyncConnection]:
-    """A transaction that excludes the migrations of other processes; on SQLite every writing one does."""
+    """A transaction that excludes the migrations of other processes. On SQLite every writing transaction does."""
     async with database.write() as connection:
         if database.dialect == "postgresql":
             await connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('tidings.migrations'))")

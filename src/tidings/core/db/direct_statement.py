@@ -46,14 +46,14 @@ class DirectStatement:
         return [self._make_row(*row) for row in rows]
 
     async def run_each(self, connection: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """The rows that it returns for all of these. SQLAlchemy sends several together."""
+        """Its rows for several sets of values. SQLAlchemy sends more than one set together."""
         if len(rows) == 1:
             return await self.run(connection, rows[0])
         result = await connection.execute(self._statement, rows) if rows else None
         return list(result) if result is not None and result.returns_rows else []
 
     def _compile(self, connection: AsyncConnection, values: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        # SQLAlchemy's own parameters for SQLite have no names.
+        # SQLAlchemy's default for SQLite is positional parameters; `values` are passed by name.
         is_sqlite = connection.dialect.name == "sqlite"
         dialect = SQLiteDialect_aiosqlite(paramstyle="named") if is_sqlite else connection.dialect
         columns = list(values) if isinstance(self._statement, Insert) else None
@@ -65,8 +65,8 @@ class DirectStatement:
 
 
 class among(FunctionElement[bool]):  # noqa: N801 - it reads as SQL
-    """`among(column, bindparam(…))`: whether it has one of the texts of `bind_texts`. The SQL is the same for any
-    number of them."""
+    """`among(column, bindparam(…))`: whether the column has one of the texts of `bind_texts`. The SQL does not depend
+    on their number."""
 
     inherit_cache = True
     type = Boolean()
@@ -90,14 +90,14 @@ def bind_texts(texts: Collection[str]) -> str:
 
 
 def _name_columns(statement: Any) -> Callable[..., Any]:
-    """The class of its rows. A text has no columns, and returns nothing here."""
+    """The class of its rows. A textual statement has no columns, and must return no rows here."""
     columns = getattr(statement, "exported_columns", None)
     return namedtuple("Row", () if columns is None else columns.keys())
 
 
 @contextmanager
 def _raise_as_sqlalchemy(sql: str) -> Iterator[None]:
-    """Errors have the classes that SQLAlchemy gives them. None of them shows a value."""
+    """Raise the driver's errors as SQLAlchemy's classes, without values in their messages."""
     try:
         yield
     except Exception as error:

@@ -27,7 +27,7 @@ _READ_CACHE_KIB = 2_048
 _CHECKPOINT_PAGES = 16_000
 SQLITE_READERS = 4
 _KEPT_CONNECTIONS = 5
-# Milliseconds that a writing transaction may wait for its process.
+# Milliseconds that an open transaction may idle before the server ends it.
 _LONGEST_IDLE = 15_000
 # Seconds. A connection that rested for longer is asked whether it still works: a router may have forgotten it.
 _ASK_AFTER = 30.0
@@ -51,7 +51,7 @@ def open_sqlite_writer(path: Path) -> AsyncEngine:
 
 
 def _turn_to_wal(path: Path) -> None:
-    """WAL is a property of the file. SQLite does not wait while another process turns a new file to it."""
+    """Switch the file to WAL. SQLite does not wait if another process is switching a new file at the same time."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for attempts_left in reversed(range(_WAL_ATTEMPTS)):
             try:
@@ -104,7 +104,7 @@ def _create_sqlite_engine(path: Path, *, mode: str, begin: str, pragmas: Sequenc
     def begin_transaction(connection: Any) -> None:
         file.check()
         try:
-            # One trip to the driver's thread. SQLAlchemy's own way takes three, a fifth of a short transaction.
+            # One trip to the driver's thread instead of SQLAlchemy's three, which are a fifth of a short transaction.
             connection.connection.dbapi_connection.run_async(lambda driver: driver.execute_fetchall(begin))
         except (sqlite3.Error, ValueError) as error:
             raise OperationalError(begin, None, error) from error
@@ -139,7 +139,7 @@ def open_postgresql_writer(url: URL, *, connections: int) -> AsyncEngine:
 
 
 def _size_pool(connections: int) -> dict[str, int]:
-    """Some connections stay open; the others are opened when they are needed."""
+    """The pool's arguments: some connections stay open, the others are opened when they are needed."""
     kept = min(_KEPT_CONNECTIONS, connections)
     return {"pool_size": kept, "max_overflow": connections - kept}
 
@@ -185,14 +185,14 @@ def _replace_lost_connections(engine: AsyncEngine) -> None:
 
 
 def _has_input(descriptor: int) -> bool:
-    """Whether the other side sent something, or ended."""
+    """Whether the server sent something or closed the connection."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def _add_option(url: URL, option: str) -> str:
-    """The options of the URL, and ours: the last of two for one parameter counts."""
+    """Append an option to those of the URL. If a parameter occurs twice, the last value counts."""
     given = url.query.get("options", ())
     return " ".join([*((given,) if isinstance(given, str) else given), option])
 

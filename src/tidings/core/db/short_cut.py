@@ -1,4 +1,4 @@
-"""Reads one small result from SQLite with one trip to the driver's thread, where a transaction takes about nine.
+"""Reads one small result from SQLite with one trip to the driver's thread. A transaction needs about nine.
 
 Use it through `Database.look_up`. docs/decisions.md has the measurements.
 """

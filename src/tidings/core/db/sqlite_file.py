@@ -1,5 +1,5 @@
-"""Notices that a SQLite file was moved, removed or replaced while it is open. SQLite would go on with the file that no
-longer has a name, and all that was written since would be gone with the process.
+"""Notices that a SQLite file was moved, removed or replaced while it is open. SQLite would continue with the unlinked
+file, and all later writes would be lost with the process.
 """
 
 import sqlite3

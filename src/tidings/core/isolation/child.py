@@ -68,9 +68,9 @@ def _find(name: str) -> Callable[..., object]:
 
 
 def _limit_time(*, cpu: float, total: float) -> None:
-    """Let the kernel end this process: by SIGXCPU after so much more CPU time, by SIGALRM after so much time.
+    """Let the kernel end this process: SIGXCPU after this much more CPU time, SIGALRM after this much elapsed time.
 
-    Both work while C code holds the interpreter. The parent ends the child earlier, unless the parent is gone.
+    Both work while C code holds the interpreter. The parent kills the child earlier, unless the parent is gone.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu))

@@ -43,7 +43,7 @@ class ChildLimits:
 
     # CPU time; the kernel counts whole seconds.
     cpu: timedelta = timedelta(seconds=5)
-    # Elapsed time; callers have limits of their own that are shorter.
+    # Elapsed time; the callers' own limits are shorter.
     total: timedelta = timedelta(seconds=60)
     # Address space of a child, in bytes. macOS does not enforce it.
     memory: int = 768 * 1024 * 1024
@@ -73,7 +73,7 @@ class ChildPool:
             child = await self._take()
             self._busy.add(child)
             try:
-                # Also if `close` came while the child started.
+                # `close` may have been called while the child started.
                 self._check_open()
                 answer = await child.ask(self._describe(function, arguments), body)
             except BaseException:
@@ -97,7 +97,7 @@ class ChildPool:
         for child in (*self._idle, *self._busy):
             self._end(child)
         self._idle.clear()
-        # Calls that wait for a child, or for its start, find the pool closed.
+        # Calls that wait for a child, or for its start, then find the pool closed.
         async with AsyncExitStack() as stack:
             for _ in range(self._most):
                 await stack.enter_async_context(self._free)

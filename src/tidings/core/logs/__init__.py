@@ -8,11 +8,11 @@ import sys
 
 _UNUSED = [name for name in ("rich", "twisted") if name not in sys.modules]
 
-# None is Python's own mark of a module that cannot be imported.
+# With None, Python raises ImportError for this module.
 for _name in _UNUSED:
     sys.modules[_name] = None  # type: ignore[assignment]
 try:
-    import structlog  # noqa: F401 - the others of this package find it loaded
+    import structlog  # noqa: F401 - the other modules of this package find it loaded
 finally:
     for _name in _UNUSED:
         del sys.modules[_name]

@@ -1,8 +1,8 @@
 """How one log event becomes text: its values made safe, rendered for people or as JSON, and the whole redacted at the
 end. Where lines go, and who may write them, is in `logger`.
 
-Values are redacted one by one first: there a header ends where its value ends. The rendered line is redacted again as
-the last step, so that nothing passes that came another way.
+Values are redacted one by one first, because the end of a header's value is known only there. The rendered line is
+redacted again as the last step, for secrets in any other place.
 """
 
 import json
@@ -19,7 +19,7 @@ from tidings.core.secrets.patterns import redact_field
 from tidings.core.secrets.redaction import Redactor
 
 _DEEPEST: Final = 6
-# No known secret is as short as this.
+# A known secret is never as short as this.
 _SHORT: Final = 5
 _FIRST: Final = ("timestamp", "level", "logger", "event", "request_id")
 # Written by this package alone; the last step looks at them like at everything else.
@@ -63,7 +63,7 @@ def _clean_field(name: object, value: object, redactor: Redactor, depth: int = 0
 
 
 def _clean_value(value: object, redactor: Redactor, depth: int) -> Any:
-    """The value as plain strings, numbers, lists and dicts, with nothing secret in any of them."""
+    """The value as plain strings, numbers, lists and dicts, without secrets."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -96,7 +96,7 @@ def _render_json(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 class _Shown(str):
-    """Text that the console renderer takes as it is, without quotes of its own."""
+    """Text that the console renderer prints without adding quotes."""
 
     __slots__ = ()
 

@@ -24,13 +24,13 @@ class PrivateFileHandler(logging.handlers.RotatingFileHandler):
         self._rendered: tuple[logging.LogRecord | None, str] = (None, "")
 
     def format(self, record: logging.LogRecord) -> str:
-        # Logging asks twice: for the line, and before that for its length, to know whether it still fits.
+        # `logging` formats a record twice: to know whether the line fits, and to write it.
         if self._rendered[0] is not record:
             self._rendered = record, super().format(record)
         return self._rendered[1]
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - logging's name
-        """Rotate at once where it is needed: logging would do it after this, outside the lock."""
+        """Rotate here if necessary: `logging` would do it after this call, outside the lock."""
         length = len(self.format(record).encode("utf-8", "backslashreplace")) + 1
         while self._is_full(stream := self._follow(), length):
             # The lock is on the file that is renamed; it outlives the rotation, which closes the stream.
@@ -44,7 +44,8 @@ class PrivateFileHandler(logging.handlers.RotatingFileHandler):
         return False
 
     def _follow(self) -> TextIOWrapper:
-        """The open file, under its name: another process may have rotated it, or a rotation may have failed."""
+        """Reopen the file if its name leads to another one now: another process may have rotated it, or a rotation may
+        have failed."""
         if self.stream is None or not self._is_current(self.stream):
             if self.stream is not None:
                 self.stream.close()
@@ -71,12 +72,12 @@ class PrivateFileHandler(logging.handlers.RotatingFileHandler):
 
 
 def _open_private(path: str, flags: int) -> int:
-    # A new file is private from its first moment; the mode of an old one is set after it is open.
+    # A new file is created private; the mode of an existing one is set after opening.
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def report_lost_line(record: logging.LogRecord) -> None:
-    """Says that a line could not be written, and why, but nothing of what was in it."""
+    """Report on stderr that a line could not be written, and why, without its content."""
     error = sys.exc_info()[0]
     reason = error.__name__ if error else "unknown error"
     try:

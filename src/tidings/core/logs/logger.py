@@ -1,5 +1,6 @@
-"""Structured logs: one way for our own events and for those of every library, to the terminal and to a file. Here is
-where they go and who may write. `lines` says what a line looks like, `redaction` what must not be in it.
+"""Structured logs: one way for our own events and for those of every library, to the terminal and to a file. This
+module decides where lines go and which loggers write. `lines` says what a line looks like, `redaction` what must not be
+in it.
 
 Usage: `log = get_logger(__name__)`, then `log.info("batch.sent", site=…, urls=100, ms=84)`.
 """
@@ -37,7 +38,7 @@ _OURS: Final = "tidings"
 
 
 def get_logger(name: str) -> BoundLogger:
-    """A logger of ours: a name outside `tidings` is put under it, so that the level set for us holds for it."""
+    """A logger of Tidings. A name outside `tidings` is put under it, so that Tidings' level applies."""
     return structlog.stdlib.get_logger(name if _is_ours(name) else f"{_OURS}.{name}")
 
 
@@ -55,9 +56,9 @@ def configure_logging(
 
     With `quiet`, nothing goes to the stream: a command that shows its own progress keeps its log in the file alone.
 
-    It removes the handlers of every other logger, because they would bypass the redactor.
-    Libraries are heard from WARNING on, with the level `debug` from DEBUG on. Raises ValueError for an unknown
-    level and OSError when the file cannot be opened. Calling it again replaces the former configuration.
+    It removes the handlers of every other logger, because they would bypass the redactor. Libraries log from WARNING,
+    or from DEBUG with the level `debug`. Raises ValueError for an unknown level and OSError when the file cannot be
+    opened. A second call replaces the first configuration.
     """
     threshold = _read_level(level)
     handlers: list[logging.Handler] = []
@@ -75,7 +76,7 @@ def configure_logging(
 
 
 def is_logging_configured() -> bool:
-    """Whether log lines go anywhere that we chose."""
+    """Whether `configure_logging` was called."""
     return any(isinstance(handler, _LineHandler | PrivateFileHandler) for handler in logging.getLogger().handlers)
 
 
@@ -125,13 +126,14 @@ def _configure_structlog() -> None:
         ],
         wrapper_class=BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
-        # Loggers are made when modules are imported, before this; a cached one would keep the former configuration.
+        # Modules create their loggers when they are imported, before this; a cached one would keep the old
+        # configuration.
         cache_logger_on_first_use=False,
     )
 
 
 def _describe_event() -> list[Processor]:
-    """What every event gets, whether it is ours or a library's."""
+    """Add the fields of every event, also of libraries' events."""
     return [
         _fill_in_arguments,
         structlog.stdlib.add_logger_name,
@@ -193,7 +195,7 @@ class _LineHandler(logging.StreamHandler[TextIO]):
 
 
 def log_uncaught_exceptions() -> None:
-    """Sends what would end the process or a thread to the log, since Python itself prints it past the redactor."""
+    """Log uncaught exceptions of the process and its threads. Python itself would print them without redaction."""
     log = get_logger("uncaught")
 
     def log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,5 +1,5 @@
-"""The id of the request, or of the piece of work, that this task is busy with. It is in every log line and in what is
-written; it travels with the task's context, so nobody passes it on.
+"""The id of the request or execution that the present task works on. It is in every log line and every stored record.
+It is a context variable, so no function passes it on.
 """
 
 import re
@@ -20,9 +20,8 @@ def current_request_id() -> str | None:
 
 
 def bind_request_id(value: str | None = None) -> str:
-    """Makes this the id from here on, in this task and those it starts, and returns it.
-
-    A caller's id is taken when it has 1 to 64 of `A-Z a-z 0-9 . _ -`; otherwise, or with None, one is made.
+    """Set the id of this task and of those that it starts, and return it. A caller's id is used if it has 1 to 64 of
+    `A-Z a-z 0-9 . _ -`. Otherwise, or with None, a new id is made.
     """
     request_id = _choose(value)
     _current.set(request_id)
@@ -31,7 +30,7 @@ def bind_request_id(value: str | None = None) -> str:
 
 @contextmanager
 def request_id_scope(value: str | None = None) -> Iterator[str]:
-    """The same for the length of a block; afterwards the id is what it was before."""
+    """The same for a block; afterwards the previous id applies again."""
     request_id = _choose(value)
     token = _current.set(request_id)
     try:

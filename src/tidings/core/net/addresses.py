@@ -1,8 +1,7 @@
-"""What may be fetched: the rules for URLs and for network addresses.
-
-Pure: nothing here resolves a name or opens a connection. `parse_url` is the one reader of URLs; what it returns is what
-`client` connects to. It is stricter than a browser on purpose: where two readers could disagree about the
-host, the URL is refused instead of repaired. `is_allowed_address` says which addresses may be connected to.
+"""The rules for URLs and network addresses that may be fetched. Pure: nothing here resolves a name or opens a
+connection. `parse_url` is the only parser of URLs, and `client` connects to its result. It is stricter than a browser
+on purpose: if two parsers could disagree about the host, it refuses the URL instead of repairing it.
+`is_allowed_address` says which addresses may be connected to.
 """
 
 import re
@@ -34,7 +33,7 @@ _LONGEST_SHOWN: Final = 200
 # IPv4-compatible ::/96, unique local, link and site local (fec0::/10), and multicast.
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 
-# `is_global` is asked too, but it lets several of these through, and which ones depends on the version of Python.
+# `is_global` is checked too, but it allows several of these, depending on the version of Python.
 _REFUSED_NETWORKS: Final[tuple[Network, ...]] = tuple(
     ip_network(text)
     for text in (
@@ -68,7 +67,8 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """A URL that passed `parse_url`. Printing it never shows the query, because keys travel there; `text` has all."""
+    """A URL that passed `parse_url`. Printing it never shows the query, which may contain keys; `text` has all of
+    it."""
 
     scheme: str
     host: str
@@ -147,7 +147,7 @@ def show_url(text: str) -> str:
         pass
     start = text[:MAX_URL_LENGTH]
     if "@" in text:
-        # Nobody can tell where the password ends in a URL that is not well-formed.
+        # In a malformed URL the end of the password is unknown.
         scheme, separator, _ = start.partition("://")
         return shorten(escape_text(f"{scheme}://…")) if separator and "@" not in scheme else "…"
     return shorten(escape_text(re.split(r"[?#]", start, maxsplit=1)[0]))
@@ -163,7 +163,7 @@ def shorten(text: str) -> str:
 
 
 def is_public_address(address: Address) -> bool:
-    """Is it a global unicast address of the public internet? An IPv4-mapped one is judged by its IPv4 address."""
+    """Whether it is a global unicast address of the public internet. For an IPv4-mapped one its IPv4 address counts."""
     address, scoped = _unmap(address)
     if scoped or not address.is_global or any(address in network for network in _REFUSED_NETWORKS):
         return False
@@ -171,7 +171,7 @@ def is_public_address(address: Address) -> bool:
 
 
 def is_allowed_address(address: Address, *, allow_networks: Sequence[Network] = ()) -> bool:
-    """May it be connected to: public, or in a network the operator named?"""
+    """Whether it may be connected to: a public address, or one in the operator's networks."""
     plain, scoped = _unmap(address)
     return is_public_address(address) or (not scoped and any(plain in network for network in allow_networks))
 
@@ -197,7 +197,7 @@ def _parse_network(text: str) -> Network:
 
 
 def _unmap(address: Address) -> tuple[Address, bool]:
-    """The IPv4 address inside an IPv4-mapped one, and whether there was a scope id, which no public address has."""
+    """The IPv4 address of an IPv4-mapped one, and whether it had a scope id, which no public address has."""
     if isinstance(address, IPv4Address):
         return address, False
     return address.ipv4_mapped or address, address.scope_id is not None

@@ -1,5 +1,5 @@
-"""A bound on the head of an answer. aiohttp reads interim answers, such as `100 Continue`, for as long as a server
-sends them, at full speed and until the time is up. Here the connection ends once so many bytes came without an answer.
+"""A bound on the head of an answer. aiohttp reads interim answers, such as `100 Continue`, until the time limit, as
+fast as a server sends them. Here the connection ends after a maximum of bytes without a final answer.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ LONGEST_HEAD: Final = 64 * 1024
 
 
 class BoundedResponse(aiohttp.ClientResponse):
-    """An answer whose head may not be endless. Raises EndlessHeadError."""
+    """An answer with a bounded head. Raises EndlessHeadError."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         transport = connection.transport

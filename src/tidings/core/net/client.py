@@ -1,8 +1,7 @@
-"""The guarded HTTP client. Every address that a site, a sitemap or a request names is fetched through it.
-
-It checks every address (with `addresses`), also those of redirects, bounds time and size, and raises the errors of
-`failures`. It never decodes a body: the caller decodes `Content-Encoding`, because it knows the limits. It does not
-retry, with one exception: a GET that may follow redirects is repeated if a kept connection turns out to be closed.
+"""The guarded HTTP client. Tidings fetches every URL from a site, a sitemap or a request with it. It checks every
+address (with `addresses`), also those of redirects, bounds time and size, and raises the errors of `failures`. It never
+decodes a body: the caller decodes `Content-Encoding`, because it knows the limits. It does not retry, with one
+exception: a GET that may follow redirects is repeated if a kept connection turns out to be closed.
 """
 
 import functools
@@ -61,7 +60,8 @@ __all__ = [
 MAX_REDIRECTS: Final = 5
 DEFAULT_LIMIT: Final = 1024 * 1024
 
-# Shorter than the five seconds after which common servers hang up, so that a request seldom meets a closing connection.
+# Shorter than the five seconds after which common servers close an idle connection, so that few requests meet a closing
+# one.
 _KEEP_ALIVE: Final = timedelta(seconds=4)
 # Bytes. With aiohttp's own 64 KiB, it stops and resumes reading at almost every look at the socket of a large file.
 _READ_BUFFER: Final = 262_144
@@ -69,7 +69,7 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REPEATABLE: Final = frozenset({"GET", "HEAD"})
 _UNFIT_IN_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
-# Asked before each request of a fetch, also before those of redirects. It may wait, or raise FetchError.
+# Called before each request of a fetch, also before those of redirects. It may wait, or raise FetchError.
 Admit = Callable[[Url], Awaitable[None]]
 
 
@@ -128,8 +128,8 @@ class Stream:
 class GuardedClient:
     """Fetches from public addresses, and from the private networks in `allow_networks`; use it with `async with`.
 
-    `allow_hosts` are hosts with ports that the operator's own settings name: they may have any address. Never pass a
-    client with them to code that fetches what a site, a page or a request names.
+    `allow_hosts` are hosts with ports from the operator's own settings, which may have any address. Never use a client
+    with `allow_hosts` for URLs from a site, a page or a request.
 
     It uses no proxy, netrc or cookie, and asks for an uncompressed answer unless the caller's headers say otherwise.
     `tls` replaces the default TLS settings, for a private certificate authority.
@@ -278,7 +278,7 @@ class GuardedClient:
             raise journey.refuse(f"{address} is not a public address, and TIDINGS_ALLOW_NETWORKS does not allow it")
         target = _build_target(hop.url, journey=journey)
         async with journey.wait():
-            # Some servers close a kept connection without a word. A new one is open: each repeat uses up a kept one.
+            # Some servers close a kept connection silently. Each repeat uses up one kept connection, so the loop ends.
             for _ in range(self._connections_per_host if repeat and hop.method in _REPEATABLE else 0):
                 try:
                     return await self._exchange(hop, target, journey=journey)
@@ -294,10 +294,10 @@ class GuardedClient:
             hop.method,
             target,
             headers=hop.headers,
-            # Not the bytes themselves: aiohttp would write a large body in one piece and warn about it.
+            # aiohttp would write a large body of bytes in one piece, and warn about it.
             data=None if hop.body is None else BytesIO(hop.body),
             allow_redirects=False,
-            # Not aiohttp's own, which may have been loaded without certificates.
+            # aiohttp's own context may have been created without certificates (`load_quickly`).
             ssl=self._tls or trust_machine() if target.scheme == "https" else True,
             trace_request_ctx=journey,
         )
@@ -305,7 +305,7 @@ class GuardedClient:
 
 @functools.cache
 def trust_machine() -> ssl.SSLContext:
-    """TLS with the certificates that this machine trusts. They are read once, for the first https address."""
+    """A TLS context with the certificates that this machine trusts. They are read once, for the first https URL."""
     tls = ssl.create_default_context()
     tls.set_alpn_protocols(["http/1.1"])
     return tls
@@ -322,7 +322,7 @@ def _check_request(hop: Hop, *, journey: Journey) -> None:
 
 
 def _build_target(url: Url, *, journey: Journey) -> URL:
-    """The same URL for aiohttp, byte for byte. Refused if yarl reads another host or path in it."""
+    """The same URL for aiohttp, byte for byte. Raises RefusedError if yarl reads another host or path."""
     target = URL(url.text, encoded=True)
     seen = (target.scheme, target.raw_host, target.port, target.raw_path_qs)
     if seen != (*url.origin, url.target):
@@ -331,7 +331,7 @@ def _build_target(url: Url, *, journey: Journey) -> URL:
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating an unanswered GET: it may be one that submits a URL."""
+    """Keep aiohttp from repeating an unanswered GET, which may have submitted a URL."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:

@@ -1,4 +1,4 @@
-"""Errors of a fetch, and the words for what aiohttp raises.
+"""Errors of a fetch, and messages for aiohttp's exceptions.
 
     FetchError
     ├── RefusedError            a rule was broken, the message says which; trying again cannot help
@@ -21,7 +21,7 @@ from tidings.core.net.resolver import ForbiddenAddressError
 
 
 class FetchError(Exception):
-    """A fetch brought no usable answer. The message is `URL failed: reason`, in our own words."""
+    """A fetch without a usable answer. The message is `URL failed: reason`, in our own words."""
 
     verb = "failed"
 
@@ -32,7 +32,7 @@ class FetchError(Exception):
 
 
 class RefusedError(FetchError):
-    """The request, or where it would lead, breaks a rule of this client; the reason names the rule."""
+    """The request or its target breaks a rule of this client; the reason names the rule."""
 
     verb = "refused"
 
@@ -46,7 +46,7 @@ class NetworkError(FetchError):
 
 
 class FetchTimeoutError(NetworkError):
-    """The time was up before the whole answer was here."""
+    """The time limit ended before the whole answer arrived."""
 
 
 class AnswerTooLargeError(FetchError):

@@ -1,4 +1,4 @@
-"""One fetch of the guarded client over all its redirects: its time, its connection, and its failures."""
+"""One fetch of the guarded client over all its redirects: its time limit, its connection, and its failures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +24,7 @@ from tidings.core.net.resolver import ForbiddenAddressError
 class Journey:
     """One fetch over all its redirects: the time left, the current URL, and whether a connection was made.
 
-    Only waiting for the server uses up time, not the caller's work between two chunks.
+    Only waiting for the server counts, not the caller's work between two chunks.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Journey:
         # Whether a chunk of the present request was sent.
         self.has_begun = False
         self._before_sending = before_sending
-        # Why the caller does not want the request to be sent after all.
+        # The caller's error in `before_sending`, for which the request was not sent.
         self._given_up: Exception | None = None
         self._timeout = timeout
         self._left = timeout.total_seconds()
@@ -57,7 +57,8 @@ class Journey:
             self._left -= monotonic() - started
 
     async def prepare_sending(self) -> None:
-        """The connection is made, and the bytes go next: let the caller hold them back. That uses up no time."""
+        """Called with an open connection, before the bytes are sent: the caller may delay them. That does not count as
+        time."""
         if self._before_sending is None or self._running is None:
             return
         started, ends_at = monotonic(), self._running.when()
@@ -65,7 +66,7 @@ class Journey:
         try:
             await self._before_sending()
         except Exception as error:
-            # aiohttp takes an error in the middle of a body for one of the connection.
+            # aiohttp treats an error while it sends a body as one of the connection.
             self._given_up = error
             raise
         waited = monotonic() - started
@@ -87,12 +88,12 @@ class Journey:
 
 
 def trace_connections() -> aiohttp.TraceConfig:
-    """Callbacks that tell a request's journey what happens to its connection."""
+    """Callbacks that report connection events to a request's journey."""
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_end.append(_record_connection)
     trace.on_connection_reuseconn.append(_record_reuse)
-    # In spite of their names, aiohttp calls them before it writes the head or a chunk. The head goes out with the first
-    # chunk, which may be later by a turn of the event loop.
+    # In spite of their names, aiohttp calls them before it writes the head or a chunk. It sends the head with the first
+    # chunk, which may be one iteration of the event loop later.
     trace.on_request_headers_sent.append(_begin_sending)
     trace.on_request_chunk_sent.append(_send_chunk)
     return trace

@@ -1,8 +1,6 @@
-"""Looks names up in threads of its own, with a bound for each domain.
-
-The system's lookup cannot be cancelled: one that was given up keeps its thread until the system gives up too, often
-half a minute later. In the shared threads a few slow names would stop all other work. The threads are daemons, so that
-the end of the process does not wait for them.
+"""Resolves names in threads of its own, with a limit for each domain. The system's lookup cannot be cancelled: an
+abandoned one blocks its thread until the system gives up, often half a minute later. In the shared thread pool a few
+slow names would stop all other work. The threads are daemons, so that the process does not wait for them when it ends.
 """
 
 import asyncio
@@ -16,7 +14,7 @@ from weakref import WeakValueDictionary
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 MOST_LOOKUPS: Final = 64
-# Of names under one domain: somebody who runs a slow name server has any number of names.
+# Lookups at once under one domain: a slow name server can serve any number of names.
 MOST_PER_DOMAIN: Final = 4
 
 LookUp = Callable[..., list[Any]]
@@ -37,7 +35,7 @@ class NameResolver(AbstractResolver):
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[list[Any]] = loop.create_future()
         domain = self._find_domain(host)
-        # The domain's turn first: who waits for that must not take a thread from others.
+        # The domain's limit first: a lookup that waits for it must not occupy a thread.
         await domain.acquire()
         try:
             await self._lookups.acquire()
@@ -46,7 +44,7 @@ class NameResolver(AbstractResolver):
             raise
 
         def finish(found: list[Any] | OSError) -> None:
-            # Only now, even if the caller gave up long ago: the thread was busy until now.
+            # Only now, even if the caller gave up earlier: the thread was busy until now.
             self._lookups.release()
             domain.release()
             if answered.done():
@@ -83,7 +81,7 @@ class NameResolver(AbstractResolver):
 
 
 def _has_no_zone(entry: Any) -> bool:
-    """Whether this is not an address of one link, `fe80::1%eth0`: the guard refuses those anyway."""
+    """Whether the address has no zone, unlike `fe80::1%eth0`; the guard would refuse a link-local address anyway."""
     return len(entry[4]) < 4 or not entry[4][3]
 
 

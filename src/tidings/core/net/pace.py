@@ -1,14 +1,12 @@
-"""A least interval between two requests to one host, over all workers together.
+"""A minimum interval between two requests to one host, over all workers together.
 
 The table holds, for each host, when the next request may go. One atomic statement reserves the next slot, so every
-process and machine on this database shares one queue. A request reserves only the slot that it uses next, and never
-after a stop signal. If a stop comes first, it gives the slot back.
-
-A slot that is used late would bring two requests too close together, so slots are a little wider than the interval. A
-slot that was missed by more than that is moved or given up. `Turn` checks that twice: when the wait ends, and right
-before the bytes go out. A connection may have to be made in between, or the machine may be busy.
-
-A host that asks for a rest, or says that requests come too often, gets that here as well.
+process and machine on this database shares one queue. A request reserves a slot only right before it waits for it,
+never after a stop signal, and gives it back if a stop comes first. If a slot were used late, two requests would be too
+close together, so slots are a little wider than the interval. A slot that was missed by more than that is replaced.
+`Turn` checks that twice: when the wait ends, and right before the bytes go out, because in between a connection may
+have to be opened, or the machine may be busy. `rest` and `slow_down` apply a host's request for a pause or for fewer
+requests.
 """
 
 import asyncio
@@ -25,23 +23,23 @@ from tidings.core.db.database import Database, metadata
 from tidings.core.stop import Stop, StopRequestedError
 
 SLOWEST = timedelta(seconds=2)
-# A slot that is further away was reserved while the clock was ahead, and does not count.
+# A slot further in the future was reserved while the clock was ahead, and is ignored.
 FURTHEST = timedelta(hours=2)
 ACCEPTED_UNTIL_NORMAL = 100
 
 _TOLERANCE_SHARE = 0.035
 _LEAST_TOLERANCE = 0.0035
-# The rest of the tolerance is for the way from the last look at the clock to the wire.
+# The rest of the tolerance is for the time between the last check of the clock and the wire.
 _LEEWAY_SHARE = 0.5
 _FIRST_LEAD = 0.005
 _LONGEST_LEAD = 1.0
 _LONGEST_DELAY = 1.0
 _FINE_WAIT = 0.002
-# How much of an observed delay is expected of the next slot.
+# The share of an observed delay that is expected for the next slot.
 _FADES = 0.9
-# Two clocks run apart by at most so much, as a share.
+# The maximum drift of two clocks, as a fraction.
 _DRIFT = 0.0005
-# What was known so many seconds ago is too vague.
+# Seconds after which a reading of the database's clock is discarded.
 _FORGET_AFTER = 10.0
 
 # All timestamps and durations in this table are microseconds: a millisecond is too coarse for them.
@@ -67,7 +65,7 @@ _SLOT = f"next_at - {_WIDTH} - {{now}}, next_at - {_WIDTH}, next_at, slowed_to"
 class _Slot:
     """A reserved slot."""
 
-    # When this process may send, in monotonic seconds, and how much later at the most.
+    # When this process may send, in monotonic seconds, and how much later at most.
     at: float
     leeway: float
     # The slot in the table: its begin, and `next_at` as long as nobody has reserved after it.
@@ -78,9 +76,8 @@ class _Slot:
 
 
 class _DatabaseClock:
-    """What this process knows of PostgreSQL's clock: bounds of its distance to the monotonic clock, in seconds.
-
-    The database reads its clock somewhere between a question and its answer. Each answer narrows the bounds.
+    """Estimates PostgreSQL's clock: bounds of its offset from the monotonic clock, in seconds. The database reads its
+    clock at some time between a query and its answer, so each answer narrows the bounds.
     """
 
     def __init__(self) -> None:
@@ -94,7 +91,7 @@ class _DatabaseClock:
         return _DRIFT * (now - self._set_at)
 
     def find_doubt(self, now: float) -> float:
-        """How far the bounds are apart at this monotonic time. 0 where nothing is known."""
+        """The distance of the bounds at this monotonic time. 0 if nothing is known."""
         return self._high - self._low + 2 * self._find_drift(now) if self._knows(now) else 0.0
 
     def learn(self, reading: float, *, asked_at: float, answered_at: float) -> None:
@@ -125,14 +122,13 @@ class Pace:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slowed: set[str] = set()
         self._database_clock = _DatabaseClock()
-        # Seconds, by host: how late this process uses its slots. Twice as much after one that was missed.
+        # Seconds, by host: how late this process uses its slots. Doubled after a missed slot.
         self._delays: defaultdict[str, float] = defaultdict(float)
 
     @asynccontextmanager
     async def turn(self, host: str, *, stop: Stop, least: timedelta = timedelta()) -> AsyncIterator["Turn"]:
-        """Send one request inside this block: it begins when it is this process's turn. Raises StopRequestedError.
-
-        `least`: an interval of this host that may be longer than that of all.
+        """Send one request inside this block, which begins when the slot does. Raises StopRequestedError. `least`: a
+        minimum interval for this host; it applies if it is longer than the general one.
         """
         async with self._under_way[host]:
             async with self._turns[host]:
@@ -145,7 +141,7 @@ class Pace:
             yield turn
 
     async def rest(self, host: str, duration: timedelta) -> None:
-        """Nobody asks this host for so long (slots that were reserved before stay)."""
+        """No process sends to this host for this long; slots that were reserved before stay valid."""
         until = f"{self._now_sql} + :duration"
         await self._write(
             f"INSERT INTO pace (host, next_at) VALUES (:host, {until}) ON CONFLICT (host) DO UPDATE SET "
@@ -155,7 +151,7 @@ class Pace:
         )
 
     async def slow_down(self, host: str) -> None:
-        """The host said that it is asked too often: double the interval, to at most two seconds."""
+        """The host reported too many requests: double the interval, to at most two seconds."""
         self._slowed.add(host)
         await self._write(
             "UPDATE pace SET accepted_in_row = 0, slowed_to = CASE "
@@ -167,7 +163,7 @@ class Pace:
         )
 
     async def record_accepted(self, host: str) -> None:
-        """A request was accepted; a hundred in a row end the slow time."""
+        """Count an accepted request; after a hundred in a row the normal interval applies again."""
         if host not in self._slowed:
             return
         await self._write(
@@ -179,7 +175,7 @@ class Pace:
         )
 
     def is_late(self, host: str, slot: _Slot) -> bool:
-        """Whether this slot is over: the next one's owner counts on a request that was on time."""
+        """Whether this slot was missed: the owner of the next one relies on requests being on time."""
         if self._clock.monotonic() - slot.at <= slot.leeway:
             return False
         self._delays[host] = min(max(2 * self._delays[host], self._tolerance), _LONGEST_DELAY)
@@ -194,7 +190,7 @@ class Pace:
             raise
 
     async def replace_slot(self, host: str, slot: _Slot, *, lead: float) -> _Slot:
-        """Another slot instead of one that was missed, no sooner than `lead` from now."""
+        """Another slot for a missed one, no sooner than `lead` from now."""
         return await self._move(host, slot, lead=lead) or await self._reserve(host, lead=lead, interval=slot.interval)
 
     async def _give_back(self, host: str, slot: _Slot) -> None:
@@ -207,7 +203,7 @@ class Pace:
         )
 
     async def _sleep_until(self, monotonic: float, *, stop: Stop) -> None:
-        """Wait to a tenth of a millisecond: the event loop's own timers are late by one or two."""
+        """Wait with a precision of a tenth of a millisecond: the event loop's own timers are one or two late."""
         if (coarse := monotonic - self._clock.monotonic() - _FINE_WAIT) > 0:
             await stop.sleep(timedelta(seconds=coarse))
         stop.check()
@@ -215,7 +211,7 @@ class Pace:
             await self._clock.sleep(timedelta(0))
 
     async def _reserve(self, host: str, *, lead: float, interval: timedelta) -> _Slot:
-        """The next free slot, but no sooner than `lead` from now: it must not be over before it is committed."""
+        """The next free slot, no sooner than `lead` from now, so that it is not missed before it is committed."""
         soonest = f"({self._now_sql} + :lead)"
         counts = f"pace.next_at > {soonest} AND pace.next_at < {self._now_sql} + :furthest"
         start = f"(CASE WHEN {counts} THEN pace.next_at ELSE {soonest} END)"
@@ -232,7 +228,7 @@ class Pace:
         return slot
 
     async def _move(self, host: str, slot: _Slot, *, lead: float) -> _Slot | None:
-        """Take a slot that begins in a moment instead of `slot`, where nobody has reserved after it."""
+        """Move `slot` to begin shortly after now, unless a later slot has been reserved."""
         return await self._ask(
             f"UPDATE pace SET next_at = {self._now_sql} + :lead + {_WIDTH} "
             "WHERE host = :host AND next_at = :mine "
@@ -269,7 +265,7 @@ class Pace:
             self._slowed.discard(host)
         if self._database.dialect == "sqlite":
             return _Slot(asked_at + wait / 1_000_000, leeway, begins_at, next_at, interval)
-        # Never early, and perhaps late by the doubt: leeway and width have what was expected of it.
+        # Never early, perhaps late by the uncertainty of the clock; leeway and width of the slot include its estimate.
         clock = self._database_clock
         clock.learn((begins_at - wait) / 1_000_000, asked_at=asked_at, answered_at=answered_at)
         leeway -= clock.find_doubt(answered_at)

@@ -1,4 +1,4 @@
-"""Tells a monitor outside that this machine lives: a GET to the operator's own URL. A dead machine raises no alerts."""
+"""Calls an external monitor, a GET to the operator's URL, because a dead machine cannot raise alerts."""
 
 from datetime import timedelta
 from typing import Final
@@ -13,14 +13,14 @@ _log = get_logger(__name__)
 
 
 class Ping:
-    """The URL of one monitor; without a URL, nothing. The URL is never shown: it is the monitor's key."""
+    """One monitor; without a URL it does nothing. The URL is never shown, because it is the monitor's key."""
 
     def __init__(self, url: Secret | None = None, *, client: GuardedClient | None = None) -> None:
         self._url = url
         self._client = client
 
     async def send(self) -> None:
-        """Ask for the URL once. A failure is logged, and harms nobody: the monitor notices by itself."""
+        """Send one GET. A failure is only logged: the monitor notices the missing call by itself."""
         if self._url is None or self._client is None:
             return
         try:

@@ -32,8 +32,8 @@ def follow_redirect(hop: Hop, *, status: int, location: str, url_limit: int) -> 
     """The next hop. Raises RedirectError.
 
     303 becomes a GET, and so does a POST after 301 or 302. Another origin gets a GET or HEAD only, without a body and
-    with harmless headers only. That is also why https to http is followed: nothing of the caller's goes in the clear,
-    and the address in the Location was chosen by the site.
+    with harmless headers only. So a redirect from https to http is allowed: it sends nothing of the caller in clear
+    text, and the site chose the URL itself.
     """
     try:
         url = join_url(hop.url, location, max_length=url_limit)

@@ -1,4 +1,4 @@
-"""Resolves names and checks their addresses. aiohttp connects to exactly these, so rebinding gains nothing."""
+"""Resolves names and checks their addresses. aiohttp connects to exactly these, which prevents DNS rebinding."""
 
 import socket
 from collections.abc import Collection, Sequence
@@ -16,7 +16,7 @@ class ForbiddenAddressError(Exception):
 
 
 class GuardedResolver(AbstractResolver):
-    """Asks the real resolver and passes its answer on if every address is allowed; aiohttp connects to just those.
+    """Asks the real resolver, and returns its answer if every address is allowed.
 
     Names in `allow_hosts`, with their port, may have any address.
     """

@@ -1,4 +1,5 @@
-"""Retry rules for HTTP requests: the wait for each trouble, and the header Retry-After. Pure: the caller sleeps."""
+"""Retry rules for HTTP requests: the waits for each kind of failure, and the header Retry-After. Pure: the caller
+sleeps."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The waits of each trouble."""
+    """The waits for each kind of failure."""
 
     # A retry is a further attempt: 3 retries are 4 attempts.
     retries: int = 3

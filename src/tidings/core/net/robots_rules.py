@@ -1,4 +1,4 @@
-"""Reads robots.txt (RFC 9309). Pure; those who fetch it call this in a child process.
+"""Reads robots.txt (RFC 9309). Pure; callers run it in a child process.
 
 `select_rules` keeps the lines that concern one user agent, because a parser's cost for a whole file is agents times
 rules. `judge_url` then asks Protego, which knows wildcards, priorities and common spelling mistakes.
@@ -38,7 +38,7 @@ _WORDS: Final = re.compile(r"(\S+)(?:\s+(\S+))?\s*(.*)")
 
 
 def select_rules(body: bytes, *, user_agent: str) -> str | None:
-    """The rules for this agent as a robots.txt of one group; empty if there are none, None if they are too many.
+    """The rules for this agent as a robots.txt of one group; empty if there are none, None if there are too many.
 
     The group that names the agent by its longest part counts; without one the group of `*`.
     """

@@ -1,4 +1,4 @@
-"""The alert of the queue: nobody takes its jobs."""
+"""The alert of the queue: no worker takes its jobs."""
 
 from datetime import timedelta
 from typing import Final

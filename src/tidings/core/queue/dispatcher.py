@@ -1,8 +1,7 @@
 """The port of the queue: jobs, calls, workers, and what a dispatcher promises.
 
-A job names work; it describes nothing and holds no secret. A lost job comes back with the next tick, and a doubled one
-finds nothing to do. Exclusion and history belong to `executions`. Only the dispatcher knows what the name of a holder
-means.
+A job names work; it describes nothing and holds no secret. The next tick submits a lost job again, and a duplicate
+finds nothing to do. Locks and history belong to `executions`. Only the dispatcher can interpret a holder's name.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -23,15 +22,15 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A wake-up call for some work."""
+    """A request to look for some work and do it."""
 
     # "announce.run"; the part before the dot is the queue.
     task: str
     # One job per key waits at a time.
     key: str
-    # JSON values that name the work.
+    # JSON values that identify the work.
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    # Someone waits for it: it goes first, and is not bound to the room of its queue.
+    # A user waits for it: it goes first, even if the queue is full.
     urgent: bool = False
 
     @property
@@ -69,17 +68,17 @@ class WorkerState:
     # The most jobs that it does at once.
     places: int
     started_at: datetime
-    # When it last showed that it lives.
+    # Its last sign of life.
     seen_at: datetime
     # How many jobs it does now.
     jobs: int
-    # It has shown no sign of life for too long.
+    # It has given no sign of life for too long.
     dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """How much waits in one queue."""
+    """The waiting jobs of one queue."""
 
     queue: str
     # Jobs that no worker has taken yet.
@@ -96,20 +95,20 @@ class Dispatcher(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether workers of other processes take jobs: the submission wakes them, and no tick has to follow it."""
+        """Whether workers of other processes take jobs. Then a submission wakes them, and needs no tick after it."""
 
     @property
     def tick_every(self) -> timedelta:
-        """How long a tick may wait for the next."""
+        """The longest time between two ticks."""
 
     def open_tick(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction in which to find what is due and submit it. One tick at a time submits, over all processes."""
+        """A transaction in which a tick finds and submits due work. Over all processes, one tick at a time is in it."""
 
     async def find_room(self, connection: AsyncConnection, queue: str) -> int:
         """How many more jobs of this queue would be accepted."""
 
     async def submit(self, connection: AsyncConnection, jobs: Sequence[Job]) -> int:
-        """Submit jobs in the caller's transaction. Returns how many are new: a key that waits already is not.
+        """Submit jobs in the caller's transaction. Returns how many are new: a job whose key waits already is not.
 
         The caller has asked `find_room` for jobs that are not urgent.
         """
@@ -118,19 +117,20 @@ class Dispatcher(Protocol):
         """Ask this holder to end in good order. False if it cannot be reached from here."""
 
     async def find_dead(self, holders: Collection[str]) -> frozenset[str]:
-        """Those of these holders that will certainly do nothing more."""
+        """Those of these holders that are certainly dead."""
 
     async def list_workers(self) -> Sequence[WorkerState]:
         """The workers of this installation, the oldest first."""
 
     async def list_queues(self) -> Sequence[QueueState]:
-        """How much waits in each queue. Empty where jobs wait in the tables alone."""
+        """The waiting jobs of each queue. Empty if the dispatcher stores no jobs."""
 
     async def tidy(self) -> None:
-        """Called by each tick: pass on stop requests that came another way, and remove traces of dead workers."""
+        """Called by each tick: pass on stop requests of other processes, and remove rows of dead workers."""
 
     async def work(self, tasks: Mapping[str, Task], stop: Stop, *, drain: timedelta) -> None:
-        """Do jobs until the stop signal, which all calls get. They have `drain` to end; the rest is cancelled."""
+        """Do jobs until the stop signal, which all calls get. They have `drain` to end; after that they are
+        cancelled."""
 
 
 def find_queue(task: str) -> str:
@@ -139,7 +139,7 @@ def find_queue(task: str) -> str:
 
 
 async def run_call(task: Task, call: Call, *, name: str, process_lock: ProcessLock) -> None:
-    """Run one call, with a request id of its own. An error is logged: it is not the other jobs' matter."""
+    """Run one call, with a request id of its own. An error is logged, and does not affect other jobs."""
     with process_lock.hold(call.holder), request_id_scope():
         try:
             await task(call)

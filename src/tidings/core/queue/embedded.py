@@ -1,7 +1,7 @@
 """The dispatcher of an installation on SQLite: jobs in the memory of this process.
 
-It accepts no more jobs than it has places for; the rest waits in the tables. A job may begin before the transaction
-that submitted it ends: its first write waits, because a process has one writing connection on SQLite.
+It accepts no more jobs than it has places for; other due work waits in the tables. A job may begin before the
+transaction that submitted it ends. Its first write then waits, because a process has one writing connection on SQLite.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class EmbeddedDispatcher:
         self._numbers = itertools.count(1)
         self._waiting: dict[str, Job] = {}
         self._running: dict[str, _RunningJob] = {}
-        # The queues of the tasks that `work` was given; empty while it does not run.
+        # The queues of `work`'s tasks; empty while it does not run.
         self._queues: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
 
@@ -138,7 +138,7 @@ class EmbeddedDispatcher:
                 await self._drain(stop, drain)
 
     def _start_waiting(self, tasks: Mapping[str, Task], stop: Stop) -> None:
-        """Start what waits where there is a place, the urgent jobs first."""
+        """Start waiting jobs for which there is a place, the urgent ones first."""
         busy = [job.queue for job in self._list_running()]
         for job in sorted(self._waiting.values(), key=lambda job: not job.urgent):
             if job.queue in self._queues and busy.count(job.queue) < self._places[job.queue]:

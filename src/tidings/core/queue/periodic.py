@@ -1,4 +1,4 @@
-"""Periodic jobs. The table stores when each is due next; if several processes begin one, one of them gets it.
+"""Periodic jobs. The table stores when each is due next; if several processes begin a job, only one of them gets it.
 
 A job whose process dies runs again at its next time.
 """

@@ -1,11 +1,11 @@
 """The dispatcher of an installation on PostgreSQL: jobs in Procrastinate's tables, for workers on any machine.
 
-Everything here is SQL on those tables, so that a command can submit, stop and look without loading Procrastinate.
-`procrastinate_worker` loads it, and does the jobs.
+This module uses plain SQL on those tables, so that a command can submit, stop and list jobs without loading
+Procrastinate. `procrastinate_worker` loads it, and does the jobs.
 
-Who works on an execution is its holder, `{place}/{process}@{worker}#{job}`: the process lock, the id of Procrastinate's
-worker, the id of the job. A worker that has sent no heartbeat for 15 s is dead, and so are the holders of its jobs.
-After 60 s its rows are deleted.
+An execution's holder is `{place}/{process}@{worker}#{job}`: the process lock, the id of Procrastinate's worker, the id
+of the job. A worker that has sent no heartbeat for 15 s is dead, and so are the holders of its jobs. After 60 s its
+rows are deleted.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ TICK_EVERY: Final = timedelta(seconds=5)
 BEAT_EVERY: Final = timedelta(seconds=5)
 DEAD_AFTER: Final = timedelta(seconds=15)
 FORGET_AFTER: Final = timedelta(seconds=60)
-# After a start of PostgreSQL, or an outage that this process saw, the others get time to show that they live.
+# After a start of PostgreSQL, or an outage that this process saw, other workers get time for a heartbeat.
 GRACE_AFTER_START: Final = timedelta(seconds=30)
 GRACE_AFTER_OUTAGE: Final = timedelta(seconds=15)
 # The most jobs of a queue that wait at a time; the rest waits in our own tables.
@@ -48,10 +48,10 @@ _AGES: Final[Mapping[str, Any]] = {
     "grace": GRACE_AFTER_START.total_seconds(),
 }
 
-# Submitting.
+
 _LOCK_TICKS = text("SELECT pg_advisory_xact_lock(hashtext('tidings.tick'))")
 _COUNT_WAITING = text("SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = :queue")
-# The constraint drops a job whose key waits already; procrastinate_defer_jobs_v1 would abort the transaction.
+# The constraint drops a job whose key waits already. procrastinate_defer_jobs_v1 would abort the transaction.
 _SUBMIT = text(
     "INSERT INTO procrastinate_jobs (queue_name, task_name, priority, queueing_lock, args) "
     "SELECT job->>'queue', job->>'task', (job->>'priority')::integer, job->>'key', job->'arguments' "
@@ -109,7 +109,7 @@ class PostgresDispatcher:
         self._failed_at: float | None = None
         # The workers of this process by their ids, with the jobs that each does.
         self._running: dict[int, Collection[int]] = {}
-        # Jobs of this process that nobody did at the last tick.
+        # Jobs of this process that no task was doing at the last tick.
         self._idle_jobs: frozenset[int] = frozenset()
 
     @property
@@ -163,7 +163,7 @@ class PostgresDispatcher:
         return frozenset(dead)
 
     async def _find_alive(self, jobs: set[int]) -> set[int]:
-        """Those of these jobs that a living worker does; all of them while nobody can be judged."""
+        """Those of these jobs that a living worker does; all of them during the grace time after an outage."""
         try:
             async with self._database.write() as connection:
                 is_starting = (await connection.execute(_IS_STARTING, _AGES)).scalar_one()
@@ -174,7 +174,7 @@ class PostgresDispatcher:
         return jobs if is_starting or self._had_outage() else alive
 
     def record_outage(self) -> None:
-        """The database could not be reached just now."""
+        """Record that the database could not be reached just now."""
         self._failed_at = self._clock.monotonic()
 
     def _had_outage(self) -> bool:
@@ -207,7 +207,8 @@ class PostgresDispatcher:
             if self._running:
                 doing = (await connection.execute(_LIST_DOING, {"workers": list(self._running)})).scalars()
                 idle = frozenset(doing) - frozenset().union(*self._running.values())
-                # A job that was fetched a moment ago has not begun yet: only what was idle at the last tick too goes.
+                # A job that was just fetched has not begun yet, so only jobs that were also idle at the last tick are
+                # removed.
                 await connection.execute(_DELETE_JOBS, {"jobs": list(idle & self._idle_jobs)})
                 self._idle_jobs = idle
 

@@ -32,10 +32,10 @@ from tidings.core.queue.dispatcher import Call, Task, run_call
 from tidings.core.queue.postgresql import BEAT_EVERY, FORGET_AFTER
 from tidings.core.stop import Stop
 
-# How often a worker looks for jobs and aborts that no notification named.
+# How often a worker polls for jobs and aborts without a notification.
 _POLL_EVERY: Final = timedelta(seconds=5)
 _AGAIN_AFTER: Final = timedelta(seconds=1)
-# After the stop signal, a statement is repeated for so long: the end of a job must not outlast the drain.
+# How long a statement is repeated after the stop signal: the end of a job must not outlast the drain.
 _LAST_TRIES: Final = timedelta(seconds=2)
 _DATABASE_AWAY: Final = (OperationalError, InterfaceError, PoolTimeoutError, psycopg.OperationalError, OSError)
 
@@ -45,7 +45,7 @@ _log = get_logger(__name__)
 
 
 class DatabaseConnector(BaseAsyncConnector):
-    """Procrastinate's way to the database: our pool, through every outage."""
+    """Runs Procrastinate's statements on our pool, and survives outages of the database."""
 
     def __init__(self, database: Database, *, clock: Clock, stop: Stop, on_outage: Callable[[], None]) -> None:
         self._database = database
@@ -97,7 +97,7 @@ class DatabaseConnector(BaseAsyncConnector):
         return self._clock.monotonic() - self._stopped_at > _LAST_TRIES.total_seconds()
 
     async def listen_notify(self, on_notification: Notify, channels: Iterable[str]) -> None:
-        """Listen for ever. What was notified while the connection was lost is found by polling."""
+        """Listen until cancelled. Polling finds what was notified while the connection was lost."""
         names = list(channels)
         while True:
             with suppress(*_DATABASE_AWAY):
@@ -215,7 +215,8 @@ class QueueWorker:
 
 
 async def _watch(work: asyncio.Task[None], stop: Stop, *, is_ending: Callable[[], bool]) -> None:
-    """Wait for the work. The first cancel is a person's stop signal; one at the end of the drain cancels it."""
+    """Wait for the work. The first cancel is a stop request; a second one, at the end of the drain, cancels the
+    work."""
     task = asyncio.current_task()
     while not work.done():
         try:

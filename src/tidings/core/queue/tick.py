@@ -21,11 +21,11 @@ from tidings.core.stop import Stop
 AFTER_ERROR: Final = timedelta(seconds=5)
 # A site may become due a moment after the tick that looked for it.
 SHORTEST_SLEEP: Final = timedelta(milliseconds=100)
-# What the short look does not see, as after a change of the clock, waits no longer than this.
+# The full check at the latest: the short check misses some changes, such as that of a clock.
 FULL_LOOK_EVERY: Final = timedelta(minutes=1)
 _MOST_REQUESTED: Final = 1_000
 
-# Finds at most so many due jobs of a queue.
+# Finds at most this many due jobs of a queue.
 FindDue = Callable[[AsyncConnection, int], Awaitable[Sequence[Job]]]
 Chore = Callable[[], Awaitable[None]]
 
@@ -40,19 +40,19 @@ class Ticker:
     _: KW_ONLY
     clock: Clock
     periodic: PeriodicJobs
-    # Done once, before the first tick.
+    # Called once, before the first tick.
     prepare: Callable[[], Awaitable[object]] | None
-    # Ends what dead holders left.
+    # Ends executions of dead holders.
     recover: Callable[[], Awaitable[object]]
-    # A short look, whether there may be anything to do.
+    # A short check whether there may be anything to do.
     may_be_due: Callable[[], Awaitable[bool]]
-    # Jobs that somebody waits for.
+    # Finds jobs that a user waits for.
     requested: FindDue
-    # What each queue has to do.
+    # Finds the due jobs of each queue.
     due: Mapping[str, FindDue]
     # Each is done at its interval by one of all processes.
     chores: Mapping[str, tuple[timedelta, Chore]]
-    # When to tick at the latest.
+    # The latest time of the next tick.
     find_next_due: Callable[[], Awaitable[datetime | None]]
     # Monotonic seconds.
     _full_look_at: float = field(default=float("-inf"), init=False)
@@ -73,7 +73,7 @@ class Ticker:
         await self._loop.run(self._go_round, stop)
 
     async def tick(self) -> int:
-        """End what is dead, and submit what is due. Returns how many jobs were submitted."""
+        """Recover executions of dead holders, and submit due jobs. Returns how many jobs were submitted."""
         if self.prepare is not None:
             await self.prepare()
             self.prepare = None
@@ -98,7 +98,7 @@ class Ticker:
         return await self.dispatcher.submit(connection, jobs) if jobs else 0
 
     async def do_chores(self) -> None:
-        """Do the chores that the last tick found due. One that fails is logged, and keeps no other from its turn."""
+        """Do the chores that the last tick found due. A failure is logged, and does not affect the others."""
         for name in self._due_chores:
             every, chore = self.chores[name]
             if await self.periodic.begin(name, every=every):

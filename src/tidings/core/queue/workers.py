@@ -1,4 +1,4 @@
-"""The table of workers: who takes jobs, on which machine, with which release. A dispatcher says which of them live."""
+"""The table of workers: the processes that take jobs, with machine and release. A dispatcher knows which are alive."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class WorkerRecords:
             await self._database.change(delete(workers).where(workers.c.process.in_(processes)))
 
     async def list_all(self) -> list[WorkerState]:
-        """Every row, the oldest first. Whether each lives, and when it was seen, only the dispatcher knows."""
+        """Every row, the oldest first. Only the dispatcher knows whether each is alive, and when it was last seen."""
         statement = select(workers).order_by(workers.c.started_at, workers.c.process)
         async with self._database.read() as connection:
             rows = (await connection.execute(statement)).all()
@@ -81,7 +81,7 @@ class WorkerRecords:
 
 
 def select_worker_name(holder: ColumnElement[str]) -> ScalarSelect[str]:
-    """The name of the worker that holds an execution. NULL where none does: it waits, or a command runs it."""
+    """The name of the worker that holds an execution. NULL if it waits, or if a command runs it."""
     begins = func.substr(holder, 1, func.length(workers.c.process) + 1) == workers.c.process + "#"
     return select(workers.c.name).where(begins).limit(1).scalar_subquery()
 

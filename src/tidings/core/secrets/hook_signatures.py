@@ -31,7 +31,7 @@ def is_signed(headers: Mapping[str, str], body: bytes, *, secret: Secret) -> boo
 
 
 def _is_signed_by_netlify(token: str, body: bytes, *, key: bytes) -> bool:
-    """A JWS whose payload names the body's SHA-256. Any other algorithm than HS256 is refused, `none` above all."""
+    """A JWS whose payload holds the body's SHA-256. Every algorithm but HS256 is refused, in particular `none`."""
     signed, _, signature = token.rpartition(".")
     head, _, payload = signed.partition(".")
     expected = base64.urlsafe_b64encode(hmac.digest(key, signed.encode(), hashlib.sha256)).rstrip(b"=")

@@ -1,6 +1,6 @@
 """The key ring encrypts and decrypts every secret at rest, with AES-256-GCM. It derives one key for each purpose from
-the master keys. The place of a value (table, column, row) and its key's id are authenticated with it: a ciphertext
-that was moved to another row does not open. `master_key` makes and judges master keys, and has the tree of errors.
+the master keys. The place of a value (table, column, row) and its key's id are authenticated with it: a ciphertext that
+was moved to another row cannot be decrypted. `master_key` makes and judges master keys, and has the tree of errors.
 
     blob = version (1 byte, 0x01) ‖ nonce (12 bytes, random) ‖ ciphertext and tag
 
@@ -29,7 +29,7 @@ from tidings.core.secrets.secret import Secret
 _VERSION: Final = b"\x01"
 _NONCE_SIZE: Final = 12
 _TAG_SIZE: Final = 16
-# Fernet knows no purpose: a cookie's token must not pass for the key of a site.
+# Fernet has no purpose, so a cookie's token could be moved into the key of a site.
 _FERNET_PURPOSE: Final = "cookie"
 _FERNET_PREFIX: Final = b"gAAAA"
 _FERNET_KEY_SIZE: Final = 32
@@ -104,7 +104,7 @@ class KeyRing:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """Each key as it was written, for the redactor (which knows them only one by one)."""
+        """Each key as it was written, for the redactor."""
         return tuple(Secret(key.text.rstrip("=")) for key in self._keys.values())
 
     def needs_rotation(self, key_id: str, *, blob: bytes | str | None = None) -> bool:
@@ -148,7 +148,7 @@ class KeyRing:
 
     def _open_fernet(self, data: bytes, *, key: _MasterKey) -> bytes | None:
         if key.id not in self._fernets:
-            # Once: PBKDF2 is slow on purpose.
+            # Computed once, because PBKDF2 is slow on purpose.
             keys = map(base64.urlsafe_b64encode, _list_fernet_keys(key, self._fernet_salt))
             self._fernets[key.id] = MultiFernet([Fernet(each) for each in keys])
         try:
@@ -157,7 +157,7 @@ class KeyRing:
             return None
 
     def derive_key(self, purpose: str) -> bytes:
-        """A key for keyed hashes. It comes from the oldest master key, so that a new one changes nothing."""
+        """A key for keyed hashes, from the oldest master key, so that a new master key does not change the hashes."""
         oldest = list(self._keys.values())[-1]
         info = b"tidings/1/hmac-sha256/" + purpose.encode()
         return HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(oldest.material)
@@ -199,7 +199,7 @@ def _decode_text(opened: bytes, *, place: _Place) -> Secret:
     try:
         return Secret(opened.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
-        # Only another program's Fernet token comes here. The cause is cut off because it carries the content.
+        # Reached only for another program's Fernet token. `from None`, because the cause holds the content.
         raise DecryptionError(f"cannot decrypt {place}: what was encrypted is not text") from None
 
 
@@ -212,7 +212,7 @@ def _is_fernet(data: bytes) -> bool:
 
 
 def _list_fernet_keys(key: _MasterKey, salt: FernetSalt | None) -> Iterator[bytes]:
-    """The Fernet keys that programs make of a master key, the cheap ones first: itself, its SHA-256, its PBKDF2."""
+    """The Fernet keys that programs derive from a master key, the cheap ones first: itself, its SHA-256, its PBKDF2."""
     text = key.text.encode()
     if len(key.material) == _FERNET_KEY_SIZE:
         yield key.material

@@ -1,5 +1,5 @@
-"""A master key as people handle it: text in a setting or a file. Here such a key is made, judged, decoded and kept in
-the data directory. What is encrypted with it is in `keyring`.
+"""A master key as people handle it: text in a setting or a file. This module makes, checks and decodes such a key, and
+keeps it in the data directory. `keyring` encrypts with it.
 
     KeyRingError
     ├── WeakKeyError         guessable, too short, or no key at all
@@ -35,7 +35,7 @@ _PLACEHOLDERS: Final = (
 
 
 class KeyRingError(Exception):
-    """Something is wrong with a master key or with what it should decrypt."""
+    """A master key, or a value that it should decrypt, is wrong."""
 
 
 class WeakKeyError(KeyRingError):
@@ -51,10 +51,10 @@ class KeyFileError(KeyRingError):
 
 
 def new_master_key() -> str:
-    """32 random bytes as urlsafe base64, which is also what Fernet takes."""
+    """32 random bytes as urlsafe base64, the form of Fernet keys."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(_SHORTEST)).decode()
-        # One random key in some millions happens to spell a placeholder.
+        # One random key in some millions contains a placeholder word.
         with contextlib.suppress(WeakKeyError):
             decode_master_key(text)
             return text
@@ -98,7 +98,7 @@ def _find_weakness(body: str, material: bytes) -> str | None:
 
 
 def _is_sequence(values: Sequence[int]) -> bool:
-    """Whether one and the same step leads from most values to the next."""
+    """Whether most values follow from the one before by the same step."""
     steps = Counter(after - before for before, after in pairwise(values))
     return steps.most_common(1)[0][1] * 2 > len(values)
 
@@ -106,7 +106,7 @@ def _is_sequence(values: Sequence[int]) -> bool:
 def load_or_create_key_file(
     path: Path, *, make: Callable[[], str] = new_master_key, setting: str = "COOKIE_MASTER_KEY"
 ) -> tuple[str, bool]:
-    """The key kept in this file, and whether it was made just now. `setting` is what can be set instead.
+    """The key of this file, and whether it was just created. `setting`: the variable that can hold the key instead.
 
     The file is 0600 under any umask and is never seen half written: of several processes that start at once, one
     makes the key and all get it. Raises KeyFileError for a file that is empty, readable by others, of
@@ -157,7 +157,7 @@ def _check_file(path: Path, status: os.stat_result) -> None:
 
 
 def _create_key_file(path: Path, text: str) -> bool:
-    """Whether this process's key became the file; False when another was first."""
+    """Whether this process's key became the file; False if another process was first."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         _write_durably(draft, text + "\n")
@@ -181,7 +181,7 @@ def _write_durably(path: Path, text: str) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make sure that the names in this directory outlast a loss of power."""
+    """Sync the directory, so that its file names survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,6 @@
-"""What a secret looks like when nobody registered it: cookie pairs, headers, query values, fields with telling names.
-Secrets that are known by value are the business of `redaction`.
-
-A rule is tried only when one of its cues is in the text (in small letters), so that an ordinary line costs a few
-substring searches. Each replacement leaves a text that its own rule maps to itself.
+"""Patterns of secrets that nobody registered: cookie pairs, headers, query values, fields with telling names.
+`redaction` handles secrets that are known by value. A rule is tried only if one of its cues is in the lower-case text,
+so that an ordinary line costs a few substring searches. Each rule leaves its own replacements unchanged.
 """
 
 import re
@@ -57,9 +55,8 @@ _NESTED_BODY = (
 
 @dataclass(frozen=True)
 class _Rule:
-    """A pattern, and the cues without which it cannot match: a stem, followed by one of the ends.
-
-    It is compiled when it is first tried: all of them take 40 ms, and most commands need one or two.
+    """A pattern, and the cues without which it cannot match: a stem, followed by one of the ends. It is compiled at its
+    first use: compiling all takes 40 ms, and most commands need one or two.
     """
 
     expression: str
@@ -101,7 +98,7 @@ _NAME_STEMS = ("token", "key", "secret", "password", "passwd")
 _FIELD_STEMS = (*_LONG_STEMS, *_SHORT_STEMS, *_NAME_STEMS, "value", "values", "authorization")
 _AUTHORIZATION = r"(?i:(?:proxy-)?authorization)"
 _RULES: Final = (
-    # Always marked, even when empty: the audit looks for `web_session=` followed by anything else.
+    # Always replaced, even if empty: the audit searches for `web_session=` followed by anything else.
     _rule(*_LONG_STEMS, ends=_EQUALS_ENDS, keep=f"(?i:{_LONG_COOKIES}){_EQUALS}", value=_COOKIE_VALUE),
     _rule(*_SHORT_STEMS, ends=_EQUALS_ENDS, keep=f"{_BEGIN}(?:{_SHORT_COOKIES}){_EQUALS}", value=_COOKIE_VALUE),
     *_field_rules(*_FIELD_STEMS, names=_FIELDS, separator=":", condition=_UNMASKED + _UNFINISHED),

@@ -1,5 +1,5 @@
-"""The redactor replaces in any text the secrets that it knows, in any spelling, and text that looks like a secret
-(`patterns`). It knows nothing of logging: every text that leaves the program can go through it.
+"""The redactor replaces known secrets in any text and any encoding, and text that looks like a secret (`patterns`). It
+knows nothing of logging: every text that leaves the program can go through it.
 
 Known secrets are found through an index of four-letter pieces, not by one regular expression: Python's alternation
 tries every branch at every position, so its cost grows with the number of secrets. The index holds the pieces that
@@ -23,7 +23,7 @@ _PIECE: Final = 4
 _LONGEST_STRIDE: Final = 8
 _LEVELS: Final = 4
 _PASSES: Final = 8
-# Names of fields, events and routes come again with every line; a line itself does not.
+# Field names, events and routes repeat with every line, so short texts are cached.
 _LONGEST_REMEMBERED: Final = 40
 _MOST_REMEMBERED: Final = 1_000
 
@@ -31,7 +31,7 @@ _Span = tuple[int, int]
 
 
 class Redactor:
-    """Knows secrets and takes them out of text. Safe to use from several threads.
+    """Replaces known secrets in text. Thread-safe.
 
     `redact` is idempotent. Secrets of fewer than 6 characters are ignored: they would destroy ordinary text.
     """
@@ -46,7 +46,7 @@ class Redactor:
             self.add(secret)
 
     def add(self, secret: Secret | str) -> None:
-        """Registers a secret. Of a whole cookie header the long values are registered on their own as well."""
+        """Register a secret. For a cookie header, register its long values, too."""
         text = secret.reveal() if isinstance(secret, Secret) else secret
         if text in self._added:
             return
@@ -60,7 +60,7 @@ class Redactor:
         """The text with every known secret, and all that looks like one, replaced by `***REDACTED***`."""
         if len(text) > _LONGEST_REMEMBERED:
             return self._redact(text)
-        # Kept in the memory that was there before: a secret that is added meanwhile has begun a new one.
+        # Stored in the cache of the beginning: `add` in another thread replaces the cache.
         remembered = self._remembered
         redacted = remembered.get(text)
         if redacted is None:
@@ -74,7 +74,7 @@ class Redactor:
         return next(self._find_spans(text), None) is not None
 
     def _redact(self, text: str) -> str:
-        # A replacement can bring together what then looks like a secret, as in a broken string glued to the next one.
+        # A replacement may join two parts of the text into something that looks like a secret.
         for _ in range(_PASSES):
             before, text = text, redact_patterns(self._redact_known(text))
             if text == before:
@@ -131,7 +131,7 @@ def _split_cookies(text: str) -> list[str]:
 
 
 def _spell_secret(text: str) -> set[str]:
-    """Every spelling to look for. Escapes are not among them: the text is unescaped instead, and the secret with it."""
+    """Every encoding to search for, except escapes: the text and the secret are unescaped instead."""
     if len(text) < _SHORTEST:
         return set()
     clear = {text, _unescape_fully(text)}
@@ -158,7 +158,7 @@ def _unescape_fully(text: str) -> str:
 
 
 def _compose_origins(views: list[str]) -> list[int]:
-    """Places in the next view, given as places in the first one."""
+    """Map positions in the next view to positions in the first one."""
     origins = locate_origins(views[0])
     for view in views[1:]:
         origins = [origins[place] for place in locate_origins(view)]
@@ -174,7 +174,8 @@ def _replace_spans(text: str, spans: list[_Span]) -> str:
 
 
 def _widen_spans(text: str, spans: list[_Span]) -> Iterator[_Span]:
-    """Spans that cut no escape in two, which could break a JSON string, and that leave earlier markers alone."""
+    """Widen spans so that they do not split an escape, which could break a JSON string, and keep earlier markers
+    whole."""
     escapes = [match.span() for match in ESCAPE.finditer(text)]
     inside = {place: escape for escape in escapes for place in range(escape[0] + 1, escape[1])}
     markers = [match.span() for match in re.finditer(re.escape(MARKER), text)]

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """What a token opens, the stronger first: `workflow` includes `crawl`, which it drives. `viewer` reads what
-    announce does, for all sites or one group. `site` is for one site's /trigger and /urls."""
+    """The rights of a token, the strongest first. `workflow` includes `crawl`, because a workflow calls the crawl API.
+    `viewer` reads announce's status, of all sites or one group. `site` may only call /trigger and /urls of one site."""
 
     ADMIN = "admin"
     WORKFLOW = "workflow"
@@ -19,7 +19,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the bearer of a token may do."""
+    """The rights that one token grants."""
 
     scope: Scope
     name: str
@@ -29,13 +29,13 @@ class Grant:
     group: str | None = None
 
     def allows(self, scopes: Collection[Scope]) -> bool:
-        """Whether one of these scopes is enough; admin may do everything."""
+        """Whether the token has one of these scopes; admin has all."""
         return self.scope is Scope.ADMIN or self.scope in scopes
 
     def allows_site(self, number: int) -> bool:
-        """Whether this site may be worked on."""
+        """Whether the token may act on this site."""
         return self.scope is Scope.ADMIN or (self.scope is Scope.SITE and self.site == number)
 
     def allows_group(self, group: str | None) -> bool:
-        """Whether sites of this group may be seen."""
+        """Whether the token may see sites of this group."""
         return self.group is None or self.group == group

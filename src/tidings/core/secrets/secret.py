@@ -1,6 +1,6 @@
 """A secret value that cannot print itself. Only `Secret` lives here: encryption is in `keyring`, the replacement of
-secrets in text is in `redaction`. Creating a Secret registers it nowhere; the code that
-loads one adds it to the redactor.
+secrets in text is in `redaction`. Creating a Secret does not register it: the code that loads one must add it to the
+redactor.
 """
 
 import hashlib
@@ -8,12 +8,12 @@ import hmac
 from typing import Final, NoReturn, Self
 
 _SHOWN: Final = "Secret(***)"
-# An IndexNow key has at least 8 characters; of anything shorter, 4 characters would be most of it.
+# An IndexNow key has at least 8 characters. For a shorter secret, 4 characters would be most of it.
 _SHORTEST_WITH_HINT: Final = 8
 
 
 class Secret:
-    """Text that shows only as `Secret(***)`; `reveal()` is the one way to get it.
+    """Text that prints as `Secret(***)`; only `reveal()` returns it.
 
     Immutable and hashable. It refuses to be pickled, and is no `str`, so that JSON refuses it too.
     Copies are the object itself, so `dataclasses.asdict` keeps it closed.
@@ -37,12 +37,12 @@ class Secret:
 
     @property
     def masked(self) -> str:
-        """The text that a response shows for every secret. It does not reveal the length."""
+        """The mask that an answer shows for every secret. It does not reveal the length."""
         return "****...****"
 
     @property
     def fingerprint(self) -> str:
-        """12 hexadecimal digits, the same on every machine; tells whether two secrets are the same one."""
+        """12 hexadecimal digits, the same on every machine, to compare two secrets."""
         return hashlib.blake2b(self._encode(), digest_size=6, person=b"tidings.secret").hexdigest()
 
     def _encode(self) -> bytes:

@@ -5,7 +5,7 @@ from typing import Final
 
 _SHORTEST: Final = 16
 _FEWEST_LETTERS: Final = 8
-# The rest of a token without these words is the part that an attacker has to guess.
+# An attacker has to guess only the part of a token without these words.
 _WORDS: Final = re.compile(
     "change|replace|insert|your|this|here|please|example|sample|default|dummy|placeholder|secret|password|passwd|pass|"
     "token|bearer|master|admin|root|user|tidings|cookie|crawl|workflow|metrics|test|demo|local|dev|prod|api|key|me|my|"

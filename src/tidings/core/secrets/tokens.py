@@ -1,7 +1,6 @@
-"""Tokens that open the API: made here, shown once, and kept only as their SHA-256.
-
-A token holds a place: a site's, or a scope and a name. A new token for a place replaces the one that held it. What a
-scope opens, and the tokens that come from the settings, are the business of `tidings.web.middleware.auth`.
+"""API tokens: made here, shown once, and stored only as SHA-256. A token has a place: a site, or a scope and a name. A
+new token for a place replaces the old one. `tidings.web.middleware.auth` has the rights of scopes and the tokens of the
+settings.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from tidings.core.secrets.secret import Secret
 PREFIX: Final = "tid_"
 FIRST_NAME: Final = "first start"
 
-# A token that another process has revoked works here for at most so long.
+# A token that another process has revoked works here for at most this long.
 _CACHED_FOR: Final = timedelta(seconds=3)
 _BYTES: Final = 32
 _SHAPE: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
@@ -53,7 +52,7 @@ class TokenRecord:
 
 
 class Tokens:
-    """The table, with a short memory of what was found in it."""
+    """The table of tokens, with a short cache."""
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -62,7 +61,7 @@ class Tokens:
         self._changes = 0
 
     async def make(self, scope: Scope, *, site: int | None = None, name: str, group: str | None = None) -> Secret:
-        """A new token, which only the caller will ever see. The one that held its place stops working at once."""
+        """Make a token, which only the caller will ever see. The previous token of its place stops working at once."""
         token = _draw_token()
         if group is not None and scope is not Scope.VIEWER:
             raise ValueError("a group belongs to a token of scope viewer, and to no other")
@@ -85,7 +84,7 @@ class Tokens:
         return None if made is None else token
 
     async def revoke(self, scope: Scope, *, site: int | None = None, name: str | None = None) -> bool:
-        """Take back a site's token, or the token of this scope and name. False where there was none."""
+        """Revoke a site's token, or the token of this scope and name. False if there was none."""
         statement = delete(tokens).where(tokens.c.place == _name_place(scope, site=site, name=name))
         removed = await self._database.change(statement) > 0
         self._forget_found()
@@ -116,7 +115,7 @@ class Tokens:
         if grant is None:
             self._found.pop(digest, None)
         elif changes == self._changes:
-            # Otherwise something was revoked meanwhile, perhaps this token: then it is not kept.
+            # If a token was revoked meanwhile, it may be this one, so it is not cached.
             self._found[digest] = grant, now + _CACHED_FOR.total_seconds()
         return grant
 
@@ -136,12 +135,12 @@ class Tokens:
 
 
 def digest_token(token: str) -> str:
-    """What is stored of a token, and compared. Fast on purpose: 256 random bits cannot be tried out."""
+    """The stored digest of a token. A fast hash is enough, because 256 random bits cannot be guessed."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_made_token(token: str) -> bool:
-    """Whether a token has the form of those made here: 256 random bits, which nobody guesses."""
+    """Whether a token has the form of those made here: 256 random bits."""
     return _SHAPE.fullmatch(token) is not None
 
 

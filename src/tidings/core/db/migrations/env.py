@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection and inside the transaction that `core.database` hands over."""
+"""Alembic's entry point. It runs on the connection and in the transaction of `core.db.database`."""
 
 from alembic import context
 

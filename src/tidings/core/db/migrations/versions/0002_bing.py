@@ -38,7 +38,7 @@ def downgrade() -> None:
 
 
 def create_validators(*added: sa.Column[int]) -> None:
-    """Make the table anew: without what it held, each file is read in full once."""
+    """Create the table again, empty: each file is then read in full once."""
     op.drop_table("sitemap_validators")
     op.create_table(
         "sitemap_validators",

@@ -1,4 +1,4 @@
-"""The kind of an execution has a column of its own; until now its result's first key or its workflow's name told it."""
+"""A column for the kind of an execution. Until now it followed from the result's first key or the workflow's name."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -43,7 +43,8 @@ SEARCH_TABLE = (
 def upgrade() -> None:
     drop_partial_index("sources_held")
     if op.get_bind().dialect.name == "sqlite":
-        # Columns that are added later stand behind the constraints: the table is made anew, to be as a new one is.
+        # The table is created again, because added columns would stand behind the constraints, unlike in a new
+        # database.
         op.rename_table("tbl_source", OLD)
         create_sources()
         copy_rows(OLD, "tbl_source", [*KEPT, *ADDED_VALUES], [*KEPT, *ADDED_VALUES.values()])

@@ -64,6 +64,6 @@ def move_rests(old: str, new: str) -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sqlite_with_rowid=False,
     )
-    # Both names are ours.
+    # Both names are constants of this file.
     op.execute(f"INSERT INTO {new} SELECT key_fingerprint, until, reason FROM {old}")
     op.drop_table(old)

@@ -19,5 +19,5 @@ def downgrade() -> None:
 def _execute(statements: str) -> None:
     connection = op.get_bind()
     if connection.dialect.name == "postgresql":
-        # Without parameters, a percent sign is a percent sign, and many statements go at once.
+        # Without parameters psycopg leaves percent signs alone, and sends many statements at once.
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
