@@ -289,6 +289,28 @@ async def test_a_cookie_that_fails_here_rests_here_before_anybody_reports_it(
     assert await use(pool) == "bad"
 
 
+async def test_errors_of_an_earlier_process_count_here_so_the_cookie_cools_and_is_not_banned(
+    database: Database, cookie_records: CookieRecords, pool_of: PoolMaker, clock: FakeClock
+) -> None:
+    """C9: two errors are reported, then a new process begins: its first error is the third in a row. A success that is
+    reported later begins the count again."""
+    await add_cookies(cookie_records, "one")
+    for outcome in (CookieOutcome.ERROR, CookieOutcome.ERROR):
+        async with database.write() as connection:
+            await record_outcome(connection, "one", outcome, clock.now())
+    clock.advance(timedelta(minutes=1))
+    pool, other = pool_of(), pool_of()
+    await use_badly(pool)
+    assert "1 cooling" in await refuse(use(pool), ErrorCode.COOKIE_EXHAUSTED)
+    await use(other)
+    async with database.write() as connection:
+        await record_outcome(connection, "one", CookieOutcome.SUCCESS, clock.now())
+    for _ in range(3):
+        clock.advance(timedelta(minutes=1))
+        await use_badly(other)
+    assert "1 cooling" in await refuse(use(other), ErrorCode.COOKIE_EXHAUSTED)
+
+
 async def test_a_captcha_puts_a_cookie_to_rest_at_once(
     cookie_records: CookieRecords, pool_of: PoolMaker, clock: FakeClock
 ) -> None:

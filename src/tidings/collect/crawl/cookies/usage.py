@@ -2,7 +2,7 @@
 forgets them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Final, Self
 
@@ -51,7 +51,8 @@ class CookieUsage:
     def read(self, cookie: Cookie, *, at: datetime) -> None:
         """Take over a new read of the table. Errors from before a person enabled the cookie are forgotten."""
         self._turn_day(at)
-        counted = settle_state(cookie.state, at=at).daily_used
+        stored = settle_state(cookie.state, at=at)
+        counted = stored.daily_used
         self.unreported = max(0, self.unreported - max(0, counted - self.counted))
         self.counted = counted
         if cookie.enabled_at != self.enabled_at:
@@ -60,7 +61,19 @@ class CookieUsage:
             for ended_at, outcome in self.recent:
                 if ended_at >= cookie.enabled_at:
                     self.own = advance_state(self.own, outcome, at=ended_at, rules=self.rules)
+        elif cookie.last_used_at is not None and all(ended_at < cookie.last_used_at for ended_at, _ in self.recent):
+            self._add_stored_errors(stored)
         self.recent = [each for each in self.recent if each[0] > at - _RECENT]
+
+    def _add_stored_errors(self, stored: CookieState) -> None:
+        """Errors that other processes, or an earlier one, reported. Otherwise this process would use the cookie once
+        more after the error that makes it cool, and the writer would ban it."""
+        if self.own.status is CookieStatus.ACTIVE:
+            self.own = replace(
+                self.own,
+                consecutive_errors=max(self.own.consecutive_errors, stored.consecutive_errors),
+                total_errors=max(self.own.total_errors, stored.total_errors),
+            )
 
     def count(self, *, at: datetime) -> None:
         """Count one use."""
