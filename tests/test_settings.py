@@ -409,6 +409,7 @@ def test_the_environments_waits_before_a_retry_are_those_of_the_error_codes() ->
         ("MAX_MAP_COUNT", None),
         ("HOME", None),
         ("TIDINGS_TOKEN_FILE", None),
+        ("TIDINGS", None),
     ],
 )
 def test_an_unknown_variable_is_named_with_the_nearest_known_one(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TIDINGS = Path(sys.executable).with_name("tidings")
-_DASHBOARD = re.compile(r"(http://127\.0\.0\.1:\d+)\S*\s+Token: (\S+)")
+_DASHBOARD = re.compile(r"(http://127\.0\.0\.1:\d+)\S*\s+Token: +(\S+)")
 _LISTENING = re.compile(r"(http://127\.0\.0\.1:\d+)")
 
 

@@ -505,5 +505,5 @@ async def test_bing_alone_is_refused_where_it_is_not_enabled(make_bench: BenchMa
     async with open_bing_stage(make_bench, bing_enabled=False) as stage:
         with pytest.raises(ChannelDisabledError) as refusal:
             await stage.announce(channel=ChannelChoice.BING)
-        assert str(refusal.value) == "Bing submission is not enabled for this site"
+        assert str(refusal.value) == "Bing submission is not enabled for this site; it needs bingApiKey"
         assert (await stage.list_executions(), len(stage.web.requests)) == ([], 0)

@@ -66,6 +66,8 @@ def test_command_says_the_same_in_words(planted: Planted) -> None:
     leaked.write_text(COOKIE)
     leaked.chmod(0o644)
     found = terminal.invoke(make_app(), ["audit", "--backup", str(leaked), "--repository", str(planted.data_dir)])
+    nowhere = terminal.invoke(make_app(), ["audit", "--repository", str(planted.data_dir / "nowhere")])
+    assert (nowhere.exit_code, "is not a folder" in nowhere.stderr) == (2, True)
     weak = terminal.invoke(make_app(), ["audit"], env={"TIDINGS_TOKEN": "changeme"})
     assert (clean.exit_code, json.loads(clean.stdout)["passed"]) == (0, True)
     assert found.exit_code == 1

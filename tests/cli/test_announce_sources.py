@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.terminal import Terminal, count_each_once, make_sandbox
 from tidings.sandbox.bundle import Sandbox
+from tidings.sandbox.wire.faults import Fault
 
 KEY = "an-indexnow-key-of-good-form"
 
@@ -121,11 +122,15 @@ async def test_since_with_state_does_not_hide_older_pages_from_the_next_executio
         (["--urls-from", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["dist/sitemap.xml"], "dist/sitemap.xml is neither a file here nor a URL such as https://"),
         (["."], ". cannot be read: Is a directory"),
+        (["https://a.example/s.xml", "--channel", "baidu"], "is not enabled for this site; it needs baiduToken"),
         (["--url", "news/tea.html"], "is not a URL; a list names one page a line"),
         (["--urls-from", "/dev/null"], "there are no URLs to announce: the list is empty"),
         (["https://a.example/s.xml", "--since", "1d", "--announce-removed"], "needs the whole sitemap"),
         (["https://a.example/s.xml", "--since", "1d", "--channel", "bing"], "would spend the daily quota again"),
-        (["https://a.example/s.xml", "--channel", "bing"], "Bing submission is not enabled for this site"),
+        (
+            ["https://a.example/s.xml", "--channel", "bing"],
+            "Bing submission is not enabled for this site; it needs bingApiKey",
+        ),
     ],
 )
 async def test_words_that_do_not_fit_together_end_with_2(terminal: Terminal, words: list[str], rule: str) -> None:
@@ -172,3 +177,14 @@ async def test_a_dry_run_leaves_a_new_postgresql_empty(terminal: Terminal, postg
         assert not terminal.data_dir.exists()
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+
+
+async def test_a_dry_run_says_how_many_of_its_pages_wait_from_before(terminal: Terminal) -> None:
+    """A12, A13: the list and its count agree."""
+    async with make_sandbox(pages=3) as sandbox:
+        sandbox.engines[0].misbehave(Fault(status=503))
+        assert (await terminal.run(*list_words(sandbox, "--url", sandbox.site.url(1)))).code == 1
+        (terminal.folder / "list.txt").write_text(sandbox.site.url(2))
+        ended = await terminal.run(*list_words(sandbox, "--urls-from", "list.txt", "--dry-run"))
+    assert ended.out.split() == [sandbox.site.url(1), sandbox.site.url(2)]
+    assert ended.err == "1 of 1 page is due. Nothing was sent. 1 page waits from before.\n"

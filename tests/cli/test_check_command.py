@@ -77,6 +77,8 @@ async def test_unknown_site_ends_with_2_and_one_line(terminal: Terminal) -> None
     ended = await terminal.run("check", "nobody")
     assert ended.code == 2
     assert ended.complaint == "tidings: there is no site 'nobody'; `tidings sites list` shows the sites"
+    bare = await terminal.run("check", "example.com/sitemap.xml", "--key", "0123456789abcdef")
+    assert (bare.code, "is no URL: a sitemap's begins with https://" in bare.complaint) == (2, True)
 
 
 @pytest.mark.thorough
@@ -101,6 +103,8 @@ async def test_google_is_asked_about_the_sitemap_and_reported_of_it(terminal: Te
         )
         assert [added.code, run.code, again.code, forgot.code] == [0, 0, 0, 0]
         assert (before.code, after.code) == (0, 1)
+        assert f"Submitted {site.sitemap_url} to Google" in " ".join(run.out.split())
+        assert f"Google has {site.sitemap_url} already" in " ".join(again.out.split())
         assert "does not know" in before.document["findings"][-1]["message"]
         assert "2 warnings, 1 errors" in after.out
         assert list(google.sitemaps) == [(f"{site.origin}/", site.sitemap_url)]

@@ -114,6 +114,8 @@ async def test_a_keyword_is_watched_paused_resumed_and_removed(terminal: Termina
         ),
         pytest.param(("collect", "keywords", "add", "weibo", "  "), "1 to 200 printable characters", id="no keyword"),
         pytest.param((*WATCH, "--pages", "21"), "from 1 to 20", id="too many pages"),
+        pytest.param((*WATCH, "--since", "foo"), "--since must be a day such as 2026-01-01", id="no day"),
+        pytest.param((*WATCH, "--until", "2026-13-01"), "--until must be a day such as 2026-01-01", id="no month"),
         pytest.param(("collect", "run", "--platform", "myspace"), "there is no platform 'myspace'", id="run"),
         pytest.param(("collect", "mirror"), "no mirror is set up", id="no mirror"),
     ],

@@ -87,14 +87,15 @@ async def test_a_second_demo_leaves_the_first_ones_folder_alone(terminal: Termin
 
 @pytest.mark.slow
 async def test_demo_ends_on_a_dashboard_with_moving_data(terminal: Terminal) -> None:
-    """It prints the address and a token in one line, serves until Ctrl-C, and then ends in good order."""
+    """Address and token have a line each; it serves until Ctrl-C, and then ends in good order."""
     environment = {**terminal.variables, "TIDINGS_PORT": "0"}
     command = await asyncio.create_subprocess_exec(
         SCRIPT, "demo", cwd=terminal.folder, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
     try:
         line = await wait_for_line(command, "Dashboard: ")
-        found = re.search(r"Dashboard: (http://127\.0\.0\.1:\d+)  Token: (tid_\S+)", line)
+        line += await wait_for_line(command, "Token: ")
+        found = re.fullmatch(r"Dashboard: (http://127\.0\.0\.1:\d+)\nToken:     (tid_\S+)\n", line)
         assert found, line
         async with ClientSession(headers={"Authorization": f"Bearer {found[2]}"}) as client:
             async with client.get(f"{found[1]}/") as page:
@@ -148,6 +149,20 @@ async def wait_for_line(command: Process, start: str) -> str:
             assert line, "the demo ended"
             if line.startswith(start):
                 return line
+
+
+@pytest.mark.slow
+async def test_ctrl_c_while_the_demo_announces_ends_the_demo(terminal: Terminal) -> None:
+    """A1: no further step begins."""
+    command = await terminal.start("demo", "--once")
+    async with asyncio.timeout(PATIENCE):
+        while not (await command.stdout.readline()).startswith(b"   Bing gets"):
+            pass
+    command.send_signal(signal.SIGINT)
+    out, _ = await command.communicate()
+    assert command.returncode == 130
+    assert b"interrupted" in out
+    assert b"2. Announce it again" not in out
 
 
 async def test_demo_deletes_no_folder_that_it_did_not_make(terminal: Terminal) -> None:

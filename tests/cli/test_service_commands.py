@@ -206,8 +206,8 @@ async def run_together(terminal: Terminal, *commands: list[str]) -> list[Ended]:
 REFUSED_TOKENS = [
     (["revoke", "crawl"], 2, "--name is needed"),
     (["revoke", "crawl", "--name", "nobody's"], 1, "there is no such token; `tidings tokens list` shows the tokens"),
-    (["new", "site"], 2, "--site belongs to the scope site, and only to it"),
     (["new", "admin", "--site", "site.example"], 2, "--site belongs to the scope site, and only to it"),
+    (["new", "site"], 2, "the scope site needs --site"),
     (["new", "site", "--site", "nobody"], 2, "there is no site 'nobody'"),
 ]
 
@@ -230,7 +230,7 @@ async def test_a_site_is_added_with_bing_and_its_keys_do_not_show(terminal: Term
     expected = {"bingEnabled": True, "bingApiKey": MASK, "bingDailyQuota": 500, "bingPriority": "random"}
     assert expected.items() <= added.document["site"].items()
     assert shown.document == added.document
-    assert "500 a day" in listed.out
+    assert "indexnow, bing 500 a day" in listed.out
     assert BING_KEY not in added.out + listed.out + shown.out + terminal.log
 
 
@@ -329,7 +329,7 @@ async def test_run_on_a_channel_that_is_off_is_bad_input(terminal: Terminal) -> 
             terminal, ["run", "shop", "--channel", "bing"], ["run", "shop", "--channel", "altavista"]
         )
         assert refused.code == unknown.code == 2
-        assert refused.complaint == "tidings: Bing submission is not enabled for this site"
+        assert refused.complaint == "tidings: Bing submission is not enabled for this site; it needs bingApiKey"
         assert "'all', 'indexnow', 'bing'" in unknown.err
         assert shop.sent == (0, 0)
 

@@ -16,7 +16,7 @@ from tidings.sandbox.wire.faults import Fault
 
 pytestmark = pytest.mark.one_database
 
-BING_OFF = "Bing submission is not enabled for this site"
+BING_OFF = "Bing submission is not enabled for this site; it needs bingApiKey"
 AT_ONCE = 50
 WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
 

@@ -11,7 +11,7 @@ from tests.web.stage import ADMIN
 
 pytestmark = pytest.mark.one_database
 
-BING_OFF = "Bing submission is not enabled for this site"
+BING_OFF = "Bing submission is not enabled for this site; it needs bingApiKey"
 AT_ONCE = 50
 WITH_BING: dict[str, Any] = {"bingEnabled": True, "bingApiKey": BING_KEY}
 

@@ -10,7 +10,7 @@ import tidings
 from tidings.cli.language import say, translate
 from tidings.cli.options import JsonOption
 from tidings.cli.output import escape, make_console, print_json
-from tidings.cli.session import Exit, Session, command
+from tidings.cli.session import Exit, Session, command, fail
 from tidings.core.secrets.secret import Secret
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ async def audit(
     """
     from tidings.audit.audit import run_audit
 
+    if not repository.is_dir():
+        fail(say("--repository: {path} is not a folder; nothing was searched", path=repository))
     report = await run_audit(_make_subject(session.settings, backups=backup or [], repository=repository))
     if as_json:
         print_json(report.describe(), indent=2)

@@ -230,7 +230,7 @@ def _print_restored(header: "Header", restored: "Restored", pauses: "Pauses") ->
 def _count(rows: Mapping[str, int]) -> str:
     """Such as `1,204 rows (2 sites, 1,200 accepted pages, 2 executions)`."""
     total = say("{count} {count:row|rows}", count=f"{sum(rows.values()):,}")
-    known = ", ".join(_count_precious(name, f"{rows[name]:,}") for name in _PRECIOUS if name in rows)
+    known = say(", ").join(_count_precious(name, f"{rows[name]:,}") for name in _PRECIOUS if name in rows)
     return say("{total} ({known})", total=total, known=known) if known else total
 
 

@@ -96,5 +96,7 @@ async def list_tokens(session: Session, as_json: JsonOption = False) -> None:
 
 
 def _require_fit(scope: Scope, site: str | None) -> None:
-    if (scope is Scope.SITE) != (site is not None):
+    if scope is Scope.SITE and site is None:
+        fail(say("the scope site needs --site; `tidings sites list` shows the sites"))
+    if scope is not Scope.SITE and site is not None:
         fail(say("--site belongs to the scope site, and only to it"))

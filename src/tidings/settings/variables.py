@@ -160,7 +160,8 @@ class Variables:
         families = {name.partition("_")[0] for name in self.known}
         for name in sorted(set(self._environment) - self.known):
             family = name.partition("_")[0]
-            if family not in families:
+            # TIDINGS alone is the address of the service in docs/api.md.
+            if family not in families or name == "TIDINGS":
                 continue
             cutoff = 0 if family in _OWN_PREFIXES else 0.6
             nearest = max(sorted(self.known), key=lambda known: _compare_names(name, known))

@@ -1,9 +1,19 @@
 """The channels that a site has switched on, and those of them that an execution is for."""
 
+from typing import Final
+
 from tidings.announce.channels.choice import ChannelChoice
 from tidings.announce.channels.quota.kinds import find_kind, list_enabled
 from tidings.announce.ledger.ledger import Channel
 from tidings.announce.site.site import Site
+
+# What switches a channel on: the settings of a site, by their names in its document.
+_NEEDS: Final = {
+    Channel.INDEXNOW: "it needs indexnowKey",
+    Channel.BING: "it needs bingApiKey",
+    Channel.BAIDU: "it needs baiduToken",
+    Channel.GOOGLE: "sitemaps need googleCredentials, and pages googleIndexing as well",
+}
 
 
 class ChannelDisabledError(ValueError):
@@ -11,9 +21,7 @@ class ChannelDisabledError(ValueError):
 
     def __init__(self, channel: Channel) -> None:
         message = f"{find_kind(channel).title} submission is not enabled for this site"
-        if channel is Channel.GOOGLE:
-            message += "; sitemaps need googleCredentials, and pages googleIndexing as well"
-        super().__init__(message)
+        super().__init__(f"{message}; {_NEEDS[channel]}")
         self.channel = channel
 
 

@@ -16,6 +16,7 @@ from tidings.core.net.addresses import is_allowed_address, parse_url
 from tidings.core.stop import Stop
 
 if TYPE_CHECKING:
+    from tidings.announce.due.pages import Page
     from tidings.settings.settings import Settings
     from tidings.wiring.installation import Installation
 
@@ -174,19 +175,32 @@ async def _show_due(installation: "Installation", site: Site, *, source: Source,
 
     stop = Stop(clock=installation.clock, budget=installation.settings.run_budget)
     urls: list[str] = []
+    listed = 0
+
+    def show(page: "Page") -> None:
+        nonlocal listed
+        listed += 1
+        if as_json:
+            urls.append(page.url)
+        else:
+            typer.echo(page.url)
+
     with stop_on_signals(stop):
         report = await preview(
             site,
             announcer=installation.announcer,
             stop=stop,
             pages=source.open(installation, site, stop=stop),
-            on_page=lambda page: urls.append(page.url) if as_json else typer.echo(page.url),
+            on_page=show,
         )
     if as_json:
         print_json({**report.to_json(), "urls": urls})
     else:
         counts = {"due": f"{report.new:,}", "total": f"{report.total:,}"}
-        typer.echo(say("{due} of {total} {total:page|pages} {due:is|are} due. Nothing was sent.", **counts), err=True)
+        line = say("{due} of {total} {total:page|pages} {due:is|are} due. Nothing was sent.", **counts)
+        if (left := listed - report.new) > 0:
+            line = say("{line} {count} {count:page waits|pages wait} from before.", line=line, count=f"{left:,}")
+        typer.echo(line, err=True)
         for line in (*report.warnings, *report.errors, *report.list_emptiness(), *report.list_unsent()):
             typer.echo(translate(line), err=True)
     return Exit.DONE if report.status is ExecutionStatus.SUCCEEDED else Exit.FAILED

@@ -10,7 +10,8 @@ from tidings.cli.announce.announce import require_key
 from tidings.cli.language import label, say, translate
 from tidings.cli.options import JsonOption, KeyLocationOption, KeyOption
 from tidings.cli.output import escape, make_console, print_json
-from tidings.cli.session import Exit, Session, command, require_site
+from tidings.cli.session import Exit, Session, command, fail, require_site
+from tidings.core.secrets.escapes import escape_controls
 
 if TYPE_CHECKING:
     from tidings.announce.site.check import SiteFinding
@@ -34,6 +35,8 @@ async def check(
     given = None
     if site is not None and "://" in site:
         given = make_site(sitemap_urls=[site], key=require_key(key, session.settings), key_location=key_location)
+    elif site is not None and "/" in site:
+        fail(say("{site} is no URL: a sitemap's begins with https:// or http://", site=escape_controls(site)))
     installation = await session.open(leaves_nothing=True)
     found = installation.know(given) if given else await require_site(installation, site)
     findings = await _find(installation, found)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tidings.announce.channels.google.submissions import SitemapReport
 from tidings.announce.channels.quota.kinds import find_kind
 from tidings.announce.channels.quota.quota import QuotaState
 from tidings.announce.execution.report import EngineReport, Report
@@ -115,7 +116,8 @@ def _make_row(engine: EngineReport) -> tuple[str, ...]:
         f"{engine.left:,}",
         f"{engine.requests:,}",
         "-" if engine.mean_ms is None else f"{engine.mean_ms:g}",
-        escape(translate(engine.reason or "")),
+        # The row names the engine.
+        escape(translate((engine.reason or "").removeprefix(f"{engine.engine.endpoint} failed: "))),
     )
 
 
@@ -142,12 +144,7 @@ def _describe(report: Report) -> Iterator[str]:
         )
     yield from _describe_quotas(report)
     for sitemap in report.sitemaps:
-        if sitemap.submitted:
-            yield say("Submitted {sitemap} to Google: it changed.", sitemap=escape(sitemap.sitemap))
-        if sitemap.failure:
-            failure = say("Google did not take the sitemap: {failure}", failure=translate(sitemap.failure))
-            yield f"[red]{escape(failure)}[/]"
-            yield escape(translate(sitemap.advice))
+        yield from _describe_sitemap(sitemap)
     warnings = (*report.warnings[:_MOST_LINES], *report.page_check.list_lines())
     yield from (f"[yellow]{escape(translate(warning))}[/]" for warning in warnings)
     errors = (*report.errors[:_MOST_LINES], *report.list_emptiness(), *report.list_unsent())
@@ -158,6 +155,18 @@ def _describe(report: Report) -> Iterator[str]:
     waiting = sum(engine.failed + engine.left for engine in report.engines.values())
     if waiting:
         yield say("Pages that were not accepted are kept, and sent first next time.")
+
+
+def _describe_sitemap(sitemap: SitemapReport) -> Iterator[str]:
+    """What became of a sitemap at Google."""
+    if sitemap.submitted:
+        yield say("Submitted {sitemap} to Google: it changed.", sitemap=escape(sitemap.sitemap))
+    if sitemap.failure:
+        failure = say("Google did not take the sitemap: {failure}", failure=translate(sitemap.failure))
+        yield f"[red]{escape(failure)}[/]"
+        yield escape(translate(sitemap.advice))
+    elif not sitemap.submitted:
+        yield say("Google has {sitemap} already: it did not change.", sitemap=escape(sitemap.sitemap))
 
 
 def _describe_quotas(report: Report) -> Iterator[str]:

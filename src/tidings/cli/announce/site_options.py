@@ -12,7 +12,7 @@ from tidings.announce.page_check.settings import PageCheckMode
 from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, PagePriority, RankedFields
 from tidings.announce.site.google_settings import IndexedContent
 from tidings.announce.site.site import SubmitMethod
-from tidings.cli.language import say
+from tidings.cli.language import say, translate
 from tidings.cli.options import KeyLocationOption, read_secret
 from tidings.cli.session import fail
 
@@ -157,8 +157,10 @@ def _read_google(
     if credentials is not None:
         try:
             text = credentials.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(say("--google-credentials: the file cannot be read ({reason})", reason=type(error).__name__))
+        except OSError as error:
+            fail(say("{path} cannot be read: {reason}", path=credentials, reason=translate(error.strerror or "")))
+        except UnicodeDecodeError:
+            fail(say("{path} cannot be read: {reason}", path=credentials, reason=say("it is not text")))
     return {
         "googleCredentials": text,
         "googleProperty": console_property,

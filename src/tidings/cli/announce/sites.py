@@ -1,12 +1,12 @@
 """`tidings sites`: the sites that are stored."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from tidings.announce.site.channel_settings import BaiduSettings, BingSettings
+from tidings.announce.site.channel_settings import BaiduSettings, BingSettings, RankedSettings
 from tidings.announce.site.document import change_site, describe_site, read_site
-from tidings.announce.site.google_settings import GoogleSettings
 from tidings.announce.site.site import Site
 from tidings.cli.announce.announce import require_key
 from tidings.cli.announce.site_options import ReadOptions, takes_site_options
@@ -92,38 +92,46 @@ async def set_site(
     )
     if changed is None:
         fail(say("{site} was removed meanwhile", site=site_id))
-    text = say("Changed {site}: {fields}.", site=changed.id, fields=", ".join(given))
+    text = say("Changed {site}: {fields}.", site=changed.id, fields=say(", ").join(given))
     print_answer({"site": describe_site(changed)}, text, as_json=as_json)
 
 
 @app.command("list")
 @command
-async def list_sites(session: Session, as_json: JsonOption = False) -> None:
+async def list_sites(
+    session: Session,
+    group: Annotated[str | None, typer.Option("--group", help="Only this group.")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """List all sites."""
     installation = await session.open()
-    found = await installation.sites.list_all()
+    found = [site for site in await installation.sites.list_all() if group in (None, site.group)]
     if as_json:
         print_json({"sites": [describe_site(site) for site in found]})
     else:
-        titles = (say("sitemap"), say("engines"), "bing", "baidu", "google", say("schedule"))
+        titles = (say("group"), say("sitemap"), say("channels"), say("schedule"))
         print_table([_make_row(site) for site in found], "id", *titles)
 
 
 def _make_row(site: Site) -> tuple[str, ...]:
     return (
         escape(site.id),
-        escape(site.sitemap_urls[0]),
-        escape(", ".join(map(str, site.engines))),
-        *(say("{count} a day", count=each.shown_quota) if each.enabled else "-" for each in (site.bing, site.baidu)),
-        _describe_google(site.google),
-        site.schedule,
+        escape(site.group or "-"),
+        escape(", ".join(site.sitemap_urls)),
+        escape(", ".join(_list_channels(site))),
+        site.schedule if site.enabled else say("off"),
     )
 
 
-def _describe_google(google: GoogleSettings) -> str:
-    if google.enabled:
-        return say("{count} a day", count=google.daily_quota)
-    return say("sitemaps") if google.key else "-"
+def _list_channels(site: Site) -> Iterator[str]:
+    """Each channel; those with a quota with their pages a day."""
+    yield "indexnow"
+    ranked: dict[str, RankedSettings] = {"bing": site.bing, "baidu": site.baidu, "google": site.google}
+    for name, settings in ranked.items():
+        if settings.enabled:
+            yield f"{name} {say('{count} a day', count=settings.shown_quota)}"
+    if site.google.key and not site.google.enabled:
+        yield "google"
 
 
 @app.command("show")

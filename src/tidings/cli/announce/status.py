@@ -146,7 +146,7 @@ def _print(shown: AnnounceStatus, *, console: "Console") -> None:
             "  {url} at {engine}: {reason} ({attempts} attempts, last {time})",
             url=escape(page.url),
             engine=escape(page.engine),
-            reason=escape(translate(page.reason)),
+            reason=escape(translate(page.reason.removeprefix(f"{page.engine} failed: "))),
             attempts=f"{page.attempts:,}",
             time=format_time(page.failed_at),
         )
@@ -179,5 +179,5 @@ def _describe_state(overview: "SiteOverview", shown: AnnounceStatus) -> str:
             time=format_time(overview.next_run),
             seen=format_time(shown.service_seen_at, missing=say("never")),
         )
-    state = f"[red]{say('broken')}[/]{reason}" if overview.state == "broken" else say("running")
+    state = f"[red]{say('broken')}[/]{reason}" if overview.state == "broken" else say("scheduled")
     return f"{state}{next_run}"

@@ -244,10 +244,14 @@ def _make_row(cookie: "Cookie") -> tuple[str, ...]:
         _name_status(state.status.value),
         str(cookie.priority),
         say("{used} of {limit}", used=f"{state.daily_used:,}", limit=f"{cookie.daily_limit:,}"),
-        say("{row} in a row, {total} in all", row=f"{state.consecutive_errors:,}", total=f"{state.total_errors:,}"),
+        _describe_errors(state.consecutive_errors, state.total_errors),
         format_time(state.cooling_until),
         format_time(cookie.expires_at),
     )
+
+
+def _describe_errors(row: int, total: int) -> str:
+    return say("{row} in a row, {total} in all", row=f"{row:,}", total=f"{total:,}") if total else "-"
 
 
 def _name_status(status: str) -> str:

@@ -1,5 +1,7 @@
 """`tidings collect keywords`: the keywords that are watched."""
 
+from collections.abc import Sequence
+from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,7 +50,8 @@ async def add(
     from tidings.wiring.crawl import make_keyword_checks, open_crawler
 
     require_platform(platform)
-    keyword = " ".join([keyword, *(f"{name}:{day}" for name, day in (("since", since), ("until", until)) if day)])
+    days = [f"{name}:{_read_day(name, day)}" for name, day in (("since", since), ("until", until)) if day]
+    keyword = " ".join([keyword, *days])
     installation = await session.open()
     try:
         async with open_crawler(installation) as crawler:
@@ -77,6 +80,13 @@ async def add(
         typer.echo(warning, err=True)
 
 
+def _read_day(name: str, text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        fail(say("--{name} must be a day such as 2026-01-01", name=name))
+
+
 def _read_plan(refresh: str | None, period: str | None) -> "RefreshPlan | None":
     from tidings.collect.write.keywords import NO_REFRESH, parse_refresh
 
@@ -98,19 +108,15 @@ async def list_keywords(session: Session, as_json: JsonOption = False) -> None:
 
         print_json(KeywordsAnswer.describe(keywords=found).to_json())
         return
-    print_table(
-        [_make_row(keyword) for keyword in found],
-        *(
-            say("platform"),
-            say("keyword"),
-            say("pages"),
-            say("refresh"),
-            say("comments"),
-            say("state"),
-            say("last search"),
-        ),
-        *(say("found"), say("new"), say("problem")),
-    )
+    wishes = {
+        say("refresh"): [str(keyword.refresh or "") for keyword in found],
+        say("comments"): [f"{keyword.comments:,}" if keyword.comments else "" for keyword in found],
+    }
+    # A terminal of 80 columns has no room for columns that say nothing.
+    kept = {title: cells for title, cells in wishes.items() if any(cells)}
+    rows = [_make_row(keyword, [cells[at] for cells in kept.values()]) for at, keyword in enumerate(found)]
+    titles = (say("platform"), say("keyword"), say("pages"), *kept, say("state"), say("last search"))
+    print_table(rows, *titles, say("found"), say("new"), say("problem"))
 
 
 @app.command("remove")
@@ -167,13 +173,12 @@ def _require_found(found: bool, platform: str, keyword: str) -> None:
         fail(message)
 
 
-def _make_row(keyword: "Keyword") -> tuple[str, ...]:
+def _make_row(keyword: "Keyword", wishes: Sequence[str]) -> tuple[str, ...]:
     return (
         escape(keyword.platform),
         escape(keyword.keyword),
         str(keyword.pages),
-        str(keyword.refresh or ""),
-        f"{keyword.comments:,}" if keyword.comments else "",
+        *wishes,
         say("watched") if keyword.enabled else f"[yellow]{say('paused')}[/]",
         format_time(keyword.last_run_at, missing=say("never")),
         "-" if keyword.last_found is None else f"{keyword.last_found:,}",

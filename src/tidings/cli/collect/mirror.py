@@ -23,7 +23,11 @@ async def mirror(
     """
     installation = await session.open(verbose=verbose)
     if installation.collect.mirror is None:
-        fail(say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)"))
+        if session.settings.collect.feishu is None:
+            fail(
+                say("no mirror is set up; set FEISHU_APP_ID, then run `tidings collect feishu setup` (docs/feishu.md)")
+            )
+        fail(say("no table is mirrored; set the FEISHU_TABLE_… that `tidings collect feishu setup` prints"))
     delivered = await (installation.collect.mirror.rebuild() if rebuild else installation.collect.mirror.deliver())
     await deliver_alerts(installation)
     counts = {name: getattr(delivered, name) for name in ("created", "updated", "deleted", "refused")}

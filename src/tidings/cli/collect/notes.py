@@ -277,7 +277,8 @@ def _name_counts(stored: "StoredNote", names: Collection[str] | None = None) -> 
     """The counts that are known: these, or all."""
     counts = stored.note.counts.describe()
     titles = {name: title for name, title in _name_titles().items() if names is None or name in names}
-    return ", ".join(f"{counts[name]:,} {title}" for name, title in titles.items() if counts[name] is not None)
+    known = [(f"{counts[name]:,}", title) for name, title in titles.items() if counts[name] is not None]
+    return say(", ").join(say("{count} {title}", count=count, title=title) for count, title in known)
 
 
 def _print_history(versions: "Sequence[StoredNote]", snapshots: "Sequence[NoteSnapshot]") -> None:

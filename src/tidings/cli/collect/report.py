@@ -38,8 +38,7 @@ class WorkView:
         self._lines: dict[str, TaskID] = {}
 
     def show_search(self, search: SearchReport) -> None:
-        found = {say("keywords"): 1, say("found"): search.found, say("new"): search.created}
-        self._add(search.platform, Counter(found))
+        self._add(search.platform, Counter({say("found"): search.found, say("new"): search.created}))
 
     def show_settled(self, platform: str, settled: Sequence[Settled]) -> None:
         self._add(platform, Counter(_name_actions()[each.action] for each in settled))
@@ -49,8 +48,8 @@ class WorkView:
         counts.update(more)
         if platform not in self._lines:
             self._lines[platform] = self._progress.add_task("", total=None)
-        shown = ", ".join(f"{count:,} {name}" for name, count in counts.items())
-        self._progress.update(self._lines[platform], description=f"{escape(platform)}: {shown}")
+        shown = say(", ").join(say("{count} {title}", count=f"{count:,}", title=name) for name, count in counts.items())
+        self._progress.update(self._lines[platform], description=label(escape(platform), shown))
 
 
 @contextmanager

@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import typer
 from rich.console import Console
 
 from tidings.announce.site.channel_settings import BingSettings
-from tidings.announce.site.site import make_site
+from tidings.announce.site.site import Site, make_site
 from tidings.cli.announce.announce import announce_site
 from tidings.cli.language import say
 from tidings.core.clock import Clock
+from tidings.core.executions import ExecutionStatus
 from tidings.sandbox.bundle import Sandbox
 from tidings.sandbox.engines.bing import DEMO_BING_KEY, SandboxBing
 from tidings.sandbox.engines.indexnow import SandboxEngine
@@ -23,6 +25,8 @@ from tidings.wiring.installation import Installation
 BAD_PAGES = (411, 1789, 3003)
 CHANGED_PAGE = 2718
 QUOTA = 250
+# The exit code of a program that Ctrl-C ended.
+_ENDED_BY_PERSON = 130
 
 
 @asynccontextmanager
@@ -58,16 +62,24 @@ async def show_announcing(installation: Installation, sandbox: Sandbox, *, conso
         "   Bing gets the {quota} pages that changed last; the others follow when its quota is new.", quota=QUOTA
     )
     console.print(follow)
-    await announce_site(installation, site)
+    await _announce(installation, site)
 
     beta.recover()
     begin_step(console, say("2. Announce it again. Nothing is sent twice; beta gets the URLs that it refused."))
-    await announce_site(installation, site)
+    await _announce(installation, site)
 
     sandbox.site.change(CHANGED_PAGE)
     begin_step(console, say("3. Page {page} changes. Only that page is sent.", page=CHANGED_PAGE))
-    await announce_site(installation, site)
+    await _announce(installation, site)
     return _conclude(console, sandbox)
+
+
+async def _announce(installation: Installation, site: Site) -> None:
+    """One execution. Ctrl-C ends it in good order, and the demo with it."""
+    await announce_site(installation, site)
+    [last] = await installation.executions.list_recent(site.workflow_name, limit=1)
+    if last.status is ExecutionStatus.INTERRUPTED:
+        raise typer.Exit(_ENDED_BY_PERSON)
 
 
 def begin_step(console: Console, title: str) -> None:

@@ -50,13 +50,10 @@ async def show_dashboard(
     stop = Stop(clock=installation.clock)
 
     def show_address(host: str, port: int) -> None:
-        line = say(
-            "Dashboard: [bold]{address}[/]  Token: [bold]{token}[/]  (Ctrl-C ends it)",
-            address=f"http://{host}:{port}",
-            token=token.reveal(),
-        )
         console.print()
-        console.print(line, soft_wrap=True)
+        console.print(say("Dashboard: [bold]{address}[/]", address=f"http://{host}:{port}"), soft_wrap=True)
+        console.print(say("Token:     [bold]{token}[/]", token=token.reveal()), soft_wrap=True)
+        console.print(say("Ctrl-C ends it."))
 
     settings = installation.settings
     async with open_crawler(installation) as crawler:

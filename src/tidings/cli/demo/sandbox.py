@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 @command
 async def sandbox(
     session: Session,
-    port: Annotated[int, typer.Option(help="The site's port; the others take the next ones. 0: any free ones.")] = 8801,
+    port: Annotated[
+        int,
+        typer.Option(help="The site's port; the others take the next ones. 0: any free ones.", min=0, max=65_500),
+    ] = 8801,
     pages: Annotated[int, typer.Option(help="The number of pages of the site.", min=1)] = 3000,
 ) -> None:
     """Start stand-ins for a site, engines and platforms.

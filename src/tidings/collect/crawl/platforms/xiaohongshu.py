@@ -93,7 +93,8 @@ _CODES: Final = MappingProxyType(
     }
 )
 _MISSING: Final = (
-    "xiaohongshu needs the optional package xhshow to sign its requests: pip install 'tidings[xiaohongshu]'"
+    "xiaohongshu needs the optional package xhshow to sign its requests; in the folder of Tidings: "
+    ".venv/bin/pip install --no-deps --require-hashes -r requirements/xiaohongshu.txt"
 )
 
 
